@@ -5,6 +5,7 @@ use std::time::Duration;
 use component::Clock;
 
 use crate::choice::Choice;
+use crate::load_balancers::pool::Range;
 use crate::nodes::zones::EvictionRates;
 
 /// The settings of the controllers. Defaults are upstream's.
@@ -30,6 +31,14 @@ pub struct Config {
     pub node_monitor: NodeMonitor,
     /// The number of ended Pods that are kept; 0 for all.
     pub terminated_pods: usize,
+    /// The settings of the controller of Endpoints.
+    pub endpoints: EndpointSettings,
+    /// The settings of the controller of EndpointSlices.
+    pub slices: EndpointSettings,
+    /// The settings of the controller that makes EndpointSlices of Endpoints.
+    pub mirroring: EndpointSettings,
+    /// The settings of load balancers; with `None`, somebody else looks after them.
+    pub load_balancers: Option<LoadBalancers>,
     /// The controllers that run.
     pub controllers: Choice,
 }
@@ -47,9 +56,40 @@ impl Config {
             node_prefix_v6: 64,
             node_monitor: NodeMonitor::default(),
             terminated_pods: 12_500,
+            endpoints: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
+            slices: EndpointSettings::default(),
+            mirroring: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
+            load_balancers: None,
             controllers: Choice::default(),
         }
     }
+}
+
+/// The settings of a controller of endpoints; upstream's for EndpointSlices by default.
+#[derive(Debug, Clone)]
+pub struct EndpointSettings {
+    /// The greatest number of endpoints of an EndpointSlice, or of a subset that is mirrored. That of Endpoints is
+    /// fixed.
+    pub limit: usize,
+    /// The number of Services that are looked at at a time.
+    pub workers: usize,
+    /// The time for which a look waits for further changes.
+    pub batch: Duration,
+}
+
+impl Default for EndpointSettings {
+    fn default() -> Self {
+        Self { limit: 100, workers: 5, batch: Duration::ZERO }
+    }
+}
+
+/// The settings of load balancers.
+#[derive(Debug, Clone, Default)]
+pub struct LoadBalancers {
+    /// The addresses; with none, Services get those of the nodes.
+    pub pool: Vec<Range>,
+    /// The ports of the nodes that the cluster itself needs: no Service gets them there.
+    pub reserved: Vec<u16>,
 }
 
 /// The times and rates of the nodes' monitor; upstream's by default.

@@ -16,6 +16,7 @@ mod disruption;
 mod endpoints;
 mod gc;
 mod host;
+mod load_balancers;
 mod namespace;
 mod nodes;
 mod protection;
@@ -29,8 +30,9 @@ use std::time::Duration;
 
 pub use choice::Choice;
 pub use common::pods::informer as pods;
-pub use config::{Config, NodeMonitor};
+pub use config::{Config, EndpointSettings, LoadBalancers, NodeMonitor};
 pub use host::{ChoiceError, Named, known};
+pub use load_balancers::pool::Range;
 pub use nodes::cidr_set::RangeError;
 pub use nodes::zones::EvictionRates;
 

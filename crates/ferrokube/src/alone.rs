@@ -28,7 +28,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         None => authorities(&flags.component.kubeconfig)?,
     };
     let clock = Clock::system();
-    let config = controllers::Config {
+    let mut config = controllers::Config {
         cluster_cidr: flags.cluster_cidr.clone(),
         service_cidrs: flags.service_cluster_ip_range.clone(),
         // Other API servers may share the store.
@@ -36,6 +36,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         controllers: chosen,
         ..controllers::Config::new(clock, root_ca)
     };
+    flags.endpoints.configure(&mut config);
     let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();
     let about = About {

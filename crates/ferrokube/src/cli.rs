@@ -84,6 +84,13 @@ pub(crate) struct Server {
         allow_hyphen_values = true
     )]
     pub(crate) controllers: Vec<String>,
+    /// Addresses for Services of type LoadBalancer, as `192.0.2.0/28` or `192.0.2.10-192.0.2.20`, separated by commas;
+    /// a node whose link has the network announces each [default: such Services get the addresses of the nodes]
+    #[arg(long, value_name = "RANGES", value_delimiter = ',')]
+    pub(crate) load_balancer_pool: Vec<controllers::Range>,
+    /// Leave Services of type LoadBalancer to somebody else
+    #[arg(long)]
+    pub(crate) disable_load_balancer: bool,
     #[command(flatten)]
     pub(crate) api: Api,
 }
@@ -297,6 +304,55 @@ pub(crate) struct ControllerManager {
     /// Whether each controller works as its own service account
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) use_service_account_credentials: bool,
+    #[command(flatten)]
+    pub(crate) endpoints: Endpoints,
+}
+
+/// The flags of the controllers of endpoints.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Endpoints {
+    /// How many Services' Endpoints are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_endpoint_syncs: u16,
+    /// How long the Endpoints of a Service wait for further changes of its Pods
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) endpoint_updates_batch_period: Duration,
+    /// How many Services' EndpointSlices are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=50))]
+    pub(crate) concurrent_service_endpoint_syncs: u16,
+    /// How long the EndpointSlices of a Service wait for further changes of its Pods
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) endpointslice_updates_batch_period: Duration,
+    /// How many endpoints an EndpointSlice has at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) max_endpoints_per_slice: u16,
+    /// How many Endpoints are mirrored to EndpointSlices at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=50))]
+    pub(crate) mirroring_concurrent_service_endpoint_syncs: u16,
+    /// How long the mirroring of Endpoints waits for further changes
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) mirroring_endpointslice_updates_batch_period: Duration,
+    /// How many addresses of a subset of Endpoints are mirrored at most
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) mirroring_max_endpoints_per_subset: u16,
+}
+
+impl Endpoints {
+    /// Puts the flags into the controllers' configuration.
+    pub(crate) fn configure(&self, config: &mut controllers::Config) {
+        config.endpoints.workers = self.concurrent_endpoint_syncs.into();
+        config.endpoints.batch = self.endpoint_updates_batch_period;
+        config.slices = controllers::EndpointSettings {
+            limit: self.max_endpoints_per_slice.into(),
+            workers: self.concurrent_service_endpoint_syncs.into(),
+            batch: self.endpointslice_updates_batch_period,
+        };
+        config.mirroring = controllers::EndpointSettings {
+            limit: self.mirroring_max_endpoints_per_subset.into(),
+            workers: self.mirroring_concurrent_service_endpoint_syncs.into(),
+            batch: self.mirroring_endpointslice_updates_batch_period,
+        };
+    }
 }
 
 /// The flags of the scheduler alone.

@@ -22,6 +22,9 @@ use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
 use crate::{cli, endpoints, machine, openapi};
 
+/// The port that the nodes' kubelets have, unless told otherwise.
+const KUBELET_PORT: u16 = 10250;
+
 /// The settings that all forms of the control plane share.
 pub(crate) struct Settings {
     /// The API server's part.
@@ -29,6 +32,7 @@ pub(crate) struct Settings {
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
     controllers: controllers::Choice,
+    load_balancers: Option<controllers::LoadBalancers>,
 }
 
 impl Settings {
@@ -41,6 +45,10 @@ impl Settings {
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
             controllers: controllers::Choice::parse(&f.controllers).context("invalid --controllers")?,
+            load_balancers: (!f.disable_load_balancer).then(|| controllers::LoadBalancers {
+                pool: f.load_balancer_pool.clone(),
+                reserved: vec![f.port, KUBELET_PORT],
+            }),
         })
     }
     /// Of the flags of an API server alone.
@@ -52,6 +60,7 @@ impl Settings {
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
             controllers: controllers::Choice::parse([""; 0]).context("invalid --controllers")?,
+            load_balancers: None,
         })
     }
     /// With the node of this machine, which gets its certificates from the control plane.
@@ -100,6 +109,7 @@ pub(crate) struct ControlPlane {
     cluster_cidr: String,
     service_cidrs: Vec<String>,
     controllers: controllers::Choice,
+    load_balancers: Option<controllers::LoadBalancers>,
     /// The shutdown of the API server's clients; it stops first.
     components: Shutdown,
     /// The shutdown of the API server and its store; it stops last.
@@ -110,7 +120,7 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready.
     pub(crate) async fn start(dir: DataDir, settings: Settings) -> Result<Self> {
-        let Settings { mut api, kubeconfig, cluster_cidr, controllers } = settings;
+        let Settings { mut api, kubeconfig, cluster_cidr, controllers, load_balancers } = settings;
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
         let service_cidrs = api.services.cidrs.clone();
@@ -135,6 +145,7 @@ impl ControlPlane {
             cluster_cidr,
             service_cidrs,
             controllers,
+            load_balancers,
             components,
             serving,
             failure: Failure::default(),
@@ -150,6 +161,7 @@ impl ControlPlane {
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
             controllers: self.controllers.clone(),
+            load_balancers: self.load_balancers.clone(),
             controllers_tell: Telling::default(),
             scheduler_tells: Telling::default(),
         };
@@ -272,6 +284,7 @@ struct Parts {
     cluster_cidr: String,
     service_cidrs: Vec<String>,
     controllers: controllers::Choice,
+    load_balancers: Option<controllers::LoadBalancers>,
     controllers_tell: Telling,
     scheduler_tells: Telling,
 }
@@ -284,6 +297,7 @@ impl Parts {
             service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
             controllers: self.controllers.clone(),
+            load_balancers: self.load_balancers.clone(),
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
         let clients = self.clients("kube-controller-manager");

@@ -9,6 +9,7 @@ mod down;
 mod endpoints;
 mod flags;
 mod kube_proxy;
+mod load_balancers;
 mod machine;
 mod migrate;
 mod neighbours;

@@ -17,6 +17,7 @@ use crate::cluster_dns;
 use crate::control_plane::ControlPlane;
 use crate::data_dir::{DataDir, Footprint};
 use crate::kube_proxy;
+use crate::load_balancers;
 use crate::machine;
 use crate::neighbours::{self, Claim};
 use crate::network_policy;
@@ -140,6 +141,9 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
     }
     if let Some(config) = services {
         kube_proxy::start(config, name, plane);
+    }
+    if !flags.server.load_balancer_pool.is_empty() && !flags.server.disable_load_balancer {
+        load_balancers::start(name, plane);
     }
     let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
     let failure = plane.failure();

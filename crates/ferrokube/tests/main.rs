@@ -10,6 +10,7 @@ mod etcd;
 mod hostile;
 mod kill;
 mod kubelet_alone;
+mod load_balancers;
 mod neighbours;
 mod network;
 mod network_policy;

@@ -66,6 +66,8 @@ impl Cluster {
         config.clock = clock;
         // A thread would work while the clock goes on.
         config.limits.threads = false;
+        // Services of both families.
+        config.services.cidrs.push("fd00:10:96::/112".to_owned());
         let server = in_process::start(config, keys, Store::inline(clock), &shutdown).await?;
         Ok(Self {
             server,

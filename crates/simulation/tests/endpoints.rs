@@ -1,14 +1,17 @@
-//! EndpointSlices of Services whose controller's cache is late.
+//! EndpointSlices: what they say, and that a late cache spoils nothing.
+
+use std::time::Duration;
 
 use anyhow::Result;
 use client::{Cached, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::common::{MINUTE, eventually, pod, started};
+use crate::common::{MINUTE, bare, eventually, pod, said, started};
 
 async fn with_service(cluster: &Cluster) -> Result<()> {
     let service = json!({
@@ -85,5 +88,146 @@ async fn a_late_cache_makes_no_second_slice() -> Result<()> {
     eventually("the fourth too", 5 * MINUTE, async || Ok(addresses(&cluster).await?.len() == 4)).await?;
     let watched = |c: &client::Call| c.verb == Verb::Watch && c.resource.plural == "endpointslices";
     assert!(cluster.faults().seen().iter().any(watched));
+    Ok(())
+}
+
+/// A node of a zone, with a number of CPUs.
+async fn node(cluster: &Cluster, name: &str, zone: &str, cpu: u32) -> Result<()> {
+    let node = json!({
+        "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+        "status": {"allocatable": {"cpu": cpu.to_string()}, "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    cluster.put::<Node>(&node).await.map(drop)
+}
+
+/// A ready Pod of a node.
+async fn ready_on(cluster: &Cluster, name: &str, node: &str, ips: &[&str], since: &str) -> Result<()> {
+    let ips: Vec<_> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+    let more = json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"nodeName": node},
+        "status": {"phase": "Running", "podIP": ips[0]["ip"], "podIPs": ips,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]},
+    });
+    cluster.put::<Pod>(&pod(name, more)).await.map(drop)
+}
+
+/// The addresses of the Service's endpoints, with the zones and nodes that they are for.
+async fn hinted(cluster: &Cluster) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for endpoint in slices(cluster).await?.iter().flat_map(|s| s.endpoints.iter().flatten()) {
+        let hints = endpoint.hints.clone().unwrap_or_default();
+        let zones = hints.for_zones.into_iter().flatten().map(|z| z.name);
+        let nodes = hints.for_nodes.into_iter().flatten().map(|n| n.name);
+        let text: Vec<String> = endpoint.addresses.iter().cloned().chain(zones).chain(nodes).collect();
+        all.push(text.join(" "));
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// `trafficDistribution` and the annotation give hints, take them, and take turns; changes of nodes count.
+#[tokio::test(start_paused = true)]
+async fn hints_follow_the_service_and_the_nodes() -> Result<()> {
+    const LONG_AGO: &str = "2020-01-01T00:00:00Z";
+    let cluster = started(&["endpointslice-controller"]).await?;
+    node(&cluster, "n1", "a", 2).await?;
+    node(&cluster, "n2", "b", 2).await?;
+    ready_on(&cluster, "p1", "n1", &["10.0.0.1"], LONG_AGO).await?;
+    ready_on(&cluster, "p2", "n1", &["10.0.0.2"], LONG_AGO).await?;
+    ready_on(&cluster, "p3", "n1", &["10.0.0.3"], LONG_AGO).await?;
+    ready_on(&cluster, "p4", "n2", &["10.0.0.4"], LONG_AGO).await?;
+    with_service(&cluster).await?;
+    let api = cluster.admin().api::<Service>("default");
+    let set = async |service: serde_json::Value| -> Result<()> {
+        Ok(api.patch("web", &client::Patch::Merge(service)).await.map(drop)?)
+    };
+    let become_so = async |expected: [&str; 4]| {
+        eventually(&expected.join(", "), MINUTE, async || Ok(hinted(&cluster).await? == expected)).await
+    };
+    let mode = |mode: serde_json::Value| json!({"metadata": {"annotations": {"service.kubernetes.io/topology-mode": mode}}});
+    become_so(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]).await?;
+    set(json!({"spec": {"trafficDistribution": "PreferSameNode"}})).await?;
+    become_so(["10.0.0.1 a n1", "10.0.0.2 a n1", "10.0.0.3 a n1", "10.0.0.4 b n2"]).await?;
+    set(json!({"spec": {"trafficDistribution": "PreferClose"}})).await?;
+    become_so(["10.0.0.1 a", "10.0.0.2 a", "10.0.0.3 a", "10.0.0.4 b"]).await?;
+    // The annotation counts more, and one endpoint of the full zone is for the other.
+    set(mode(json!("Auto"))).await?;
+    become_so(["10.0.0.1 b", "10.0.0.2 a", "10.0.0.3 a", "10.0.0.4 b"]).await?;
+    said(&cluster, "TopologyAwareHintsEnabled").await?;
+    // A zone of which too little is known takes all hints, and the Service is told.
+    cluster.take::<Node>("", "n2").await?;
+    node(&cluster, "n2", "", 2).await?;
+    become_so(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]).await?;
+    said(&cluster, "TopologyAwareHintsDisabled").await?;
+    node(&cluster, "n2", "b", 2).await?;
+    set(json!({"metadata": {"labels": {"again": ""}}})).await?;
+    become_so(["10.0.0.1 b", "10.0.0.2 a", "10.0.0.3 a", "10.0.0.4 b"]).await?;
+    set(mode(serde_json::Value::Null)).await?;
+    become_so(["10.0.0.1 a", "10.0.0.2 a", "10.0.0.3 a", "10.0.0.4 b"]).await
+}
+
+/// The annotation tells the time of the change: that of the Service at first, then that of a Pod's readiness; a write
+/// without such a change has none.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_the_change_is_told() -> Result<()> {
+    const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+    let cluster = started(&["endpointslice-controller", "endpoints-controller"]).await?;
+    with_service(&cluster).await?;
+    let service = cluster.get::<Service>("default", "web").await?.unwrap_or_default();
+    let created = service.metadata.creation_timestamp.map(|t| t.0.to_string());
+    let told = async || -> Result<[Option<String>; 2]> {
+        let of = |m: &ObjectMeta| m.annotations.as_ref().and_then(|a| a.get(TRIGGER).cloned());
+        let legacy = cluster.get::<Endpoints>("default", "web").await?.and_then(|e| of(&e.metadata));
+        Ok([slices(&cluster).await?.first().and_then(|s| of(&s.metadata)), legacy])
+    };
+    let become_so = async |expected: Option<String>| {
+        let both = [expected.clone(), expected];
+        eventually(&format!("{both:?}"), MINUTE, async || Ok(told().await? == both)).await
+    };
+    become_so(created).await?;
+    node(&cluster, "n1", "a", 2).await?;
+    let ready = "2099-01-02T03:04:05Z";
+    ready_on(&cluster, "p1", "n1", &["10.0.0.1"], ready).await?;
+    become_so(Some(ready.to_owned())).await?;
+    cluster.take::<Pod>("default", "p1").await?;
+    become_so(None).await
+}
+
+/// A Service of two families has slices of both; what is over the limit of a slice goes into another.
+#[tokio::test(start_paused = true)]
+async fn slices_of_two_families_with_a_limit() -> Result<()> {
+    let cluster = bare().await?;
+    let running = cluster.controllers_with(&["endpointslice-controller"], |config| {
+        config.slices.limit = 2;
+        config.slices.batch = Duration::from_secs(5);
+    })?;
+    node(&cluster, "n1", "a", 2).await?;
+    let service = json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"app": "web"}, "clusterIP": "None", "ipFamilyPolicy": "RequireDualStack",
+            "ipFamilies": ["IPv4", "IPv6"]},
+    });
+    cluster.create::<Service>(&service).await?;
+    for i in 1..=3 {
+        let ips = [format!("10.0.0.{i}"), format!("fd00::{i}")];
+        ready_on(&cluster, &format!("p{i}"), "n1", &[&ips[0], &ips[1]], "2020-01-01T00:00:00Z").await?;
+    }
+    eventually("all are in slices", MINUTE, async || Ok(addresses(&cluster).await?.len() == 6)).await?;
+    let mut shapes = Vec::new();
+    for slice in slices(&cluster).await? {
+        let labels = slice.metadata.labels.unwrap_or_default();
+        assert!(labels.contains_key("service.kubernetes.io/headless"));
+        shapes.push((slice.address_type, slice.endpoints.map_or(0, |e| e.len())));
+    }
+    shapes.sort();
+    let expected = [("IPv4", 1), ("IPv4", 2), ("IPv6", 1), ("IPv6", 2)];
+    assert_eq!(shapes, expected.map(|(kind, count)| (kind.to_owned(), count)));
+    let page = running.metrics.page().text();
+    for line in
+        ["endpoint_slice_controller_endpoints_desired 6", "endpoint_slice_controller_num_endpoint_slices 4"]
+    {
+        assert!(page.lines().any(|l| l == line), "{line}: {page}");
+    }
     Ok(())
 }

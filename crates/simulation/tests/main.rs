@@ -5,6 +5,7 @@ mod disruption;
 mod endpoints;
 mod host;
 mod leader;
+mod load_balancers;
 mod nodes;
 mod scale;
 mod scheduling;

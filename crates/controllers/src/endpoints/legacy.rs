@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
@@ -10,10 +11,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::trigger::{Triggers, annotate};
 use super::{
     HEADLESS, hostname, is_headless, publishes_not_ready, selecting, selector, target_port, target_ref,
 };
 use crate::common::{namespace_is_terminating, pods};
+use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::PodView;
 
@@ -29,6 +32,8 @@ pub(crate) struct Selected {
     services: Informer<Service>,
     pods: Informer<PodView>,
     endpoints: Informer<Endpoints>,
+    triggers: Triggers,
+    batch: Duration,
 }
 
 impl Controller for Selected {
@@ -36,7 +41,6 @@ impl Controller for Selected {
     const ALIASES: &'static [&'static str] = &["endpoint"];
     const ACCOUNT: &'static str = "endpoint-controller";
     const QUEUE: &'static str = "endpoint";
-    const WORKERS: usize = 5;
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
@@ -46,12 +50,18 @@ impl Controller for Selected {
             services: host.informer(),
             pods: pods::informer(host.factory()),
             endpoints: host.informer(),
+            triggers: Triggers::default(),
+            batch: host.config().endpoints.batch,
         }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.endpoints.workers
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
         wiring.follow(&self.services, true);
-        super::follow_pods(&self.pods, &self.services, &wiring.queue());
+        super::follow_pods(&self.pods, &self.services, &wiring.queue(), self.batch);
         let queue = wiring.queue();
         self.endpoints.handle(move |change| match change {
             Change::Deleted(endpoints) => queue.add(endpoints.key()),
@@ -65,6 +75,7 @@ impl Controller for Selected {
         let api = self.client.api::<Endpoints>(&key.namespace);
         let current = self.endpoints.get_key(&key);
         let Some(service) = self.services.get_key(&key) else {
+            self.triggers.forget(&key);
             if current.is_some() {
                 match api.delete(&key.name, None).await {
                     Err(e) if !e.is_not_found() => return Err(e),
@@ -77,12 +88,17 @@ impl Controller for Selected {
         let selector = selector(spec);
         let mut pods = self.pods.list_namespace(&key.namespace);
         pods.retain(|p| p.is_selected_by(&selector));
+        let change = self.triggers.last_change(&service, &pods);
         let (result, reason, verb, wanted) = match plan(&service, spec, &pods, current.as_deref()) {
             Action::Nothing => return Ok(Next::Done),
-            Action::Create(e) => {
+            Action::Create(mut e) => {
+                annotate(&mut e.metadata, change);
                 (api.create(&e).await, "FailedToCreateEndpoint", "create endpoint for service", e)
             }
-            Action::Update(e) => (api.update(&e).await, "FailedToUpdateEndpoint", "update endpoint", e),
+            Action::Update(mut e) => {
+                annotate(&mut e.metadata, change);
+                (api.update(&e).await, "FailedToUpdateEndpoint", "update endpoint", e)
+            }
         };
         match result {
             Ok(_) => Ok(Next::Done),

@@ -7,12 +7,16 @@ use std::sync::Arc;
 
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
+use component::Clock;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, port_key};
+use super::layout::Figures;
+use super::metrics::{Metrics, Which};
+use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, late, port_key};
 use crate::common::{controller_ref, deleting};
+use crate::config::{Config, EndpointSettings};
 use crate::host::{Controller, Host, Next, Wiring};
 
 const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -21,9 +25,6 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The annotations that slices do not get.
 const NOT_MIRRORED: [&str; 2] =
     ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
-/// The greatest number of addresses of a subset that are mirrored, `--mirroring-max-endpoints-per-subset`.
-const MAX_PER_SUBSET: usize = 1000;
-
 /// The controller of the EndpointSlices of Services without a selector.
 pub(crate) struct Mirror {
     client: Client,
@@ -31,6 +32,9 @@ pub(crate) struct Mirror {
     endpoints: Informer<Endpoints>,
     services: Informer<Service>,
     slices: Arc<Owned>,
+    metrics: Arc<Metrics>,
+    settings: EndpointSettings,
+    clock: Clock,
 }
 
 impl Controller for Mirror {
@@ -38,21 +42,30 @@ impl Controller for Mirror {
     const ALIASES: &'static [&'static str] = &["endpointslicemirroring"];
     const ACCOUNT: &'static str = "endpointslicemirroring-controller";
     const QUEUE: &'static str = "endpoint_slice_mirroring";
-    const WORKERS: usize = 5;
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let metrics = Metrics::new(Which::Mirror);
+        let told = metrics.clone();
+        host.metrics().register("mirrored-endpointslices", move |page| told.report(page));
         Self {
             client: host.client(),
             recorder: host.recorder("endpoint-slice-mirroring-controller"),
             endpoints: host.informer(),
             services: host.informer(),
             slices: Owned::by(CONTROLLER, host.factory()),
+            metrics,
+            settings: host.config().mirroring.clone(),
+            clock: host.clock(),
         }
     }
 
+    fn workers(config: &Config) -> usize {
+        config.mirroring.workers
+    }
+
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
-        let (queue, c) = (wiring.queue(), self.clone());
+        let (queue, c, batch) = (wiring.queue(), self.clone(), self.settings.batch);
         self.endpoints.handle(move |change| {
             let key = change.object().key();
             if matches!(change, Change::Deleted(_)) {
@@ -60,7 +73,11 @@ impl Controller for Mirror {
             }
             // Endpoints that hold locks of leaders change every few seconds, and are not mirrored.
             if change.states().any(|e| is_mirrored(e)) {
-                queue.add(key);
+                if batch.is_zero() {
+                    queue.add(key);
+                } else {
+                    queue.add_after(key, batch);
+                }
             }
         });
         let queue = wiring.queue();
@@ -78,21 +95,67 @@ impl Controller for Mirror {
     }
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
-        let mut existing = self.slices.of(&self.client, &key).await?;
+        let began = self.clock.monotonic();
+        let result = self.look(&key).await;
+        self.metrics.took(began.elapsed().as_secs_f64());
+        result.map(|()| Next::Done)
+    }
+}
+
+impl Mirror {
+    async fn look(&self, key: &Key) -> Result<(), Status> {
+        let mut existing = self.slices.of(&self.client, key).await?.ok_or_else(late)?;
         existing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         let by_hand = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_none());
-        let mirrored = self.services.get_key(&key).filter(|s| by_hand(s));
-        let endpoints = mirrored.and_then(|_| self.endpoints.get_key(&key)).filter(|e| is_mirrored(e));
+        let mirrored = self.services.get_key(key).filter(|s| by_hand(s));
+        let endpoints = mirrored.and_then(|_| self.endpoints.get_key(key)).filter(|e| is_mirrored(e));
         let plan = match &endpoints {
-            None => Plan { delete: existing, ..Plan::default() },
+            None => {
+                self.metrics.forget(key);
+                Plan { delete: existing, ..Plan::default() }
+            }
             Some(endpoints) => {
-                let (plan, left_out) = plan(endpoints, &existing);
+                let (plan, left_out) = plan(endpoints, &existing, self.settings.limit);
+                let (figures, updated) = figures(&existing, &plan);
+                self.metrics.laid_out(key, "", figures);
+                self.metrics.observe("endpoints_updated_per_sync", updated);
+                self.metrics.observe("addresses_skipped_per_sync", left_out.invalid + left_out.over);
                 self.tell(endpoints, left_out);
                 plan
             }
         };
-        self.slices.execute(&self.client, &key, plan).await.map(|()| Next::Done)
+        self.metrics.planned(&plan);
+        self.slices.execute(&self.client, key, plan).await
     }
+}
+
+/// Counts what a plan changes, and the endpoints that it changes in place.
+fn figures(existing: &[Arc<EndpointSlice>], plan: &Plan) -> (Figures, usize) {
+    let all = |slice: &EndpointSlice| -> Vec<(Vec<String>, Endpoint)> {
+        slice.endpoints.iter().flatten().map(|e| (e.addresses.clone(), e.clone())).collect()
+    };
+    let before: BTreeMap<Vec<String>, Endpoint> = existing.iter().flat_map(|s| all(s)).collect();
+    let stays = |slice: &&Arc<EndpointSlice>| {
+        let same = |other: &EndpointSlice| other.metadata.name == slice.metadata.name;
+        !plan.update.iter().any(same) && !plan.delete.iter().any(|s| same(s))
+    };
+    let kept: Vec<_> = existing.iter().filter(stays).collect();
+    let after: BTreeMap<Vec<String>, Endpoint> = kept
+        .iter()
+        .flat_map(|s| all(s))
+        .chain(plan.create.iter().chain(&plan.update).flat_map(all))
+        .collect();
+    let slices = kept.len() + plan.create.len() + plan.update.len();
+    let figures = Figures {
+        added: after.keys().filter(|a| !before.contains_key(*a)).count(),
+        removed: before.keys().filter(|a| !after.contains_key(*a)).count(),
+        endpoints: after.len(),
+        slices,
+        // A subset has one slice of each family.
+        ideal: slices,
+    };
+    let changed = after.iter().filter(|(a, e)| before.get(*a).is_some_and(|old| old != *e)).count();
+    (figures, changed)
 }
 
 fn is_mirrored(endpoints: &Endpoints) -> bool {
@@ -109,7 +172,8 @@ impl Mirror {
         }
         if over > 0 {
             let text = format!(
-                "A max of {MAX_PER_SUBSET} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
+                "A max of {} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
+                self.settings.limit,
                 over + invalid
             );
             self.recorder.event(endpoints, EventType::Warning, "TooManyAddressesToMirror", text);
@@ -167,14 +231,15 @@ fn repack(endpoints: &Endpoints) -> Vec<(Ports, Vec<(EndpointAddress, bool)>)> {
     groups.into_iter().map(|(group, ports)| (ports, group.into_iter().filter_map(with).collect())).collect()
 }
 
-fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOut) {
+/// Plans the slices of Endpoints, with at most `limit` addresses of a subset.
+fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>], limit: usize) -> (Plan, LeftOut) {
     let mut left_out = LeftOut::default();
     // The slices are grouped by address type and ports.
     let mut desired: BTreeMap<(&'static str, PortKey), (Ports, Vec<Endpoint>)> = BTreeMap::new();
     for (ports, mut addresses) in repack(endpoints) {
         // Ready addresses come first, because they serve.
         addresses.sort_by_key(|(_, ready)| !ready);
-        let mut room = MAX_PER_SUBSET;
+        let mut room = limit;
         for (address, ready) in addresses {
             if room == 0 {
                 left_out.over += 1;
@@ -206,7 +271,7 @@ fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOu
     }
     let mut plan = Plan::default();
     for ((kind, key), (ports, mut wanted)) in desired {
-        wanted.truncate(MAX_PER_SUBSET);
+        wanted.truncate(limit);
         let mut new = slice(endpoints, kind, ports, wanted);
         let mut old = there.remove(&(kind.to_owned(), key)).unwrap_or_default().into_iter();
         match old.next() {
@@ -285,6 +350,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    const MAX_PER_SUBSET: usize = 1000;
+
     fn endpoints(subsets: Value) -> Endpoints {
         serde_json::from_value(json!({
             "metadata": {"name": "s", "namespace": "ns", "uid": "u", "labels": {"a": "b"},
@@ -304,7 +371,7 @@ mod tests {
     }
 
     fn check(subsets: Value, want: &[&str]) -> Vec<Arc<EndpointSlice>> {
-        let (plan, left_out) = plan(&endpoints(subsets.clone()), &[]);
+        let (plan, left_out) = plan(&endpoints(subsets.clone()), &[], MAX_PER_SUBSET);
         assert_eq!(plan.create.iter().map(text).collect::<Vec<_>>(), want, "{subsets}");
         assert_eq!(left_out, LeftOut::default());
         let made = plan.create.into_iter().enumerate().map(|(i, mut slice)| {
@@ -312,7 +379,11 @@ mod tests {
             Arc::new(slice)
         });
         let made: Vec<_> = made.collect();
-        assert_eq!(super::plan(&endpoints(subsets.clone()), &made).0, Plan::default(), "{subsets}");
+        assert_eq!(
+            super::plan(&endpoints(subsets.clone()), &made, MAX_PER_SUBSET).0,
+            Plan::default(),
+            "{subsets}"
+        );
         made
     }
 
@@ -344,11 +415,11 @@ mod tests {
         let subset = |ip: &str, port: i32| json!([{"addresses": [{"ip": ip}], "ports": [{"port": port}]}]);
         let made = check(subset("10.0.0.1", 80), &["IPv4 80:10.0.0.1"]);
         for after in [subset("10.0.0.2", 80), subset("10.0.0.1", 81)] {
-            let (plan, _) = plan(&endpoints(after), &made);
+            let (plan, _) = plan(&endpoints(after), &made, MAX_PER_SUBSET);
             assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 1, 0));
             assert_eq!(plan.update[0].metadata.name.as_deref(), Some("s-0"));
         }
-        let (plan, _) = plan(&endpoints(json!([])), &made);
+        let (plan, _) = plan(&endpoints(json!([])), &made, MAX_PER_SUBSET);
         assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 0, 1));
     }
 
@@ -356,11 +427,11 @@ mod tests {
     fn what_is_left_out_is_counted() {
         let ips: Vec<Value> =
             (0..1203).map(|i| json!({"ip": format!("10.0.{}.{}", i / 250, i % 250)})).collect();
-        let (made, left_out) = plan(&endpoints(json!([{"addresses": ips}])), &[]);
+        let (made, left_out) = plan(&endpoints(json!([{"addresses": ips}])), &[], MAX_PER_SUBSET);
         assert_eq!(made.create[0].endpoints.as_ref().unwrap().len(), MAX_PER_SUBSET);
         assert_eq!(left_out, LeftOut { invalid: 0, over: 203 });
         let (made, left_out) =
-            plan(&endpoints(json!([{"addresses": [{"ip": "x"}, {"ip": "10.0.0.1"}]}])), &[]);
+            plan(&endpoints(json!([{"addresses": [{"ip": "x"}, {"ip": "10.0.0.1"}]}])), &[], MAX_PER_SUBSET);
         assert_eq!(made.create.iter().map(text).collect::<Vec<_>>(), ["IPv4 :10.0.0.1"]);
         assert_eq!(left_out, LeftOut { invalid: 1, over: 0 });
     }

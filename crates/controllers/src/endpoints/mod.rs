@@ -1,15 +1,21 @@
 //! The Pods behind a Service: Endpoints and EndpointSlices.
 
+mod hints;
+mod layout;
 mod legacy;
+mod metrics;
 mod mirror;
 mod owned;
 mod slices;
+mod trigger;
+mod zones;
 
 pub(crate) use legacy::Selected;
 pub(crate) use mirror::Mirror;
 pub(crate) use slices::Slices;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Cached, Informer, Key, Queue};
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort, ServiceSpec};
@@ -80,8 +86,9 @@ fn same_endpoints(old: &PodView, new: &PodView) -> bool {
         && old.addresses == new.addresses
 }
 
-/// Adds the Services that select a changed Pod, before or after the change, to a queue.
-fn follow_pods(pods: &Informer<PodView>, services: &Informer<Service>, queue: &Queue<Key>) {
+/// Adds the Services that select a changed Pod, before or after the change, to a queue, after a time in which further
+/// changes may come.
+fn follow_pods(pods: &Informer<PodView>, services: &Informer<Service>, queue: &Queue<Key>, batch: Duration) {
     let (services, queue) = (services.clone(), queue.clone());
     pods.handle(move |change| {
         if let client::Change::Updated { old, new } = change
@@ -91,7 +98,11 @@ fn follow_pods(pods: &Informer<PodView>, services: &Informer<Service>, queue: &Q
         }
         for pod in change.states() {
             for service in matching(&services, pod) {
-                queue.add(service.key());
+                if batch.is_zero() {
+                    queue.add(service.key());
+                } else {
+                    queue.add_after(service.key(), batch);
+                }
             }
         }
     });

@@ -54,10 +54,13 @@ impl Owned {
         self.slices.handle(move |change| enqueue.add(service_of(change.object())));
     }
 
-    /// Returns the slices of a Service. As long as the cache does not show all writes of them, returns an error, after
-    /// which the Service is looked at again.
-    pub(super) async fn of(&self, client: &Client, key: &Key) -> Result<Vec<Arc<EndpointSlice>>, Status> {
-        let shown = self.by_service.get(&key.to_string());
+    /// Returns the slices of a Service that stay; `None` as long as the cache does not show all writes of them.
+    pub(super) async fn of(
+        &self,
+        client: &Client,
+        key: &Key,
+    ) -> Result<Option<Vec<Arc<EndpointSlice>>>, Status> {
+        let mut shown = self.by_service.get(&key.to_string());
         let missing = self.missing(key, &shown);
         let api = client.api::<EndpointSlice>(&key.namespace);
         for (uid, name) in missing {
@@ -73,10 +76,12 @@ impl Owned {
         }
         let mut all = self.awaited.lock();
         if all.get(key).is_some_and(|awaited| !awaited.is_empty()) {
-            return Err(retry("EndpointSlice informer cache is out of date"));
+            return Ok(None);
         }
         all.remove(key);
-        Ok(shown)
+        // One that another client's finalizer holds would be in the way for ever.
+        shown.retain(|slice| !deleting(&slice.metadata));
+        Ok(Some(shown))
     }
 
     /// Forgets the writes that the cache shows; returns the slices that were written and are not cached, by uid and
@@ -140,6 +145,11 @@ impl Owned {
         }
         result
     }
+}
+
+/// The error after which a Service is looked at again, because the cache does not show the own writes.
+pub(super) fn late() -> Status {
+    retry("EndpointSlice informer cache is out of date")
 }
 
 /// Returns the Service of a slice.

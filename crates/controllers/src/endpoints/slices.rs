@@ -1,26 +1,24 @@
 //! EndpointSlice controller (upstream: `staging/src/k8s.io/endpointslice`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
+use client::{Change, Client, EventType, Informer, Key, Queue, Recorder};
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
 
-use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, port_key};
-use super::{
-    HEADLESS, hostname, is_headless, publishes_not_ready, selecting, selector, target_port, target_ref,
-};
-use crate::common::{controller_ref, deleting, pods, retry};
+use super::hints;
+use super::layout::{CONTROLLER, Template, Wanted};
+use super::metrics::{Metrics, Outcome, Which};
+use super::owned::{Owned, Plan, late};
+use super::trigger::{Triggers, annotate};
+use super::zones::{self, Said, ZONE, Zones, is_node_ready};
+use super::{hostname, publishes_not_ready, selecting, selector, target_port, target_ref};
+use crate::common::{deleting, pods, retry};
+use crate::config::{Config, EndpointSettings};
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{NodeView, PodView, nodes};
-
-const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-const ZONE: &str = "topology.kubernetes.io/zone";
-/// The greatest number of endpoints of a slice.
-const SLICE: usize = 100;
 
 /// The controller of the EndpointSlices of Services with a selector.
 pub(crate) struct Slices {
@@ -30,6 +28,12 @@ pub(crate) struct Slices {
     pods: Informer<PodView>,
     nodes: Informer<NodeView>,
     slices: Arc<Owned>,
+    zones: Mutex<Zones>,
+    triggers: Triggers,
+    metrics: Arc<Metrics>,
+    settings: EndpointSettings,
+    /// Looks at the zones of all nodes.
+    topology: Queue<&'static str>,
 }
 
 impl Controller for Slices {
@@ -37,10 +41,12 @@ impl Controller for Slices {
     const ALIASES: &'static [&'static str] = &["endpointslice"];
     const ACCOUNT: &'static str = "endpointslice-controller";
     const QUEUE: &'static str = "endpoint_slice";
-    const WORKERS: usize = 5;
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let metrics = Metrics::new(Which::Slices);
+        let told = metrics.clone();
+        host.metrics().register("endpointslices", move |page| told.report(page));
         Self {
             client: host.client(),
             recorder: host.recorder("endpoint-slice-controller"),
@@ -48,238 +54,195 @@ impl Controller for Slices {
             pods: pods::informer(host.factory()),
             nodes: nodes(host.factory()),
             slices: Owned::by(CONTROLLER, host.factory()),
+            zones: Mutex::default(),
+            triggers: Triggers::default(),
+            metrics,
+            settings: host.config().slices.clone(),
+            topology: host.queue("endpoint_slice_topology"),
         }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.slices.workers
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
-        let (queue, c) = (wiring.queue(), self.clone());
-        self.services.handle(move |change| {
-            let key = change.object().key();
-            if matches!(change, Change::Deleted(_)) {
-                c.slices.forget(&key);
-            }
-            queue.add(key);
-        });
-        super::follow_pods(&self.pods, &self.services, &wiring.queue());
+        wiring.follow(&self.services, true);
+        super::follow_pods(&self.pods, &self.services, &wiring.queue(), self.settings.batch);
         self.slices.follow(&wiring.queue());
+        let topology = self.topology.clone();
+        self.nodes.handle(move |change| {
+            if !matches!(change, Change::Updated { old, new } if same_topology(old, new)) {
+                topology.add("nodes");
+            }
+        });
+        let (c, queue) = (self.clone(), wiring.queue());
+        wiring.work(&self.topology, "endpointslice-topology", 1, move |_| {
+            for key in c.look_at_nodes() {
+                queue.add(key);
+            }
+            std::future::ready(Ok(Next::Done))
+        });
+    }
+
+    async fn ready(&self) {
+        self.look_at_nodes();
     }
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
-        // A deleted Service's slices are collected with it: the Service owns them.
-        let Some(service) = self.services.get_key(&key) else { return Ok(Next::Done) };
-        let Some(spec) = selecting(&service) else { return Ok(Next::Done) };
-        if deleting(&service.metadata) {
-            return Ok(Next::Done);
-        }
-        let existing = self.slices.of(&self.client, &key).await?;
-        let selector = selector(spec);
-        let mut pods = self.pods.list_namespace(&key.namespace);
-        pods.retain(|p| p.is_selected_by(&selector) && !p.is_terminal());
-        let (known, lost): (Vec<_>, Vec<_>) = pods
-            .into_iter()
-            .partition(|p| publishes_not_ready(spec) || self.nodes.get("", &p.node).is_some());
-        let zone = |node: &str| {
-            let node = self.nodes.get("", node)?;
-            node.metadata.labels.as_ref()?.get(ZONE).cloned()
+        let existing = match self.slices.of(&self.client, &key).await {
+            Ok(Some(existing)) => existing,
+            Ok(None) => {
+                self.metrics.synced(Outcome::Stale);
+                return Err(late());
+            }
+            Err(status) => {
+                self.metrics.synced(Outcome::Error);
+                return Err(status);
+            }
         };
-        let plan = plan(&service, spec, &known, &existing, zone);
-        self.execute(&key, &service, plan).await?;
-        match lost.iter().find(|p| !p.addresses.is_empty()) {
-            Some(pod) => Err(retry(format_args!(
-                "skipping Pod {} for Service {key}: Node {} Not Found",
-                pod.name(),
-                pod.node
-            ))),
-            None => Ok(Next::Done),
-        }
+        let result = self.look(&key, existing).await;
+        self.metrics.synced(if result.is_ok() { Outcome::Success } else { Outcome::Error });
+        result.map(|()| Next::Done)
     }
 }
 
 impl Slices {
-    async fn execute(&self, key: &Key, service: &Service, plan: Plan) -> Result<(), Status> {
-        let result = self.slices.execute(&self.client, key, plan).await;
-        if let Err(e) = &result
-            && !e.is_conflict()
+    /// Takes the present nodes; returns the Services that need other hints now.
+    fn look_at_nodes(&self) -> Vec<Key> {
+        let nodes = self.nodes.list();
+        self.zones.lock().set_nodes(nodes.iter().map(|node| &**node))
+    }
+
+    async fn look(&self, key: &Key, existing: Vec<Arc<EndpointSlice>>) -> Result<(), Status> {
+        let Some(service) = self.services.get_key(key) else {
+            // A deleted Service's slices are collected with it: the Service owns them.
+            self.triggers.forget(key);
+            self.metrics.forget(key);
+            self.zones.lock().forget(key);
+            self.slices.forget(key);
+            return Ok(());
+        };
+        let Some(spec) = selecting(&service) else { return Ok(()) };
+        let selector = selector(spec);
+        let mut pods = self.pods.list_namespace(&key.namespace);
+        pods.retain(|p| p.is_selected_by(&selector));
+        let change = self.triggers.last_change(&service, &pods);
+        pods.retain(|p| !p.is_terminal() && !p.addresses.is_empty());
+        let node = |pod: &PodView| self.nodes.get("", &pod.node);
+        let (known, lost): (Vec<_>, Vec<_>) =
+            pods.into_iter().partition(|p| publishes_not_ready(spec) || node(p).is_some());
+        let mut plan = Plan::default();
+        let mut said = Vec::new();
+        let types = address_types(spec);
+        for slice in existing.iter().filter(|s| !types.contains(&s.address_type.as_str())) {
+            plan.delete.push(slice.clone());
+        }
+        for kind in ["IPv4", "IPv6"] {
+            if !types.contains(&kind) {
+                self.zones.lock().unhint(key, kind);
+                continue;
+            }
+            let of_kind: Vec<_> = existing.iter().filter(|s| s.address_type == kind).cloned().collect();
+            let template = Template::new(&service, spec, kind, self.settings.limit);
+            let mut layout = template.lay_out(wanted(&service, spec, kind, &known, node), &of_kind);
+            self.metrics.laid_out(key, kind, layout.figures);
+            let distribution = distribution(&service, spec);
+            said.extend(self.hint(key, &service, kind, &mut layout));
+            layout.recycle(&template);
+            if deleting(&service.metadata) {
+                // The garbage collector takes the slices; new ones would race with it.
+                layout.create.clear();
+            }
+            let writes = layout.create.len() + layout.update.len() + layout.delete.len();
+            self.metrics.hinted(key, zones::asked(&service), distribution, writes);
+            plan.create.append(&mut layout.create);
+            plan.update.append(&mut layout.update);
+            plan.delete.append(&mut layout.delete);
+        }
+        for slice in plan.create.iter_mut().chain(&mut plan.update) {
+            annotate(&mut slice.metadata, change);
+        }
+        self.metrics.planned(&plan);
+        let mut result = self.slices.execute(&self.client, key, plan).await;
+        for Said { kind, reason, message } in said {
+            self.recorder.event(&*service, kind, reason, message);
+        }
+        if let (Ok(()), Some(pod)) = (&result, lost.first()) {
+            let (pod, node) = (pod.name(), &pod.node);
+            result = Err(retry(format_args!("skipping Pod {pod} for Service {key}: Node {node} Not Found")));
+        }
+        if let Err(error) = &result
+            && !error.is_conflict()
         {
-            let text = format!("Error updating Endpoint Slices for Service {key}: {e}");
-            self.recorder.event(service, EventType::Warning, "FailedToUpdateEndpointSlices", text);
+            let text = format!("Error updating Endpoint Slices for Service {key}: {error}");
+            self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", text);
         }
         result
     }
+
+    /// Gives the endpoints the hints for which a Service asks, and takes others.
+    fn hint(
+        &self,
+        key: &Key,
+        service: &Service,
+        kind: &'static str,
+        layout: &mut super::layout::Layout,
+    ) -> Vec<Said> {
+        if zones::asked(service) {
+            return self.zones.lock().hint(key, kind, layout);
+        }
+        let said = self.zones.lock().unhint(key, kind);
+        match service.spec.as_ref().and_then(|spec| distribution(service, spec)) {
+            Some(how) => hints::keep_close(layout, how == "PreferSameNode"),
+            None => hints::remove(layout),
+        }
+        said.into_iter().collect()
+    }
+}
+
+/// Returns the `trafficDistribution` of a Service, if it is known and no annotation counts more.
+fn distribution<'s>(service: &Service, spec: &'s ServiceSpec) -> Option<&'s str> {
+    let how = spec.traffic_distribution.as_deref()?;
+    let is_known = matches!(how, "PreferClose" | "PreferSameZone" | "PreferSameNode");
+    (is_known && !zones::asked(service)).then_some(how)
+}
+
+/// Whether two states of a node are the same for the zones.
+fn same_topology(old: &NodeView, new: &NodeView) -> bool {
+    let zone = |node: &NodeView| node.metadata.labels.as_ref().and_then(|l| l.get(ZONE).cloned());
+    let cpu = |node: &NodeView| node.status.as_ref().map(|s| s.allocatable.clone());
+    is_node_ready(old) == is_node_ready(new) && zone(old) == zone(new) && cpu(old) == cpu(new)
 }
 
 /// Returns the address types of a Service.
 fn address_types(spec: &ServiceSpec) -> Vec<&'static str> {
     let families = spec.ip_families.as_deref().unwrap_or_default();
-    let mut types: Vec<_> = families.iter().map(|f| if f == "IPv6" { "IPv6" } else { "IPv4" }).collect();
-    if types.is_empty() {
-        types.push(if spec.cluster_ip.as_ref().is_some_and(|ip| ip.contains(':')) { "IPv6" } else { "IPv4" });
+    let types: Vec<_> = families.iter().map(|f| if f == "IPv6" { "IPv6" } else { "IPv4" }).collect();
+    match spec.cluster_ip.as_deref() {
+        _ if !types.is_empty() => types,
+        None | Some("" | "None") => vec!["IPv4", "IPv6"],
+        Some(ip) => vec![if ip.contains(':') { "IPv6" } else { "IPv4" }],
     }
-    types
 }
 
-/// The identity of an endpoint, whatever its conditions: its addresses and its Pod.
-fn identity(e: &Endpoint) -> (Vec<String>, Option<String>) {
-    (e.addresses.clone(), e.target_ref.as_ref().and_then(|t| t.uid.clone()))
-}
-
-fn plan(
-    service: &Service,
-    spec: &ServiceSpec,
-    pods: &[Arc<PodView>],
-    existing: &[Arc<EndpointSlice>],
-    zone: impl Fn(&str) -> Option<String>,
-) -> Plan {
-    let mut plan = Plan::default();
-    let types = address_types(spec);
-    let owned = |s: &EndpointSlice| {
-        s.metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .any(|r| r.kind == "Service" && Some(&r.uid) == service.metadata.uid.as_ref())
-    };
-    plan.delete
-        .extend(existing.iter().filter(|s| !types.contains(&s.address_type.as_str()) || !owned(s)).cloned());
-    for kind in types {
-        let mut desired: BTreeMap<PortKey, (Vec<EndpointPort>, Vec<Endpoint>)> = BTreeMap::new();
-        for pod in pods {
-            let ips = pod.addresses.iter().filter(|a| a.is_ipv6() == (kind == "IPv6"));
-            let ips: Vec<String> = ips.map(ToString::to_string).collect();
-            if ips.is_empty() {
-                continue;
-            }
-            let ports = ports(spec, pod);
-            let group = desired.entry(port_key(&ports)).or_insert_with(|| (ports, Vec::new()));
-            group.1.push(endpoint(service, spec, pod, ips, &zone));
-        }
-        let mut slices: BTreeMap<PortKey, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
-        for slice in existing.iter().filter(|s| s.address_type == kind && owned(s)) {
-            let key = port_key(slice.ports.as_deref().unwrap_or_default());
-            slices.entry(key).or_default().push(slice.clone());
-        }
-        let before = plan.create.len();
-        let mut kept = 0;
-        let mut surplus: Vec<Arc<EndpointSlice>> = Vec::new();
-        for (key, (ports, endpoints)) in desired {
-            let there = slices.remove(&key).unwrap_or_default();
-            kept += fill(service, spec, kind, ports, endpoints, there, &mut plan, &mut surplus);
-        }
-        surplus.extend(slices.into_values().flatten());
-        // A Service always has a slice, if an empty one, as a sign that it is looked after.
-        if kept == 0 && plan.create.len() == before {
-            let empty = new_slice(service, spec, kind, Vec::new(), Vec::new());
-            let same = |s: &Arc<EndpointSlice>| {
-                s.endpoints.as_ref().is_none_or(Vec::is_empty)
-                    && s.ports.as_ref().is_none_or(Vec::is_empty)
-                    && s.metadata.labels == empty.metadata.labels
-            };
-            match surplus.iter().position(same) {
-                Some(at) => drop(surplus.remove(at)),
-                None => plan.create.push(empty),
-            }
-        }
-        // New slices take the place of slices that would be deleted.
-        while plan.create.len() > before
-            && let Some(old) = surplus.pop()
-            && let Some(new) = plan.create.pop()
-        {
-            let mut reused = (*old).clone();
-            reused.endpoints = new.endpoints;
-            reused.ports = new.ports;
-            reused.metadata.labels = new.metadata.labels;
-            plan.update.push(reused);
-        }
-        plan.delete.extend(surplus);
-    }
-    plan
-}
-
-/// Puts the endpoints of one set of ports into its slices; returns the number of slices that stay.
-#[allow(clippy::too_many_arguments, reason = "one step of the plan, called once")]
-fn fill(
-    service: &Service,
-    spec: &ServiceSpec,
-    kind: &'static str,
-    ports: Vec<EndpointPort>,
-    endpoints: Vec<Endpoint>,
-    there: Vec<Arc<EndpointSlice>>,
-    plan: &mut Plan,
-    surplus: &mut Vec<Arc<EndpointSlice>>,
-) -> usize {
-    let labels = labels(service, spec);
-    let mut wanted: BTreeMap<_, Endpoint> = endpoints.into_iter().map(|e| (identity(&e), e)).collect();
-    let mut slices = Vec::with_capacity(there.len());
-    for old in there {
-        let mut new = (*old).clone();
-        let kept = old.endpoints.iter().flatten().filter_map(|e| wanted.remove(&identity(e)));
-        new.endpoints = Some(kept.collect());
-        new.metadata.labels = Some(labels.clone());
-        slices.push((old, new));
-    }
-    let count = |s: &EndpointSlice| s.endpoints.as_ref().map_or(0, Vec::len);
-    let mut rest: Vec<Endpoint> = wanted.into_values().collect();
-    // Slices that are written anyway take new endpoints first, then the fullest of the others.
-    slices.sort_by_key(|(old, new)| (**old == *new, std::cmp::Reverse(count(new))));
-    for (old, new) in &mut slices {
-        let empty = count(new) == 0 && count(old) > 0;
-        let room = SLICE.saturating_sub(count(new)).min(rest.len());
-        if room > 0 && !empty {
-            new.endpoints.get_or_insert_default().extend(rest.drain(..room));
-        }
-    }
-    for (_, new) in &mut slices {
-        let room = SLICE.saturating_sub(count(new)).min(rest.len());
-        new.endpoints.get_or_insert_default().extend(rest.drain(..room));
-    }
-    let mut kept = 0;
-    for (old, new) in slices {
-        if count(&new) == 0 {
-            surplus.push(old);
-            continue;
-        }
-        kept += 1;
-        if *old != new {
-            plan.update.push(new);
-        }
-    }
-    while !rest.is_empty() {
-        let part = rest.drain(..rest.len().min(SLICE)).collect();
-        plan.create.push(new_slice(service, spec, kind, ports.clone(), part));
-    }
-    kept
-}
-
-fn labels(service: &Service, spec: &ServiceSpec) -> BTreeMap<String, String> {
-    let mut labels = service.metadata.labels.clone().unwrap_or_default();
-    labels.remove(HEADLESS);
-    if is_headless(spec) {
-        labels.insert(HEADLESS.to_owned(), String::new());
-    }
-    labels.insert(SERVICE.to_owned(), service.name().to_owned());
-    labels.insert(MANAGED_BY.to_owned(), CONTROLLER.to_owned());
-    labels
-}
-
-fn new_slice(
+/// Returns the endpoints of one address type that Pods make.
+fn wanted(
     service: &Service,
     spec: &ServiceSpec,
     kind: &str,
-    ports: Vec<EndpointPort>,
-    endpoints: Vec<Endpoint>,
-) -> EndpointSlice {
-    EndpointSlice {
-        metadata: ObjectMeta {
-            generate_name: Some(generate_name(service.name())),
-            namespace: service.metadata.namespace.clone(),
-            labels: Some(labels(service, spec)),
-            owner_references: Some(vec![controller_ref(service)]),
-            ..ObjectMeta::default()
-        },
-        address_type: kind.to_owned(),
-        endpoints: Some(endpoints),
-        ports: Some(ports),
+    pods: &[Arc<PodView>],
+    node: impl Fn(&PodView) -> Option<Arc<NodeView>>,
+) -> Wanted {
+    let mut wanted = Wanted::default();
+    for pod in pods {
+        let addresses = pod.addresses.iter().filter(|a| a.is_ipv6() == (kind == "IPv6"));
+        let addresses: Vec<String> = addresses.map(ToString::to_string).collect();
+        let zone = || node(pod)?.metadata.labels.as_ref()?.get(ZONE).filter(|zone| !zone.is_empty()).cloned();
+        let made = (!addresses.is_empty()).then(|| endpoint(service, spec, pod, addresses, zone()));
+        wanted.add(ports(spec, pod), made);
     }
+    wanted
 }
 
 fn ports(spec: &ServiceSpec, pod: &PodView) -> Vec<EndpointPort> {
@@ -299,10 +262,9 @@ fn endpoint(
     spec: &ServiceSpec,
     pod: &PodView,
     addresses: Vec<String>,
-    zone: &impl Fn(&str) -> Option<String>,
+    zone: Option<String>,
 ) -> Endpoint {
     let (serving, terminating) = (pod.is_ready(), pod.is_deleting());
-    let node = pod.node.as_str();
     Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -311,9 +273,9 @@ fn endpoint(
             terminating: Some(terminating),
         }),
         hostname: hostname(pod, service),
-        node_name: Some(node.to_owned()).filter(|n| !n.is_empty()),
+        node_name: Some(pod.node.to_string()).filter(|n| !n.is_empty()),
         target_ref: Some(target_ref(pod)),
-        zone: zone(node),
+        zone,
         deprecated_topology: None,
         hints: None,
     }
@@ -322,90 +284,89 @@ fn endpoint(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::Meta;
     use crate::views::tests::view;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn pod(i: usize) -> Arc<PodView> {
-        Arc::new(view(&json!({
-            "metadata": {"name": format!("p{i}"), "namespace": "ns", "uid": format!("p{i}")},
-            "spec": {"nodeName": "n", "containers": []},
-            "status": {"phase": "Running", "podIPs": [{"ip": format!("10.1.{}.{}", i / 250, i % 250)}],
-                "conditions": [{"type": "Ready", "status": "True"}]},
-        })))
-    }
-
-    fn service() -> Service {
-        serde_json::from_value(json!({
-            "metadata": {"name": "s", "namespace": "ns", "uid": "u"},
-            "spec": {"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {}, "ports": [{"port": 80}]},
-        }))
-        .unwrap()
-    }
-
-    fn run(pods: &[Arc<PodView>], existing: &[Arc<EndpointSlice>]) -> Plan {
-        let s = service();
-        plan(&s, s.spec.as_ref().unwrap(), pods, existing, |_| Some("z".into()))
-    }
-
-    /// Returns the slices after a plan was carried out.
-    fn apply(existing: &[Arc<EndpointSlice>], plan: Plan) -> Vec<Arc<EndpointSlice>> {
-        let mut all: Vec<_> =
-            existing.iter().filter(|s| !plan.delete.iter().any(|d| Arc::ptr_eq(d, s))).cloned().collect();
-        for new in plan.update {
-            let at = all.iter().position(|s| s.metadata.name == new.metadata.name).unwrap();
-            all[at] = Arc::new(new);
-        }
-        for mut new in plan.create {
-            new.metadata.name = Some(format!("s-{}", all.len()));
-            new.metadata.uid.clone_from(&new.metadata.name);
-            all.push(Arc::new(new));
-        }
-        all
-    }
-
-    fn counts(slices: &[Arc<EndpointSlice>]) -> Vec<usize> {
-        slices.iter().map(|s| s.endpoints.as_ref().map_or(0, Vec::len)).collect()
-    }
-
-    #[test]
-    fn a_service_without_pods_has_an_empty_slice() {
-        let slices = apply(&[], run(&[], &[]));
-        assert_eq!(counts(&slices), [0]);
-        assert_eq!(run(&[], &slices), Plan::default());
-        let filled = apply(&slices, run(&[pod(1)], &slices));
-        assert_eq!(counts(&filled), [1], "the empty slice is used, not replaced");
-        assert_eq!(counts(&apply(&filled, run(&[], &filled))), [0]);
-    }
-
-    #[test]
-    fn slices_hold_a_hundred_and_stay_put() {
-        let pods: Vec<_> = (0..250).map(pod).collect();
-        let slices = apply(&[], run(&pods, &[]));
-        assert_eq!(counts(&slices), [100, 100, 50]);
-        assert_eq!(run(&pods, &slices), Plan::default());
-        let less = run(&pods[1..], &slices);
-        assert_eq!((less.create.len(), less.update.len(), less.delete.len()), (0, 1, 0));
-        let more: Vec<_> = (0..260).map(pod).collect();
-        let grown = apply(&slices, run(&more, &slices));
-        assert_eq!(counts(&grown), [100, 100, 60]);
-    }
-
+    /// The conditions of an endpoint: ready, serving, terminating.
     #[test]
     fn conditions_of_an_endpoint() {
-        let s = service();
-        let mut gone = (*pod(1)).clone();
-        gone.meta = Arc::new(Meta { deleting: true, ..(*gone.meta).clone() });
-        let e = endpoint(&s, s.spec.as_ref().unwrap(), &gone, vec![], &|_| None);
-        let c = e.conditions.unwrap();
-        assert_eq!((c.ready, c.serving, c.terminating), (Some(false), Some(true), Some(true)));
+        let check = |ready: bool, deleting: bool, publishes: bool, expected: [bool; 3]| {
+            let spec = ServiceSpec { publish_not_ready_addresses: Some(publishes), ..ServiceSpec::default() };
+            let service = Service { spec: Some(spec.clone()), ..Service::default() };
+            let mut pod = json!({"metadata": {"name": "p"}, "status": {"phase": "Running",
+                "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}});
+            if deleting {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            let made = endpoint(&service, &spec, &view(&pod), vec![], None).conditions.unwrap();
+            assert_eq!([made.ready, made.serving, made.terminating], expected.map(Some), "{pod} {publishes}");
+        };
+        check(true, false, false, [true, true, false]);
+        check(true, true, false, [false, true, true]);
+        check(false, false, false, [false, false, false]);
+        check(false, true, false, [false, false, true]);
+        check(false, false, true, [true, false, false]);
+        check(true, true, true, [true, true, true]);
+        check(false, true, true, [true, false, true]);
+    }
+
+    /// Upstream's cases of `TestGetAddressTypesForService`.
+    #[test]
+    fn families() {
+        let check = |spec: Value, expected: &[&str]| {
+            let parsed: ServiceSpec = serde_json::from_value(spec.clone()).unwrap();
+            assert_eq!(address_types(&parsed), expected, "{spec}");
+        };
+        check(json!({"ipFamilies": ["IPv4"]}), &["IPv4"]);
+        check(json!({"ipFamilies": ["IPv6"]}), &["IPv6"]);
+        check(json!({"ipFamilies": ["IPv6", "IPv4"]}), &["IPv6", "IPv4"]);
+        check(json!({"clusterIP": "10.0.0.10"}), &["IPv4"]);
+        check(json!({"clusterIP": "2001:beef::1"}), &["IPv6"]);
+        check(json!({"clusterIP": "None"}), &["IPv4", "IPv6"]);
+        check(json!({}), &["IPv4", "IPv6"]);
+    }
+
+    /// A Pod has an endpoint of each family of which it has an address.
+    #[test]
+    fn endpoints_of_a_family() {
+        let service: Service =
+            serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "ns", "uid": "u"},
+            "spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80}]}}))
+            .unwrap();
+        let spec = service.spec.as_ref().unwrap();
+        let pod = |ips: Value| {
+            Arc::new(view(&json!({"metadata": {"name": "p", "namespace": "ns"}, "status": {"podIPs": ips}})))
+        };
+        let pods = [pod(json!([{"ip": "1.2.3.4"}, {"ip": "1234::5678:0000:0000:9abc:def0"}]))];
+        let check = |kind: &'static str, expected: &[&str]| {
+            let layout = Template::new(&service, spec, kind, 100)
+                .lay_out(wanted(&service, spec, kind, &pods, |_| None), &[]);
+            let addresses: Vec<_> = layout
+                .all()
+                .flat_map(|s| s.endpoints.iter().flatten())
+                .flat_map(|e| e.addresses.clone())
+                .collect();
+            assert_eq!(addresses, expected);
+        };
+        check("IPv4", &["1.2.3.4"]);
+        check("IPv6", &["1234::5678:0:0:9abc:def0"]);
     }
 
     #[test]
-    fn slices_of_another_service_of_the_name_go() {
-        let mut foreign = (*apply(&[], run(&[pod(1)], &[]))[0]).clone();
-        foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "old".into();
-        let plan = run(&[pod(1)], &[Arc::new(foreign)]);
-        assert_eq!((plan.create.len(), plan.delete.len()), (1, 1));
+    fn distributions() {
+        let check = |how: Option<&str>, mode: Option<&str>, expected: Option<&str>| {
+            let mut service = Service::default();
+            let spec = ServiceSpec { traffic_distribution: how.map(str::to_owned), ..ServiceSpec::default() };
+            service.metadata.annotations =
+                mode.map(|m| [("service.kubernetes.io/topology-mode".to_owned(), m.to_owned())].into());
+            assert_eq!(distribution(&service, &spec), expected, "{how:?} {mode:?}");
+        };
+        check(None, None, None);
+        for how in ["PreferClose", "PreferSameZone", "PreferSameNode"] {
+            check(Some(how), None, Some(how));
+            check(Some(how), Some("Disabled"), Some(how));
+            check(Some(how), Some("Auto"), None);
+        }
+        check(Some("example.com/far"), None, None);
     }
 }

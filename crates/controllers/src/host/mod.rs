@@ -63,6 +63,10 @@ pub(crate) trait Controller: Sized + Send + Sync + 'static {
     /// The key of a look: mostly that of an object.
     type Key: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static;
 
+    /// Returns the number of keys that are looked at at a time, where a setting says it.
+    fn workers(_config: &Config) -> usize {
+        Self::WORKERS
+    }
     /// Makes the controller, with the informers that it reads.
     fn new(host: &Host<Self::Key>) -> Self;
     /// Connects changes of the objects that the controller reads with the keys at which it then looks.
@@ -144,6 +148,10 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
     pub(crate) fn ranges(&self) -> &Ranges {
         &self.shared.ranges
     }
+    /// Returns the registry of metrics.
+    pub(crate) fn metrics(&self) -> &Registry {
+        &self.shared.metrics
+    }
     /// Returns the informer of all objects of a type, for which the controller's workers wait.
     pub(crate) fn informer<T: KubeObject>(&self) -> Informer<T> {
         self.factory.informer()
@@ -178,7 +186,7 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
             later: Mutex::default(),
         };
         let c = controller.clone();
-        wiring.work(&wiring.queue, C::NAME, C::WORKERS, move |key| {
+        wiring.work(&wiring.queue, C::NAME, C::workers(self.config()), move |key| {
             let c = c.clone();
             async move { Box::pin(c.sync(key)).await }
         });

@@ -8,6 +8,7 @@ use crate::deployment::Deployments;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
 use crate::gc::Collector;
+use crate::load_balancers::Balancers;
 use crate::namespace::Namespaces;
 use crate::nodes::eviction::TaintEviction;
 use crate::nodes::ipam::Ipam;
@@ -48,7 +49,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 20] = [
+const ALL: [Named; 21] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -69,6 +70,7 @@ const ALL: [Named; 20] = [
     on::<Classes>(),
     on::<RootCa>(),
     on::<ServiceCidrs>(),
+    on::<Balancers>(),
 ];
 
 /// Upstream's controllers that FerroKube does not have yet, with their older names.
@@ -100,8 +102,6 @@ const MISSING: &[&str] = &[
     "bootstrapsigner",
     "token-cleaner-controller",
     "tokencleaner",
-    "service-lb-controller",
-    "service",
     "node-route-controller",
     "route",
     "cloud-node-lifecycle-controller",

@@ -2,11 +2,13 @@
 
 use api::Status;
 use client::{Cached, Factory, FromJson, Informer, Selection, resource_of};
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-/// The part of a Node that any of the controllers reads: not its images, volumes and resources, which are most of it.
+/// The part of a Node that any of the controllers reads: not its images, volumes and
+/// most resources, which are most of it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeView {
@@ -24,6 +26,18 @@ pub struct NodeView {
 pub struct NodeConditions {
     /// Its conditions.
     pub conditions: Option<Vec<NodeCondition>>,
+    /// Its addresses.
+    pub addresses: Option<Vec<NodeAddress>>,
+    /// The part of its resources that Pods may have.
+    pub allocatable: Option<Cpu>,
+}
+
+/// The CPUs among a node's resources.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Cpu {
+    /// The CPUs.
+    pub cpu: Option<Quantity>,
 }
 
 client::from_json!(NodeView);

@@ -1,0 +1,5 @@
+//! Addresses on real links.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod links;
