@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use component::Clock;
 
+use crate::certificates::Signers;
 use crate::choice::Choice;
 use crate::nodes::zones::EvictionRates;
 
@@ -30,6 +31,10 @@ pub struct Config {
     pub node_monitor: NodeMonitor,
     /// The number of ended Pods that are kept; 0 for all.
     pub terminated_pods: usize,
+    /// The authorities that sign what the API is asked for.
+    pub signers: Signers,
+    /// Whether the certificates of nodes are approved that upstream leaves to an administrator.
+    pub node_certificates: bool,
     /// The controllers that run.
     pub controllers: Choice,
 }
@@ -47,6 +52,8 @@ impl Config {
             node_prefix_v6: 64,
             node_monitor: NodeMonitor::default(),
             terminated_pods: 12_500,
+            signers: Signers::default(),
+            node_certificates: false,
             controllers: Choice::default(),
         }
     }

@@ -3,6 +3,8 @@
 use client::Client;
 
 use super::{Controller, Host, Shared};
+use crate::bootstrap::{Signer, TokenCleaner};
+use crate::certificates::{Approving, Cleaner, NodeApproving, Signing};
 use crate::clusterroles::ClusterRoles;
 use crate::deployment::Deployments;
 use crate::disruption::Disruption;
@@ -48,7 +50,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 20] = [
+const ALL: [Named; 26] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -60,6 +62,12 @@ const ALL: [Named; 20] = [
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<Disruption>(),
+    on::<Signing>(),
+    on::<Approving>(),
+    on::<NodeApproving>(),
+    on::<Cleaner>(),
+    on::<Signer>(),
+    on::<TokenCleaner>(),
     on::<Ipam>(),
     on::<Lifecycle>(),
     on::<TaintEviction>(),
@@ -87,19 +95,9 @@ const MISSING: &[&str] = &[
     "statefulset",
     "cronjob-controller",
     "cronjob",
-    "certificatesigningrequest-signing-controller",
-    "csrsigning",
-    "certificatesigningrequest-approving-controller",
-    "csrapproving",
-    "certificatesigningrequest-cleaner-controller",
-    "csrcleaner",
     "podcertificaterequest-cleaner-controller",
     "ttl-controller",
     "ttl",
-    "bootstrap-signer-controller",
-    "bootstrapsigner",
-    "token-cleaner-controller",
-    "tokencleaner",
     "service-lb-controller",
     "service",
     "node-route-controller",
