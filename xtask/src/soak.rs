@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// The number of times that the API server is killed while clients write.
     #[arg(long, value_name = "N", default_value_t = 500)]
     kills: u32,
+    /// Attachments of containers to the pod network and their removals, of which most die on the way.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    attachments: u32,
     /// Seconds for each fuzz target.
     #[arg(long, value_name = "N", default_value_t = 1800)]
     fuzz_seconds: u32,
@@ -38,6 +41,8 @@ enum Part {
     PowerCuts,
     /// Kills of the real process
     Kills,
+    /// Deaths of the pod network's agent
+    Attachments,
     /// Tests that are ignored in every other run
     Ignored,
     /// The fuzz targets
@@ -80,6 +85,10 @@ fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
         Part::Kills => {
             let mut command = tests(&["--no-capture", "-E", "package(ferrokube) & test(/^kill::/)"]);
             step("kills", command.env("FERROKUBE_KILLS", args.kills.to_string()))
+        }
+        Part::Attachments => {
+            let mut command = tests(&["--no-capture", "-E", "test(/a_process_that_dies_at_any_step/)"]);
+            step("attachments", command.env("FERROKUBE_ATTACHMENTS", args.attachments.to_string()))
         }
         Part::Ignored => step("ignored tests", &mut tests(&["--run-ignored", "only", "--no-tests", "pass"])),
         Part::Fuzz => fuzz::run(&fuzz::Args { target: None, seconds: args.fuzz_seconds }, root),

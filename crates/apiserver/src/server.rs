@@ -1,6 +1,6 @@
 //! The server, made of its parts.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::admission::Admission;
@@ -10,7 +10,7 @@ use component::Shutdown;
 
 use crate::allocate::Allocators;
 use crate::authorization_feed::Feeds;
-use crate::config::{Config, Serving};
+use crate::config::Config;
 use crate::encoder::FormCache;
 use crate::flow::Flow;
 use crate::handlers::Handlers;
@@ -59,8 +59,6 @@ impl Server {
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
         });
         let allocators = Allocators::new(&config.services, Arc::clone(&objects)).map_err(ServerError)?;
-        let Serving { advertise_address, port, .. } = config.serving;
-        let address = advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let front = Front {
             auth: auth.clone(),
             flow,
@@ -69,7 +67,7 @@ impl Server {
             health: Health::new(&shutdown, &objects.store, &hooks::NAMES, feeds),
             connect,
             strangers_leave: config.gates.enabled(Gate::UnauthenticatedHTTP2DOSMitigation),
-            url: format!("https://{}", SocketAddr::new(address, port)),
+            url: format!("https://{}", SocketAddr::new(config.serving.advertised(), config.serving.port)),
         };
         let handlers = Handlers {
             objects: Arc::clone(&objects),

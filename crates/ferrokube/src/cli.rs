@@ -43,6 +43,9 @@ pub(crate) enum Command {
     Scheduler(Scheduler),
     /// Run a node's agent alone
     Kubelet(Kubelet),
+    /// Run a node's Service proxy alone
+    #[command(name = "kube-proxy")]
+    KubeProxy(KubeProxy),
     /// Save the store of a running cluster to a file, restore it, or look at such a file
     #[command(subcommand)]
     Snapshot(Snapshot),
@@ -210,6 +213,12 @@ pub(crate) struct Up {
     /// The resolv.conf from which Pods inherit name servers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub(crate) resolv_conf: PathBuf,
+    /// Run no Service proxy: the cluster has another one
+    #[arg(long)]
+    pub(crate) disable_kube_proxy: bool,
+    /// Upstream's KubeProxyConfiguration, for the Service proxy
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kube_proxy_config: Option<PathBuf>,
 }
 
 /// The pod network of a node.
@@ -342,6 +351,93 @@ pub(crate) struct Signing {
 pub(crate) struct Scheduler {
     #[command(flatten)]
     pub(crate) component: Component,
+}
+
+/// A node's Service proxy alone, with upstream's flag names.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct KubeProxy {
+    /// Where the API server is, and the credentials of the proxy [default: the one that --config names]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Upstream's KubeProxyConfiguration; beside it, flags that it has fields for have no effect
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of the Node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) hostname_override: Option<String>,
+    /// Remove the rules of Services and end
+    #[arg(long)]
+    pub(crate) cleanup: bool,
+    #[command(flatten)]
+    pub(crate) fields: ProxyFields,
+}
+
+/// The flags of a Service proxy that upstream's KubeProxyConfiguration has fields for.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct ProxyFields {
+    /// Kind of the rules: `nftables`; `iptables` and `ipvs` are taken for it [default: nftables]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) proxy_mode: Option<String>,
+    /// Addresses of Pods, by which traffic from outside is known
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) cluster_cidr: Option<String>,
+    /// How traffic of Pods is known: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix [default: ClusterCIDR]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) detect_local_mode: Option<String>,
+    /// The Pods' bridge, for BridgeInterface
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pod_bridge_interface: Option<String>,
+    /// The beginning of the names of Pods' interfaces, for InterfaceNamePrefix
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) pod_interface_name_prefix: Option<String>,
+    /// Blocks of the node's addresses at which node ports are open, or `primary` [default: all]
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    pub(crate) nodeport_addresses: Vec<String>,
+    /// Whether all traffic to cluster addresses gets the node's address
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) masquerade_all: Option<bool>,
+    /// Bit of the packet's mark that asks for the node's address [default: 14]
+    #[arg(long, value_name = "N")]
+    pub(crate) iptables_masquerade_bit: Option<u8>,
+    /// Whether node ports are open at 127.0.0.1 [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) iptables_localhost_nodeports: Option<bool>,
+    /// How often the rules are looked at [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) iptables_sync_period: Option<String>,
+    /// Least time between two changes of the rules [default: 0s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) iptables_min_sync_period: Option<String>,
+    /// Address of /healthz and /livez, "" for none [default: 0.0.0.0:10256]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) healthz_bind_address: Option<String>,
+    /// Address of /metrics, /proxyMode and /configz, "" for none [default: 127.0.0.1:10249]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_bind_address: Option<String>,
+    /// Whether an address in use is an error
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) bind_address_hard_fail: Option<bool>,
+    /// Tracked connections for each processor, 0 to leave the kernel's limit [default: 32768]
+    #[arg(long, value_name = "N")]
+    pub(crate) conntrack_max_per_core: Option<u32>,
+    /// Least limit of tracked connections [default: 131072]
+    #[arg(long, value_name = "N")]
+    pub(crate) conntrack_min: Option<u32>,
+    /// Whether packets out of a connection's window are let through
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) conntrack_tcp_be_liberal: Option<bool>,
+    /// Time after which a half-closed TCP connection is forgotten [default: 1h0m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) conntrack_tcp_timeout_close_wait: Option<String>,
+    /// Time after which an idle TCP connection is forgotten [default: 24h0m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) conntrack_tcp_timeout_established: Option<String>,
+    /// Time after which UDP without an answer is forgotten [default: the kernel's]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) conntrack_udp_timeout: Option<String>,
+    /// Time after which UDP with answers is forgotten [default: the kernel's]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) conntrack_udp_timeout_stream: Option<String>,
 }
 
 /// A node's agent alone, with upstream's flag names. A flag counts more than the file of --config.

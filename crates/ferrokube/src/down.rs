@@ -6,6 +6,7 @@ use component::Shutdown;
 use crate::cli::Down;
 use crate::cluster_dns;
 use crate::data_dir::DataDir;
+use crate::kube_proxy;
 use crate::neighbours;
 use crate::node::{place, settings};
 
@@ -29,6 +30,7 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         shutdown.stop();
         shutdown.finish().await;
         network::teardown::teardown(&place).await.context("the pod network could not be removed")?;
+        proxy::remove(kube_proxy::table(&dir)).context("the rules of Services could not be removed")?;
         cluster_dns::take_addresses(&footprint.dns)
             .context("the address of the cluster's DNS could not be removed")?;
     }

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, anyhow};
 use component::Table;
 
 /// The flags of upstream's components that are not honoured here.
-const TABLES: [(&str, &str); 4] = [
+const TABLES: [(&str, &str); 5] = [
     ("kube-apiserver", include_str!("flags/kube-apiserver.tsv")),
     ("kube-controller-manager", include_str!("flags/kube-controller-manager.tsv")),
+    ("kube-proxy", include_str!("flags/kube-proxy.tsv")),
     ("kube-scheduler", include_str!("flags/kube-scheduler.tsv")),
     ("kubelet", include_str!("flags/kubelet.tsv")),
 ];
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn links_by_the_names_of_components() {
-        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"] {
+        for name in ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet"] {
             assert!(is_component(name.as_ref()), "{name}");
             let line = read([format!("/usr/bin/{name}").into(), "--kubeconfig=k".into()]).unwrap();
             assert_eq!(line.arguments[1..], [OsString::from(name), "--kubeconfig=k".into()]);
@@ -93,6 +94,7 @@ mod tests {
                 "kube-apiserver" => 177,
                 "kube-controller-manager" => 150,
                 "kubelet" => 150,
+                "kube-proxy" => 59,
                 _ => 62,
             };
             assert_eq!(count, expected, "{name}");
@@ -124,6 +126,8 @@ mod tests {
         check("kubelet --kubeconfig=k --authorization-mode=Webhook --anonymous-auth=false", Ok(&[]));
         let qps = "--kube-api-qps has no effect here: the API server says when it is busy";
         check("kubelet --kubeconfig=k --kube-api-qps=50", Ok(&[qps]));
+        let dsr = "--ipvs-scheduler has no effect here: there is no IPVS";
+        check("kube-proxy --kubeconfig=k --ipvs-scheduler=rr --masquerade-all", Ok(&[dsr]));
         let pods = "--pod-manifest-path=/m cannot be had: static Pods are not there yet; leave it out";
         check("kubelet --kubeconfig=k --pod-manifest-path /m", Err(pods));
     }

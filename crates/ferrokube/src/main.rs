@@ -9,6 +9,7 @@ mod down;
 mod endpoints;
 mod flags;
 mod joining;
+mod kube_proxy;
 mod machine;
 mod migrate;
 mod neighbours;
@@ -133,6 +134,7 @@ async fn run(command: Command) -> Result<()> {
         Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
         Command::Scheduler(flags) => alone::scheduler(&flags).await,
         Command::Kubelet(flags) => node_agent::run(&flags).await,
+        Command::KubeProxy(flags) => kube_proxy::run(&flags).await,
         Command::Server(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
             let plane = ControlPlane::start(dir, Settings::of_server(&flags)?).await?;

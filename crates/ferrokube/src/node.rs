@@ -1,4 +1,4 @@
-//! This machine's node: kubelet, pod network and DNS, beside the control plane.
+//! This machine's node: kubelet, pod network, Service proxy and DNS, beside the control plane.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -16,6 +16,7 @@ use crate::cli::{Network, Up};
 use crate::cluster_dns;
 use crate::control_plane::ControlPlane;
 use crate::data_dir::{DataDir, Footprint};
+use crate::kube_proxy;
 use crate::machine;
 use crate::neighbours::{self, Claim};
 
@@ -74,6 +75,11 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
     let dir = plane.dir().path();
     let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
     let own_dns = own_dns(flags, plane)?;
+    let services = if flags.disable_kube_proxy {
+        None
+    } else {
+        Some(kube_proxy::of_node(flags, listening(flags), plane)?)
+    };
     plane.dir().write_footprint(&Footprint {
         runtime_endpoint: flags.container_runtime_endpoint.clone(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
@@ -123,6 +129,9 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         let own = clients.of(&format!("system:node:{name}"));
         let nodes = plane.clients("network").of("system:kube-proxy");
         start_network(flags, name, network::Clients { nodes, own }, plane);
+    }
+    if let Some(config) = services {
+        kube_proxy::start(config, name, plane);
     }
     let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
     let failure = plane.failure();

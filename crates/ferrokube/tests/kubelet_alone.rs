@@ -1,17 +1,18 @@
 //! A kubelet in a process of its own, beside a control plane, with real containerd.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair, SanType};
+use rcgen::{DnType, SanType};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::image::Image;
 use testkit::{Cluster, Host, Options, binary, eventually};
+
+use crate::certificates::{admin, issue, kubeconfig};
 
 const IMAGE: &str = "test.local/app:1";
 const NODE: &str = "alone";
@@ -46,35 +47,6 @@ evictionHard: {{memory.available: 10Mi, nodefs.available: 1%, imagefs.available:
     )
 }
 
-/// Writes a certificate of the cluster's authority and its key.
-fn issue(
-    cluster: &Cluster,
-    file: &str,
-    names: &[(DnType, &str)],
-    sans: Vec<SanType>,
-) -> Result<(PathBuf, PathBuf)> {
-    let pki = cluster.data_dir().join("pki");
-    let read = |name: &str| std::fs::read_to_string(pki.join(name)).with_context(|| name.to_owned());
-    let issuer = Issuer::from_ca_cert_pem(&read("ca.crt")?, KeyPair::from_pem(&read("ca.key")?)?)?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    for (kind, name) in names {
-        params.distinguished_name.push(kind.clone(), *name);
-    }
-    params.subject_alt_names = sans;
-    let key = KeyPair::generate()?;
-    let (crt, own) =
-        (cluster.host().path(&format!("{file}.crt")), cluster.host().path(&format!("{file}.key")));
-    std::fs::write(&crt, params.signed_by(&key, &issuer)?.pem())?;
-    std::fs::write(&own, key.serialize_pem())?;
-    Ok((crt, own))
-}
-
-/// The administrator's kubeconfig as JSON.
-fn admin(cluster: &Cluster) -> Result<Value> {
-    Ok(serde_json::from_str(&cluster.kubectl(&["config", "view", "--raw", "-o", "json"])?)?)
-}
-
 /// The cgroup of the kubelet's Pods, which is the machine's and not the host's.
 fn cgroup() -> String {
     format!("ferrokube-alone-{}", std::process::id())
@@ -91,21 +63,17 @@ fn remove_cgroups() -> Result<()> {
 fn flags(cluster: &Cluster) -> Result<Vec<String>> {
     let host = cluster.host();
     let node = format!("system:node:{NODE}");
-    let (crt, key) = issue(
+    let kubeconfig = kubeconfig(
         cluster,
         "node",
         &[(DnType::OrganizationName, "system:nodes"), (DnType::CommonName, &node)],
-        Vec::new(),
     )?;
-    let mut kubeconfig = admin(cluster)?;
-    kubeconfig["users"][0]["user"] = json!({"client-certificate": crt, "client-key": key});
-    std::fs::write(host.path("node.kubeconfig"), kubeconfig.to_string())?;
     std::fs::write(host.path("kubelet.yaml"), settings(cluster))?;
     let san = SanType::IpAddress(ADDRESS.parse::<IpAddr>()?);
     let (crt, key) = issue(cluster, "serving", &[(DnType::CommonName, &node)], vec![san])?;
     let path = |name: &str| host.path(name).display().to_string();
     Ok(vec![
-        format!("--kubeconfig={}", path("node.kubeconfig")),
+        format!("--kubeconfig={}", kubeconfig.display()),
         format!("--config={}", path("kubelet.yaml")),
         format!("--hostname-override={NODE}"),
         format!("--root-dir={}", path("kubelet")),

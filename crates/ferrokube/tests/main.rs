@@ -1,6 +1,7 @@
 //! The binary, spawned: its API, whole clusters, and attacks on them.
 
 mod api;
+mod certificates;
 mod clients;
 mod cluster;
 mod components;
@@ -12,3 +13,4 @@ mod kubelet_alone;
 mod neighbours;
 mod network;
 mod pods;
+mod services;

@@ -357,3 +357,48 @@ fn chains_that_drop_are_told() {
         assert_eq!(filter.dropping(Family::Ipv4, Hook::Forward).unwrap(), []);
     });
 }
+
+/// People and other programs list the whole packet filter: no set of ours may stop that.
+#[test]
+fn nft_lists_sets_of_every_kind() {
+    let host = Host::new("listed").unwrap();
+    within(&host, || {
+        let mut filter = Filter::open().unwrap();
+        let table = table();
+        for (family, address) in [(4, Field::Address4), (6, Field::Address6)] {
+            let octets = if family == 4 { 4 } else { 16 };
+            for (index, key) in [
+                vec![Field::Number],
+                vec![address, Field::Protocol, Field::Port],
+                vec![address, Field::Protocol, Field::Port, Field::Number],
+                vec![address, Field::Protocol, Field::Port, Field::Number, address, Field::Port],
+                vec![Field::Name, Field::Mark],
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let length: usize = key
+                    .iter()
+                    .map(|field| match field {
+                        Field::Address4 | Field::Address6 => octets,
+                        Field::Name => 16,
+                        _ => 4,
+                    })
+                    .sum();
+                let name = format!("of{family}_{index}");
+                let kind = SetKind::map(&key, &[address, Field::Port]);
+                let elements: Vec<_> = (1..3_u8)
+                    .map(|i| Element::value(vec![i; length], Value::Bytes(vec![i; octets + 4].into())))
+                    .collect();
+                let mut batch = Batch::new(&table);
+                batch.add_table();
+                batch.add_set(&name, &kind, &[]);
+                batch.add_elements(&name, &kind, &elements);
+                filter.commit(batch).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        }
+    });
+    let listed = host.run("nft", &["list", "ruleset"]).unwrap();
+    assert!(listed.contains("of6_4"), "{listed}");
+    host.run("nft", &["-j", "list", "ruleset"]).unwrap();
+}

@@ -3,10 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use api::time::format_duration;
 use component::Clock;
+use jiff::SignedDuration;
 use objects::Cidr;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::limits::Conntrack;
 use crate::settings::{LocalTraffic, Settings};
 
 /// How traffic of Pods is told from other traffic.
@@ -46,6 +49,8 @@ pub struct Config {
     pub node_port_addresses: NodePortAddresses,
     /// Upstream's `localhostNodePorts`: node ports at 127.0.0.1, too.
     pub localhost_node_ports: bool,
+    /// Limits and times of tracked connections.
+    pub conntrack: Conntrack,
     /// The least time between two commits; upstream's `minSyncPeriod`.
     pub min_sync_period: Duration,
     /// How often the table is looked at; upstream's `syncPeriod`.
@@ -56,8 +61,6 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Whether it is an error if an address is in use; otherwise it is tried again.
     pub bind_address_hard_fail: bool,
-    /// The configuration as `/configz` shows it.
-    pub configz: Value,
     /// The clock.
     pub clock: Clock,
 }
@@ -72,14 +75,62 @@ impl Config {
             detect_local: DetectLocal::By(LocalTraffic::Unknown),
             node_port_addresses: NodePortAddresses::All,
             localhost_node_ports: true,
+            conntrack: Conntrack::default(),
             min_sync_period: Duration::ZERO,
             sync_period: Duration::from_secs(30),
             healthz: Some(([0, 0, 0, 0], 10256).into()),
             metrics: Some(([127, 0, 0, 1], 10249).into()),
             bind_address_hard_fail: false,
-            configz: Value::Null,
             clock: Clock::system(),
         }
+    }
+
+    /// The configuration as `/configz` shows it: a `KubeProxyConfiguration`.
+    pub(crate) fn shown(&self) -> Value {
+        let text = |blocks: &[Cidr]| blocks.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let time = |time: Duration| SignedDuration::try_from(time).map(format_duration).unwrap_or_default();
+        let address = |address: Option<SocketAddr>| address.map(|a| a.to_string()).unwrap_or_default();
+        let (mode, blocks, bridge, prefix) = match &self.detect_local {
+            DetectLocal::NodeBlocks => ("NodeCIDR", Vec::new(), "", ""),
+            DetectLocal::By(LocalTraffic::Unknown) => ("ClusterCIDR", Vec::new(), "", ""),
+            DetectLocal::By(LocalTraffic::Blocks(blocks)) => ("ClusterCIDR", text(blocks), "", ""),
+            DetectLocal::By(LocalTraffic::Interface(name)) => ("BridgeInterface", Vec::new(), &**name, ""),
+            DetectLocal::By(LocalTraffic::InterfacePrefix(name)) => {
+                ("InterfaceNamePrefix", Vec::new(), "", &**name)
+            }
+        };
+        let node_ports = match &self.node_port_addresses {
+            NodePortAddresses::All => Vec::new(),
+            NodePortAddresses::Primary => vec!["primary".to_owned()],
+            NodePortAddresses::Blocks(blocks) => text(blocks),
+        };
+        let conntrack = &self.conntrack;
+        json!({
+            "bindAddressHardFail": self.bind_address_hard_fail,
+            "clusterCIDR": blocks.join(","),
+            "conntrack": {
+                "maxPerCore": conntrack.max_per_core,
+                "min": conntrack.min,
+                "tcpBeLiberal": conntrack.tcp_be_liberal,
+                "tcpCloseWaitTimeout": time(conntrack.tcp_close_wait),
+                "tcpEstablishedTimeout": time(conntrack.tcp_established),
+                "udpStreamTimeout": time(conntrack.udp_stream),
+                "udpTimeout": time(conntrack.udp),
+            },
+            "detectLocal": {"bridgeInterface": bridge, "interfaceNamePrefix": prefix},
+            "detectLocalMode": mode,
+            "healthzBindAddress": address(self.healthz),
+            "iptables": {"localhostNodePorts": self.localhost_node_ports},
+            "metricsBindAddress": address(self.metrics),
+            "mode": "nftables",
+            "nftables": {
+                "masqueradeAll": self.masquerade_all,
+                "masqueradeBit": self.masquerade_bit,
+                "minSyncPeriod": time(self.min_sync_period),
+                "syncPeriod": time(self.sync_period),
+            },
+            "nodePortAddresses": node_ports,
+        })
     }
 
     /// The settings that do not depend on the Node.

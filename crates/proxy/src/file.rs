@@ -60,6 +60,27 @@ pub struct Fields {
     /// `clusterCIDR`
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
+    /// `conntrack.maxPerCore`
+    #[serde(rename = "conntrack.maxPerCore")]
+    pub conntrack_max_per_core: Option<u32>,
+    /// `conntrack.min`
+    #[serde(rename = "conntrack.min")]
+    pub conntrack_min: Option<u32>,
+    /// `conntrack.tcpBeLiberal`
+    #[serde(rename = "conntrack.tcpBeLiberal")]
+    pub conntrack_tcp_be_liberal: bool,
+    /// `conntrack.tcpCloseWaitTimeout`
+    #[serde(rename = "conntrack.tcpCloseWaitTimeout")]
+    pub conntrack_tcp_close_wait: Option<String>,
+    /// `conntrack.tcpEstablishedTimeout`
+    #[serde(rename = "conntrack.tcpEstablishedTimeout")]
+    pub conntrack_tcp_established: Option<String>,
+    /// `conntrack.udpTimeout`
+    #[serde(rename = "conntrack.udpTimeout")]
+    pub conntrack_udp: Option<String>,
+    /// `conntrack.udpStreamTimeout`
+    #[serde(rename = "conntrack.udpStreamTimeout")]
+    pub conntrack_udp_stream: Option<String>,
     /// `detectLocal.bridgeInterface`
     #[serde(rename = "detectLocal.bridgeInterface")]
     pub bridge_interface: String,
@@ -192,7 +213,19 @@ impl Fields {
                 *to.0 = address(text, to.1).map_err(|why| bad(field, &why))?;
             }
         }
+        let conntrack = &mut config.conntrack;
+        conntrack.max_per_core = self.conntrack_max_per_core.unwrap_or(conntrack.max_per_core);
+        conntrack.min = self.conntrack_min.unwrap_or(conntrack.min);
+        conntrack.tcp_be_liberal = self.conntrack_tcp_be_liberal;
         for (field, text, to) in [
+            (
+                "conntrack.tcpEstablishedTimeout",
+                &self.conntrack_tcp_established,
+                &mut conntrack.tcp_established,
+            ),
+            ("conntrack.tcpCloseWaitTimeout", &self.conntrack_tcp_close_wait, &mut conntrack.tcp_close_wait),
+            ("conntrack.udpTimeout", &self.conntrack_udp, &mut conntrack.udp),
+            ("conntrack.udpStreamTimeout", &self.conntrack_udp_stream, &mut conntrack.udp_stream),
             ("nftables.minSyncPeriod", &self.min_sync_period, &mut config.min_sync_period),
             ("nftables.syncPeriod", &self.sync_period, &mut config.sync_period),
         ] {
@@ -323,6 +356,12 @@ mod tests {
             "detectLocalMode: BridgeInterface",
             Err("detectLocal.bridgeInterface: the name of an interface is wanted"),
         );
+        check("conntrack: {maxPerCore: 1, min: 0, udpTimeout: 5s, tcpBeLiberal: true}", Ok(("", &[])));
+        check(
+            "conntrack: {min: -1}",
+            Err("strict decoding error: invalid value: integer `-1`, expected u32"),
+        );
+        check("conntrack: {udpTimeout: x}", Err("conntrack.udpTimeout: invalid duration \"x\""));
         check("nodePortAddresses: [x]", Err("nodePortAddresses: invalid CIDR address: x"));
         check(
             "enableProfiling: true",

@@ -1,14 +1,15 @@
 //! Health: whether the proxy keeps up, and the health-check ports of Services (upstream: `pkg/proxy/healthcheck`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Key;
+use client::{EventType, Key, Recorder};
 use component::{Clock, Shutdown};
 use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use objects::Cidr;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -119,12 +120,30 @@ pub(crate) struct Ports {
     /// The blocks of the addresses at which they answer; `None` for all.
     addresses: Option<Vec<Cidr>>,
     open: BTreeMap<Key, (u16, Shutdown)>,
+    /// The ports that could not be opened; they are tried again, and told of once.
+    failed: BTreeSet<(Key, u16)>,
+    node: String,
+    recorder: Recorder,
     shutdown: Shutdown,
 }
 
 impl Ports {
-    pub(crate) fn new(health: Health, addresses: Option<Vec<Cidr>>, shutdown: &Shutdown) -> Self {
-        Self { health, addresses, open: BTreeMap::new(), shutdown: shutdown.clone() }
+    pub(crate) fn new(
+        health: Health,
+        addresses: Option<Vec<Cidr>>,
+        node: &str,
+        recorder: Recorder,
+        shutdown: &Shutdown,
+    ) -> Self {
+        Self {
+            health,
+            addresses,
+            open: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            node: node.to_owned(),
+            recorder,
+            shutdown: shutdown.clone(),
+        }
     }
 
     /// Opens and closes ports as Services ask for.
@@ -146,14 +165,35 @@ impl Ports {
             .map(|(key, (port, _))| (key.clone(), *port))
             .collect();
         self.health.state.lock().services = services;
+        let failed = std::mem::take(&mut self.failed);
         for (key, port) in missing {
             match self.open(&key, port).await {
                 Ok(server) => drop(self.open.insert(key, (port, server))),
                 Err(error) => {
-                    tracing::warn!(service = %key, port, %error, "cannot open the health-check port of a Service");
+                    let one = (key, port);
+                    if !failed.contains(&one) {
+                        self.tell(&one.0, port, &error);
+                    }
+                    self.failed.insert(one);
                 }
             }
         }
+    }
+
+    /// Tells of a port that cannot be opened, as upstream does.
+    fn tell(&self, key: &Key, port: u16, error: &std::io::Error) {
+        let about = ObjectReference {
+            kind: Some("Service".to_owned()),
+            namespace: Some(key.namespace.to_string()),
+            name: Some(key.name.to_string()),
+            uid: Some(key.name.to_string()),
+            ..ObjectReference::default()
+        };
+        let service = key.to_string();
+        let message =
+            format!("node {} failed to start healthcheck {service:?} on port {port}: {error}", self.node);
+        tracing::warn!("{message}");
+        self.recorder.event_about(about, EventType::Warning, "FailedToStartServiceHealthcheck", message);
     }
 
     async fn open(&self, key: &Key, port: u16) -> std::io::Result<Shutdown> {
@@ -215,6 +255,29 @@ mod tests {
         check(&health, "/livez", 503, late.clone()).await;
         check(&health, "/healthz", 503, late).await;
         assert_eq!(health.answer("/").status().as_u16(), 404);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_told_once_and_opened_later() {
+        let clock = Clock::system();
+        let (recorder, mut events) = Recorder::channel("kube-proxy", clock);
+        let shutdown = Shutdown::new();
+        let mut ports = Ports::new(Health::new(clock, Metrics::default()), None, "n", recorder, &shutdown);
+        let taken = std::net::TcpListener::bind("[::]:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let services: BTreeMap<_, _> = [(Key::new("ns", "s"), (port, 1))].into();
+        ports.set(services.clone()).await;
+        ports.set(services.clone()).await;
+        let event = events.try_recv().unwrap();
+        assert_eq!(event.reason.as_deref(), Some("FailedToStartServiceHealthcheck"));
+        let message = event.message.unwrap();
+        let wanted = format!("node n failed to start healthcheck \"ns/s\" on port {port}: ");
+        assert!(message.starts_with(&wanted), "{message}");
+        assert!(events.try_recv().is_err());
+        drop(taken);
+        ports.set(services).await;
+        assert!(ports.open.len() == 1 && ports.failed.is_empty());
+        shutdown.finish().await;
     }
 
     #[tokio::test]

@@ -37,6 +37,9 @@ pub(crate) enum What {
     /// address . protocol . port . first number . address . port: the endpoints of ports with affinity.
     Members,
     /// client → address . port of the endpoint that it was led to; the packet filter fills it.
+    ///
+    /// DIFFERENCE: the kernel fixes a set's time when it makes it, so another time forgets the clients. Upstream's keep
+    /// the old time until they come again.
     Affinity {
         /// The hash of the Service's port.
         port: u64,

@@ -16,6 +16,7 @@ mod health;
 mod http;
 mod kernel;
 mod layout;
+mod limits;
 mod metrics;
 mod plan;
 mod proxier;
@@ -25,7 +26,8 @@ mod settings;
 
 pub use config::{Config, DetectLocal, NodePortAddresses};
 pub use contents::Changes;
+pub use limits::Conntrack;
 pub use proxier::{Event, Place, Proxier};
-pub use run::{RunError, run};
+pub use run::{RunError, remove, run};
 pub use service::{HEADLESS, OTHER_PROXY};
 pub use settings::{LocalTraffic, Settings};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Change, Client, Informer, Key, Selection};
+use client::{Change, Client, Informer, Key, Recorder, Selection};
 use component::metrics::{CONTENT_TYPE, process};
 use component::{Registry, Shutdown};
 use http::StatusCode;
@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use netlink::nft::{Batch, Family, Filter, Table};
 use objects::Cidr;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -87,6 +88,7 @@ pub async fn run(
 ) -> Result<(), RunError> {
     let metrics = Metrics::default();
     let health = Health::new(config.clock, metrics.clone());
+    config.conntrack.set();
     let mut settings = config.settings();
     if settings.localhost_node_ports
         && let Err(error) = std::fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1")
@@ -107,11 +109,24 @@ pub async fn run(
         NodePortAddresses::Blocks(blocks) => Some(blocks.clone()),
         _ => None,
     };
-    let ports = Ports::new(health.clone(), addresses, shutdown);
+    let recorder = Recorder::start(client.clone(), "kube-proxy", node_name, config.clock, shutdown);
+    let ports = Ports::new(health.clone(), addresses, node_name, recorder, shutdown);
     let node_name = node_name.to_owned();
     let mut follower = Follower { config, settings, node_name, committer, health, metrics, ports, watches };
     let _ = shutdown.run(follower.follow()).await;
     Ok(())
+}
+
+/// Removes a proxy's table from the kernel; none is no error.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn remove(table: impl Into<String>) -> Result<(), netlink::Error> {
+    let table = Table { family: Family::Inet, name: table.into() };
+    let mut batch = Batch::new(&table);
+    batch.add_table();
+    batch.delete_table();
+    Filter::open()?.commit(batch)
 }
 
 impl Watches {
@@ -329,7 +344,7 @@ async fn serve_pages(
     let registry = Registry::default();
     let own = metrics.clone();
     registry.register("proxy", move |page| own.write(page));
-    let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.configz }).to_string();
+    let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown() }).to_string();
     let pages: Arc<Handler> = Arc::new(move |path, _| {
         const TEXT: &str = "text/plain; charset=utf-8";
         Some(match path {

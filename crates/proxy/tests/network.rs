@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use netlink::namespace;
@@ -134,9 +135,13 @@ impl Network {
 
     /// A socket of a host for datagrams.
     pub(crate) fn client(&self, from: IpAddr, to: SocketAddr) -> UdpSocket {
-        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        /// A port that was used before may have a tracked connection, which goes on as it began.
+        static PORT: AtomicU16 = AtomicU16::new(40_000);
+        let port = PORT.fetch_add(1, Ordering::Relaxed);
+        let any: IpAddr =
+            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         within(self.host(from), || {
-            let socket = UdpSocket::bind(any).unwrap();
+            let socket = UdpSocket::bind((any, port)).unwrap();
             socket.connect(to).unwrap();
             socket
         })

@@ -112,25 +112,30 @@ impl Field {
     /// The number by which `nft` knows how to show it.
     fn shown(self) -> u32 {
         match self {
-            Self::Number => 4,
             Self::Address4 => 7,
             Self::Address6 => 8,
             Self::Protocol => 12,
             Self::Port => 13,
-            Self::Mark => 19,
+            // `nft` (1.0.6) dies of an integer beside other fields: it does not know how long one is.
+            Self::Mark | Self::Number => 19,
             Self::Name => 41,
         }
     }
 }
 
+/// The number by which `nft` shows bytes of any length.
+const INTEGER: u32 = 4;
+/// The most fields whose numbers `nft` can tell apart.
+const FIELDS: usize = 5;
+
 /// The length of fields, and the number by which `nft` shows them.
 fn laid_out(fields: &[Field]) -> (u32, u32) {
-    match fields {
-        [field] => (field.length(), field.shown()),
-        _ => fields.iter().fold((0, 0), |(length, shown), field| {
-            (length + field.length().next_multiple_of(4), shown << 6 | field.shown())
-        }),
+    if let [field] = fields {
+        return (field.length(), field.shown());
     }
+    let length = fields.iter().map(|field| field.length().next_multiple_of(4)).sum();
+    let shown = fields.iter().fold(0, |shown, field| shown << 6 | field.shown());
+    (length, if fields.len() > FIELDS { INTEGER } else { shown })
 }
 
 /// The kind of a set or map.

@@ -111,12 +111,16 @@ pub(crate) struct HostPort {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Bandwidth {
     /// To the container.
+    #[serde(alias = "IngressRate")]
     pub(crate) ingress_rate: u64,
     /// The burst of it.
+    #[serde(alias = "IngressBurst")]
     pub(crate) ingress_burst: u64,
     /// From the container.
+    #[serde(alias = "EgressRate")]
     pub(crate) egress_rate: u64,
     /// The burst of it.
+    #[serde(alias = "EgressBurst")]
     pub(crate) egress_burst: u64,
 }
 
@@ -156,13 +160,18 @@ struct RuntimeConfig {
     bandwidth: Bandwidth,
 }
 
+/// CRI-O writes the names as the conventions have them; containerd begins them with a capital, which plugins in Go do
+/// not notice.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PortMapping {
+    #[serde(alias = "HostPort")]
     host_port: i64,
+    #[serde(alias = "ContainerPort")]
     container_port: i64,
+    #[serde(alias = "Protocol")]
     protocol: String,
-    #[serde(default, rename = "hostIP")]
+    #[serde(default, rename = "hostIP", alias = "HostIP")]
     host_ip: String,
 }
 
@@ -383,6 +392,14 @@ mod tests {
             ]
         );
         assert_eq!(request.bandwidth, Bandwidth { ingress_rate: 1000, ..Bandwidth::default() });
+        let of_containerd = json!({"cniVersion": "1.1.0", "name": "n", "runtimeConfig": {
+            "portMappings": [{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": "127.0.0.1"}],
+            "bandwidth": {"IngressRate": 1, "IngressBurst": 2, "EgressRate": 3, "EgressBurst": 4},
+        }});
+        let request = Request::read(&call("ADD", of_containerd)).unwrap();
+        assert_eq!(request.ports, [HostPort { protocol: Protocol::Tcp, address: local, port: 8080, to: 80 }]);
+        let rates = Bandwidth { ingress_rate: 1, ingress_burst: 2, egress_rate: 3, egress_burst: 4 };
+        assert_eq!(request.bandwidth, rates);
         let config = json!({"cniVersion": "1.1.0", "name": "n",
             "cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}]});
         let gc = Request::read(&Call { command: "GC".into(), config, ..Call::default() }).unwrap();

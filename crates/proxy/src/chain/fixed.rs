@@ -100,6 +100,7 @@ impl Fixed {
                 }
             }
             Self::ClusterAddresses => cluster_addresses(settings, emit),
+            // DIFFERENCE: TCP gets a reset instead of upstream's ICMP message, which some clients wait out.
             Self::Reject => {
                 emit(&[
                     Expression::Meta(Meta::Transport, Register(0)),

@@ -1,0 +1,178 @@
+//! The Service proxy: on a cluster's own node, and in a process of its own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use component::Shutdown;
+use proxy::file::{self, Fields};
+use proxy::{Config, DetectLocal, LocalTraffic};
+use tokio::sync::oneshot;
+
+use crate::control_plane::ControlPlane;
+use crate::data_dir::DataDir;
+use crate::{alone, cli, machine};
+
+/// The user that upstream's role `system:node-proxier` is bound to.
+const USER: &str = "system:kube-proxy";
+/// The table of a proxy that runs alone. Upstream's, `kube-proxy`, is left to upstream's proxy.
+const TABLE: &str = "ferrokube-kube-proxy";
+/// The port of `/healthz`.
+const HEALTHZ_PORT: u16 = 10256;
+
+/// The table of a cluster's own proxy.
+pub(crate) fn table(dir: &DataDir) -> String {
+    format!("ferrokube-{}-services", dir.id())
+}
+
+/// The configuration of the proxy on the node of `ferrokube up`, whose pages listen where the kubelet does.
+pub(crate) fn of_node(flags: &cli::Up, listening: IpAddr, plane: &ControlPlane) -> Result<Config> {
+    let pods = plane.cluster_cidr().split(',').filter_map(|range| range.trim().parse().ok()).collect();
+    let mut config = Config {
+        detect_local: DetectLocal::By(LocalTraffic::Blocks(pods)),
+        healthz: Some(SocketAddr::new(listening, HEALTHZ_PORT)),
+        clock: plane.clock(),
+        ..Config::new(table(plane.dir()))
+    };
+    let Some(path) = &flags.kube_proxy_config else { return Ok(config) };
+    let fields = read(path, "--kube-proxy-config")?;
+    let own = config.clone();
+    fields.apply(&mut config).with_context(|| unusable("--kube-proxy-config", path))?;
+    // The cluster's ranges are known without the file.
+    if config.detect_local == DetectLocal::By(LocalTraffic::Unknown) {
+        config.detect_local = own.detect_local;
+    }
+    Ok(config)
+}
+
+/// Starts the proxy of a cluster's own node. A reason not to is told; the node goes on without.
+pub(crate) fn start(config: Config, node: &str, plane: &ControlPlane) {
+    let client = plane.clients("kube-proxy").of(USER);
+    let (node, shutdown) = (node.to_owned(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move {
+        if let Err(error) = proxy::run(config, &client, &node, &shutdown).await {
+            tracing::error!("Services cannot be reached on this node: {:#}", anyhow::Error::from(error));
+        }
+    });
+}
+
+/// Runs `ferrokube kube-proxy` until a signal stops it; Services stay in force.
+pub(crate) async fn run(flags: &cli::KubeProxy) -> Result<()> {
+    if flags.cleanup {
+        return proxy::remove(TABLE).context("the rules of Services could not be removed");
+    }
+    let mut fields = if let Some(path) = &flags.config {
+        for name in flags.fields.given() {
+            eprintln!("ferrokube: --{name} has no effect beside --config");
+        }
+        read(path, "--config")?
+    } else {
+        if let Some(mode @ ("iptables" | "ipvs")) = flags.fields.proxy_mode.as_deref() {
+            eprintln!("ferrokube: --proxy-mode={mode} is done by nftables");
+        }
+        flags.fields.clone().into_fields()
+    };
+    let mut config = Config::new(TABLE);
+    fields.apply(&mut config).context("the configuration cannot be used")?;
+    let kubeconfig = match &flags.kubeconfig {
+        Some(path) => path.clone(),
+        None if fields.kubeconfig.is_empty() => {
+            bail!(
+                "--kubeconfig, or clientConnection.kubeconfig in the file of --config, must say where the API server is"
+            )
+        }
+        None => PathBuf::from(std::mem::take(&mut fields.kubeconfig)),
+    };
+    let name = flags.hostname_override.clone().or(Some(fields.hostname_override).filter(|n| !n.is_empty()));
+    let name = machine::node_name(name.as_deref())?;
+    let client = alone::clients(&kubeconfig, "kube-proxy", false)?.of(USER);
+    let shutdown = Shutdown::new();
+    let (failed, failure) = oneshot::channel();
+    let running = shutdown.child();
+    shutdown.spawn(async move {
+        let stopped = proxy::run(config, &client, &name, &running).await;
+        // Nobody waits for it any more once a signal came.
+        let _ = failed.send(stopped);
+    });
+    let working = async {
+        match failure.await {
+            Ok(Err(error)) => Err(anyhow::Error::from(error).context("the proxy cannot run")),
+            _ => Ok(()),
+        }
+    };
+    alone::until_signal(working, &shutdown).await
+}
+
+/// Reads upstream's KubeProxyConfiguration, and tells of fields without effect.
+fn read(path: &Path, flag: &str) -> Result<Fields> {
+    let text = std::fs::read_to_string(path).with_context(|| unusable(flag, path))?;
+    let (fields, warnings) = file::parse(&text).with_context(|| unusable(flag, path))?;
+    for warning in warnings {
+        eprintln!("ferrokube: {}: {warning}", path.display());
+    }
+    Ok(fields)
+}
+
+fn unusable(flag: &str, path: &Path) -> String {
+    format!("{flag} {} cannot be used", path.display())
+}
+
+impl cli::ProxyFields {
+    /// The names of the flags that were given.
+    fn given(&self) -> Vec<&'static str> {
+        let flags = [
+            (self.proxy_mode.is_some(), "proxy-mode"),
+            (self.cluster_cidr.is_some(), "cluster-cidr"),
+            (self.detect_local_mode.is_some(), "detect-local-mode"),
+            (self.pod_bridge_interface.is_some(), "pod-bridge-interface"),
+            (self.pod_interface_name_prefix.is_some(), "pod-interface-name-prefix"),
+            (!self.nodeport_addresses.is_empty(), "nodeport-addresses"),
+            (self.masquerade_all.is_some(), "masquerade-all"),
+            (self.iptables_masquerade_bit.is_some(), "iptables-masquerade-bit"),
+            (self.iptables_localhost_nodeports.is_some(), "iptables-localhost-nodeports"),
+            (self.iptables_sync_period.is_some(), "iptables-sync-period"),
+            (self.iptables_min_sync_period.is_some(), "iptables-min-sync-period"),
+            (self.healthz_bind_address.is_some(), "healthz-bind-address"),
+            (self.metrics_bind_address.is_some(), "metrics-bind-address"),
+            (self.bind_address_hard_fail.is_some(), "bind-address-hard-fail"),
+            (self.conntrack_max_per_core.is_some(), "conntrack-max-per-core"),
+            (self.conntrack_min.is_some(), "conntrack-min"),
+            (self.conntrack_tcp_be_liberal.is_some(), "conntrack-tcp-be-liberal"),
+            (self.conntrack_tcp_timeout_close_wait.is_some(), "conntrack-tcp-timeout-close-wait"),
+            (self.conntrack_tcp_timeout_established.is_some(), "conntrack-tcp-timeout-established"),
+            (self.conntrack_udp_timeout.is_some(), "conntrack-udp-timeout"),
+            (self.conntrack_udp_timeout_stream.is_some(), "conntrack-udp-timeout-stream"),
+        ];
+        flags.into_iter().filter_map(|(given, name)| given.then_some(name)).collect()
+    }
+
+    fn into_fields(self) -> Fields {
+        let masquerade_all = self.masquerade_all.unwrap_or_default();
+        Fields {
+            mode: self.proxy_mode.unwrap_or_default(),
+            cluster_cidr: self.cluster_cidr.unwrap_or_default(),
+            detect_local_mode: self.detect_local_mode.unwrap_or_default(),
+            bridge_interface: self.pod_bridge_interface.unwrap_or_default(),
+            interface_name_prefix: self.pod_interface_name_prefix.unwrap_or_default(),
+            node_port_addresses: self.nodeport_addresses,
+            masquerade_all,
+            iptables_masquerade_all: masquerade_all,
+            masquerade_bit: self.iptables_masquerade_bit,
+            iptables_masquerade_bit: self.iptables_masquerade_bit,
+            localhost_node_ports: self.iptables_localhost_nodeports,
+            sync_period: self.iptables_sync_period,
+            min_sync_period: self.iptables_min_sync_period,
+            healthz_bind_address: self.healthz_bind_address,
+            metrics_bind_address: self.metrics_bind_address,
+            bind_address_hard_fail: self.bind_address_hard_fail.unwrap_or_default(),
+            conntrack_max_per_core: self.conntrack_max_per_core,
+            conntrack_min: self.conntrack_min,
+            conntrack_tcp_be_liberal: self.conntrack_tcp_be_liberal.unwrap_or_default(),
+            conntrack_tcp_close_wait: self.conntrack_tcp_timeout_close_wait,
+            conntrack_tcp_established: self.conntrack_tcp_timeout_established,
+            conntrack_udp: self.conntrack_udp_timeout,
+            conntrack_udp_stream: self.conntrack_udp_timeout_stream,
+            ..Fields::default()
+        }
+    }
+}
