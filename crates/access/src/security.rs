@@ -12,8 +12,8 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacIndex;
 use crate::auth::token::TokenService;
 use crate::auth::{
-    self, Auth, AuthenticationConfig, AuthorizationMode, ClientCaError, KeyError, Reviews, SigningKey,
-    UnionAuthenticator, UnionAuthorizer, VerifyingKey,
+    self, Auth, AuthenticationConfig, AuthorizationMode, BearerTokens, ClientCaError, KeyError, Reviews,
+    SigningKey, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
 };
 use crate::reader::Reader;
 
@@ -30,6 +30,8 @@ pub struct SecurityConfig {
     pub max_token_expiration: i64,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
+    /// Whether bootstrap tokens authenticate (`--enable-bootstrap-token-auth`).
+    pub bootstrap_tokens: bool,
     /// The authorizers, in the order in which they are asked (`--authorization-mode`).
     pub modes: Vec<AuthorizationMode>,
     /// Plugins to turn on (`--enable-admission-plugins`).
@@ -48,6 +50,7 @@ impl Default for SecurityConfig {
             audiences: Vec::new(),
             max_token_expiration: 0,
             anonymous: true,
+            bootstrap_tokens: false,
             modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enable_admission: Vec::new(),
             disable_admission: Vec::new(),
@@ -117,6 +120,11 @@ impl Security {
         ));
         let authentication =
             AuthenticationConfig { client_ca: keys.client_ca, anonymous: config.anonymous, clock };
+        let mut bearers = BearerTokens::new(tokens, clock);
+        if config.bootstrap_tokens {
+            bearers = bearers.with_bootstrap(reader.clone());
+        }
+        let tokens = Arc::new(bearers);
         let authenticator = UnionAuthenticator::new(authentication, tokens.clone(), authorizer.clone())?;
         let reviews = Reviews::new(
             schema,

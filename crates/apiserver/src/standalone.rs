@@ -79,6 +79,8 @@ pub struct Running {
     pub pki: Arc<Pki>,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The address that others are told.
+    pub advertised: IpAddr,
     /// The store.
     pub store: Store,
     /// Where the server must not connect to for others.
@@ -166,7 +168,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         store.compact_every(compaction_interval, shutdown);
     }
     store.end_stuck_watchers(shutdown);
-    Ok(Running { server, pki: Arc::new(pki), address, store, place })
+    Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
 }
 
 /// The first address of the Services' range, which the `kubernetes` Service has.

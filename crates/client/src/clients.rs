@@ -55,6 +55,7 @@ impl Clients {
                 server: server.clone(),
                 authorities: authorities.clone(),
                 server_name: server_name.clone(),
+                any_server: false,
                 identity: None,
                 token: Some(Token::Source(Arc::new(source))),
                 user_agent: format!("{user_agent}/{name}"),

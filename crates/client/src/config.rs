@@ -11,6 +11,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 
+use crate::certificate::Certificate;
+
 /// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -92,8 +94,10 @@ pub struct Config {
     pub authorities: Vec<CertificateDer<'static>>,
     /// The name to verify the server's certificate for, if not the address's host.
     pub server_name: Option<String>,
-    /// Client certificate chain with its key.
-    pub identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    /// Whether any certificate of the server's is taken: only for what is verified otherwise.
+    pub any_server: bool,
+    /// The client certificate.
+    pub identity: Option<Certificate>,
     /// Bearer token.
     pub token: Option<Token>,
     /// The `User-Agent` to send.
@@ -115,8 +119,14 @@ impl Config {
     pub fn with_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|e| ConfigError::Pem { what: "client key", reason: e.to_string() })?;
-        self.identity = Some((certificates("client certificate", chain)?, key));
+        self.identity = Some(Certificate::new(certificates("client certificate", chain)?, key)?);
         Ok(self)
+    }
+
+    /// With a client certificate that may be exchanged later.
+    pub fn with_identity(mut self, certificate: Certificate) -> Self {
+        self.identity = Some(certificate);
+        self
     }
 
     /// With a bearer token.
@@ -129,8 +139,29 @@ impl Config {
     /// are looked for beside it.
     pub fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Self, ConfigError> {
         let text = read(path)?;
+        let text = std::str::from_utf8(&text)
+            .map_err(|e| ConfigError::Parse { path: path.to_owned(), reason: e.to_string() })?;
+        Self::from_text(text, path, context)
+    }
+
+    /// The server and the authorities of a kubeconfig that has one cluster, and perhaps neither user nor context:
+    /// `cluster-info`.
+    pub fn of_cluster(text: &str) -> Result<Self, ConfigError> {
+        let name = Path::new("the kubeconfig of cluster-info");
+        let parse = |reason: String| ConfigError::Parse { path: name.to_owned(), reason };
+        let file: Kubeconfig = serde_saphyr::from_str(text).map_err(|e| parse(e.to_string()))?;
+        let [NamedCluster { cluster, .. }] = &file.clusters[..] else {
+            return Err(parse("it does not have exactly one cluster".to_owned()));
+        };
+        // It came over the network: it names no files of this machine.
+        let roots = material(Path::new(""), "certificate authority", &cluster.authority_data, Path::new(""))?;
+        let mut config = Self::new(&cluster.server, &roots.unwrap_or_default())?;
+        config.server_name = Some(cluster.tls_server_name.clone()).filter(|n| !n.is_empty());
+        Ok(config)
+    }
+
+    fn from_text(text: &str, path: &Path, context: Option<&str>) -> Result<Self, ConfigError> {
         let parse = |reason: String| ConfigError::Parse { path: path.to_owned(), reason };
-        let text = std::str::from_utf8(&text).map_err(|e| parse(e.to_string()))?;
         let file: Kubeconfig = serde_saphyr::from_str(text).map_err(|e| parse(e.to_string()))?;
         let dir = path.parent().unwrap_or(Path::new(""));
 

@@ -60,6 +60,7 @@ mod types {
     use k8s_openapi::api::authentication::v1 as authentication;
     use k8s_openapi::api::authorization::v1 as authorization;
     use k8s_openapi::api::autoscaling::v1 as autoscaling;
+    use k8s_openapi::api::certificates::v1 as certificates;
     use k8s_openapi::api::coordination::v1 as coordination;
     use k8s_openapi::api::core::v1 as core;
     use k8s_openapi::api::discovery::v1 as discovery;
@@ -81,6 +82,7 @@ mod types {
         authentication::TokenReview,
         authorization::SubjectAccessReview,
         autoscaling::Scale,
+        certificates::CertificateSigningRequest,
         coordination::Lease,
         core::ConfigMap,
         core::Endpoints,
@@ -102,6 +104,8 @@ mod types {
         policy::PodDisruptionBudget,
         rbac::ClusterRole,
         rbac::ClusterRoleBinding,
+        rbac::Role,
+        rbac::RoleBinding,
         storage::StorageClass,
         storage::VolumeAttributesClass,
     );

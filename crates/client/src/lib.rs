@@ -5,6 +5,8 @@
 //! tell whether its [`Transport`] crosses a network.
 
 pub mod backoff;
+pub mod bootstrap;
+pub mod certificate;
 pub mod client;
 pub mod clients;
 pub mod config;
@@ -26,6 +28,7 @@ pub mod tls;
 pub mod transport;
 
 pub use backoff::Backoff;
+pub use certificate::Certificate;
 pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, resource_of};
 pub use clients::Clients;
 pub use config::{Config, ConfigError, Token, TokenSource};

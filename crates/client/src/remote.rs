@@ -23,7 +23,9 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::backoff::Backoff;
+use crate::certificate::Certificate;
 use crate::config::{Config, ConfigError, Token};
+use crate::tls::AnyCertificate;
 use crate::transport::{Call, EventKind, ListAnswer, Transport, Verb, WatchEvent};
 
 /// How long an answer may take: a little more than the server's own limit of a minute.
@@ -41,6 +43,8 @@ type Sender = http2::SendRequest<Full<Bytes>>;
 
 struct Connection {
     sender: Option<Sender>,
+    /// The version of the client certificate with which the connection was made.
+    version: u64,
     backoff: Backoff,
     /// Not before this time is a connection tried again.
     retry_at: Option<Instant>,
@@ -57,6 +61,8 @@ struct Inner {
     authority: String,
     name: ServerName<'static>,
     tls: TlsConnector,
+    /// The client certificate, which may be exchanged.
+    identity: Option<Certificate>,
     bearer: Option<Bearer>,
     user_agent: HeaderValue,
     connection: Mutex<Connection>,
@@ -85,11 +91,15 @@ impl Remote {
             roots.add(authority)?;
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots);
-        let mut tls = match config.identity {
-            Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
+        let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = if config.any_server {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider)))
+        } else {
+            builder.with_root_certificates(roots)
+        };
+        let mut tls = match &config.identity {
+            Some(certificate) => builder.with_client_cert_resolver(Arc::new(certificate.clone())),
             None => builder.with_no_client_auth(),
         };
         tls.alpn_protocols = vec![b"h2".to_vec()];
@@ -100,11 +110,13 @@ impl Remote {
             authority,
             name,
             tls: TlsConnector::from(Arc::new(tls)),
+            identity: config.identity,
             bearer: config.token.map(|source| Bearer { source, read: parking_lot::Mutex::new(None) }),
             user_agent: HeaderValue::from_str(&config.user_agent)
                 .unwrap_or_else(|_| HeaderValue::from_static("ferrokube")),
             connection: Mutex::new(Connection {
                 sender: None,
+                version: 0,
                 backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
                 retry_at: None,
             }),
@@ -207,7 +219,11 @@ impl Bearer {
 impl Inner {
     async fn sender(&self) -> Result<Sender, Status> {
         let mut connection = self.connection.lock().await;
+        // Watches that were begun with an older certificate end by themselves.
+        let version = self.identity.as_ref().map_or(0, Certificate::version);
+        let current = connection.version == version;
         if let Some(sender) = &mut connection.sender
+            && current
             && !sender.is_closed()
             && sender.ready().await.is_ok()
         {
@@ -222,6 +238,7 @@ impl Inner {
                 connection.backoff.reset();
                 connection.retry_at = None;
                 connection.sender = Some(sender.clone());
+                connection.version = version;
                 Ok(sender)
             }
             Err(status) => {

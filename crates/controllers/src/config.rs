@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use component::Clock;
 
+use crate::certificates::Signers;
 use crate::choice::Choice;
 use crate::load_balancers::pool::Range;
 use crate::nodes::zones::EvictionRates;
@@ -39,6 +40,10 @@ pub struct Config {
     pub mirroring: EndpointSettings,
     /// The settings of load balancers; with `None`, somebody else looks after them.
     pub load_balancers: Option<LoadBalancers>,
+    /// The authorities that sign what the API is asked for.
+    pub signers: Signers,
+    /// Whether the certificates of nodes are approved that upstream leaves to an administrator.
+    pub node_certificates: bool,
     /// The controllers that run.
     pub controllers: Choice,
 }
@@ -60,6 +65,8 @@ impl Config {
             slices: EndpointSettings::default(),
             mirroring: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
             load_balancers: None,
+            signers: Signers::default(),
+            node_certificates: false,
             controllers: Choice::default(),
         }
     }

@@ -6,6 +6,8 @@
 //! `serviceaccounts`. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on `api`,
 //! `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
+mod bootstrap;
+pub mod certificates;
 mod choice;
 mod clusterroles;
 mod common;

@@ -17,6 +17,7 @@ use crate::cli;
 use crate::endpoints::{self, About, Telling};
 use crate::machine;
 use crate::say::say;
+use crate::signing;
 
 /// Runs the controllers.
 pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result<()> {
@@ -34,6 +35,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         // Other API servers may share the store.
         namespace_delay: controllers::SEVERAL_SERVERS,
         controllers: chosen,
+        signers: signing::signers(&flags.signing)?,
         ..controllers::Config::new(clock, root_ca)
     };
     flags.endpoints.configure(&mut config);

@@ -29,6 +29,9 @@ pub(crate) enum Command {
     Up(Up),
     /// Run a control plane without a node, in the foreground
     Server(Server),
+    /// Manage the tokens with which nodes join
+    #[command(subcommand)]
+    Token(Token),
     /// Run the API server with its store alone
     #[command(name = "kube-apiserver")]
     ApiServer(ApiServer),
@@ -91,6 +94,9 @@ pub(crate) struct Server {
     /// Leave Services of type LoadBalancer to somebody else
     #[arg(long)]
     pub(crate) disable_load_balancer: bool,
+    /// Whether nodes may join with bootstrap tokens
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     pub(crate) api: Api,
 }
@@ -252,6 +258,9 @@ pub(crate) struct ApiServer {
     /// Write the administrator's kubeconfig here [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
+    /// Whether bootstrap tokens authenticate: the Secrets of kube-system of the type bootstrap.kubernetes.io/token
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     pub(crate) api: Api,
 }
@@ -306,6 +315,8 @@ pub(crate) struct ControllerManager {
     pub(crate) use_service_account_credentials: bool,
     #[command(flatten)]
     pub(crate) endpoints: Endpoints,
+    #[command(flatten)]
+    pub(crate) signing: Signing,
 }
 
 /// The flags of the controllers of endpoints.
@@ -353,6 +364,44 @@ impl Endpoints {
             batch: self.mirroring_endpointslice_updates_batch_period,
         };
     }
+}
+
+/// The flags of the signers of certificates, by upstream's names.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct Signing {
+    /// Certificate of the authority that signs certificates [default: none are signed]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_key_file: Option<PathBuf>,
+    /// Longest life of a certificate
+    #[arg(long, value_name = "DURATION", default_value = "8760h0m0s", value_parser = duration)]
+    pub(crate) cluster_signing_duration: Duration,
+    /// Certificate of the authority for kubernetes.io/kubelet-serving alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
+    /// Certificate of the authority for kubernetes.io/kube-apiserver-client-kubelet alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_kubelet_client_key_file: Option<PathBuf>,
+    /// Certificate of the authority for kubernetes.io/kube-apiserver-client alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
+    /// Certificate of the authority for kubernetes.io/legacy-unknown alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
 }
 
 /// The flags of the scheduler alone.
@@ -555,6 +604,58 @@ impl Etcd {
             encryption: self.encryption_provider_config.clone(),
         })
     }
+}
+
+/// The cluster that a command is about.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct ClusterOf {
+    /// Kubeconfig of the cluster [default: DATA_DIR/admin.kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster's data directory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
+    pub(crate) data_dir: PathBuf,
+}
+
+/// The work on tokens.
+#[derive(Debug, Subcommand, Clone)]
+pub(crate) enum Token {
+    /// Make a token, and print the command with which a node joins
+    Create(TokenCreate),
+    /// List the tokens
+    List(ClusterOf),
+    /// Delete tokens: who has one cannot join with it any more
+    Delete {
+        /// The tokens, or their ids
+        #[arg(required = true)]
+        tokens: Vec<String>,
+        #[command(flatten)]
+        at: ClusterOf,
+    },
+}
+
+/// The token to make.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct TokenCreate {
+    /// The token, of the form "[a-z0-9]{6}.[a-z0-9]{16}" [default: a random one]
+    pub(crate) token: Option<String>,
+    /// Time after which it is deleted, as `24h`; 0 for never
+    #[arg(long, value_name = "DURATION", default_value = "24h0m0s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// Its uses, separated by commas
+    #[arg(long, value_name = "USAGES", default_value = "signing,authentication", value_delimiter = ',')]
+    pub(crate) usages: Vec<String>,
+    /// The groups of who authenticates with it, separated by commas
+    #[arg(long, value_name = "GROUPS", default_value = client::bootstrap::NODE_GROUP, value_delimiter = ',')]
+    pub(crate) groups: Vec<String>,
+    /// A description of its use
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) description: String,
+    /// Whether to print the whole command with which a node joins, and not the token alone
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) print_join_command: bool,
+    #[command(flatten)]
+    pub(crate) at: ClusterOf,
 }
 
 /// The work on a snapshot.

@@ -15,6 +15,7 @@ use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
 use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
+use controllers::certificates::{Authority, Signers};
 use rustls::RootCertStore;
 use tokio::sync::watch;
 
@@ -40,6 +41,7 @@ impl Settings {
     pub(crate) fn of_server(f: &cli::Server) -> Result<Self> {
         let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.port))?;
         api.services.cidrs.clone_from(&f.service_cidr);
+        api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
             api,
             kubeconfig: f.write_kubeconfig.clone(),
@@ -55,6 +57,7 @@ impl Settings {
     pub(crate) fn of_api_server(f: &cli::ApiServer) -> Result<Self> {
         let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.secure_port))?;
         api.services.cidrs.clone_from(&f.service_cluster_ip_range);
+        api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
             api,
             kubeconfig: f.write_kubeconfig.clone(),
@@ -158,6 +161,7 @@ impl ControlPlane {
             server: self.running.server.clone(),
             clock: self.clock,
             root_ca: self.running.pki.ca.certificate_pem.clone(),
+            signers: self.signers()?,
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
             controllers: self.controllers.clone(),
@@ -187,6 +191,13 @@ impl ControlPlane {
         });
         self.elect("kube-scheduler", move |stop| parts.scheduler(stop));
         Ok(())
+    }
+
+    /// The signers of certificates, all with the cluster's authority.
+    fn signers(&self) -> Result<Signers> {
+        let ca = &self.running.pki.ca;
+        let authority = Authority::parse(ca.certificate_pem.as_bytes(), ca.key_pem.as_bytes());
+        Ok(Signers::all(&authority.context("certificates cannot be signed")?))
     }
 
     /// Lets one of all servers at a time work as the component of this name, again and again.
@@ -225,6 +236,10 @@ impl ControlPlane {
     /// The URL of the API server.
     pub(crate) fn url(&self) -> String {
         self.running.url()
+    }
+    /// The URL of the API server for other machines.
+    pub(crate) fn advertised_url(&self) -> String {
+        format!("https://{}", SocketAddr::new(self.running.advertised, self.running.address.port()))
     }
     /// The administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
@@ -281,6 +296,7 @@ struct Parts {
     server: apiserver::Server,
     clock: Clock,
     root_ca: String,
+    signers: Signers,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
     controllers: controllers::Choice,
@@ -298,6 +314,8 @@ impl Parts {
             cluster_cidr: self.cluster_cidr.clone(),
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
+            signers: self.signers.clone(),
+            node_certificates: true,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
         let clients = self.clients("kube-controller-manager");

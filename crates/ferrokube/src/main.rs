@@ -8,6 +8,7 @@ mod data_dir;
 mod down;
 mod endpoints;
 mod flags;
+mod joining;
 mod kube_proxy;
 mod load_balancers;
 mod machine;
@@ -19,7 +20,9 @@ mod node_agent;
 mod openapi;
 mod private;
 mod say;
+mod signing;
 mod snapshot;
+mod token;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -122,6 +125,7 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Down(down) => down::run(&down).await,
         Command::Snapshot(command) => snapshot::run(&command).await,
+        Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
@@ -137,6 +141,7 @@ async fn run(command: Command) -> Result<()> {
             let dir = DataDir::open(&flags.data_dir)?;
             let plane = ControlPlane::start(dir, Settings::of_server(&flags)?).await?;
             plane.start_components()?;
+            joining::introduce(&plane);
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
             until_stopped(plane, "stopping").await
@@ -153,6 +158,7 @@ async fn run(command: Command) -> Result<()> {
                 ControlPlane::start(dir, Settings::of_server(&flags.server)?.with_node(identity)).await?;
             say(&format!("control plane: {}", plane.url()));
             plane.start_components()?;
+            joining::introduce(&plane);
             node::start(&flags, &name, addresses, &plane)?;
             say(&format!("node {name}: {runtime}"));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));

@@ -70,12 +70,12 @@ impl Target {
         for authority in config.authorities {
             roots.add(authority)?;
         }
-        let (chain, key) = config.identity.context("the kubeconfig has no client certificate")?;
+        let identity = config.identity.context("the kubeconfig has no client certificate")?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)?;
+            .with_client_cert_resolver(Arc::new(identity));
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let tls = tokio_rustls::TlsConnector::from(Arc::new(tls));
 

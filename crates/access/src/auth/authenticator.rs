@@ -21,8 +21,8 @@ use sha2::{Digest as _, Sha256};
 use streaming::websocket::is_websocket;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::bearer::BearerTokens;
 use super::cache::{Cache, Digest};
-use super::token::TokenService;
 use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
 use crate::RequestInfo;
 use crate::UserInfo;
@@ -55,7 +55,7 @@ struct Certified {
 /// Recognises callers by everything that this server knows.
 pub struct UnionAuthenticator {
     verifier: Arc<dyn ClientCertVerifier>,
-    tokens: Arc<TokenService>,
+    tokens: Arc<BearerTokens>,
     authorizer: Arc<UnionAuthorizer>,
     anonymous: Option<Arc<UserInfo>>,
     clock: Clock,
@@ -66,7 +66,7 @@ impl UnionAuthenticator {
     /// Makes the authenticator from its parts; the authorizer decides on impersonation.
     pub fn new(
         config: AuthenticationConfig,
-        tokens: Arc<TokenService>,
+        tokens: Arc<BearerTokens>,
         authorizer: Arc<UnionAuthorizer>,
     ) -> Result<Self, ClientCaError> {
         let mut roots = RootCertStore::empty();
@@ -204,7 +204,7 @@ impl UnionAuthenticator {
         for token in bearers(&request.headers) {
             refused = true;
             let Ok(token) = token else { continue };
-            match self.tokens.authenticate(&token, &[], now) {
+            match self.tokens.authenticate(&token, &[]) {
                 Ok(Some(who)) => return Ok(who.user),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "token refused"),

@@ -12,8 +12,9 @@ use serde::Deserialize;
 
 use super::access_review::{check_access_review, invalid, print, selectors};
 use super::authenticator::bearer_of;
+use super::bearer::BearerTokens;
 use super::rbac::Rule;
-use super::token::{Authenticated, Bound, Claims, Ref, TokenService};
+use super::token::{Authenticated, Bound, Claims, Ref};
 use super::{Access, Authorizer, Decision, Reviewer, UnionAuthorizer};
 use crate::UserInfo;
 use crate::reader::{Reader, read};
@@ -29,7 +30,7 @@ const EXTENDED: i64 = 365 * 24 * 60 * 60;
 pub struct Reviews {
     schema: &'static Schema,
     authorizer: Arc<UnionAuthorizer>,
-    tokens: Arc<TokenService>,
+    tokens: Arc<BearerTokens>,
     reader: Arc<dyn Reader>,
     clock: Clock,
     /// `--service-account-max-token-expiration`, in seconds; 0 for none.
@@ -43,7 +44,7 @@ impl Reviews {
     pub fn new(
         schema: &'static Schema,
         authorizer: Arc<UnionAuthorizer>,
-        tokens: Arc<TokenService>,
+        tokens: Arc<BearerTokens>,
         reader: Arc<dyn Reader>,
         clock: Clock,
         max_lifetime: i64,
@@ -64,10 +65,10 @@ impl Reviews {
         let audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
         // The token is tried like one of a request; without a token, a request comes from the anonymous user.
         let answer = match bearer_of(format!("Bearer {token}").as_bytes()) {
-            Some(Ok(token)) => self.tokens.authenticate(&token, &audiences, self.clock.now()),
+            Some(Ok(token)) => self.tokens.authenticate(&token, &audiences),
             Some(Err(())) => Ok(None),
             None => Ok(self.anonymous.clone().map(|user| {
-                let own = || self.tokens.audiences().to_vec();
+                let own = || self.tokens.accounts().audiences().to_vec();
                 let audiences = if audiences.is_empty() { own() } else { audiences.clone() };
                 Authenticated { user, audiences }
             })),
@@ -309,9 +310,9 @@ impl Reviewer for Reviews {
     fn issuer_document(&self, path: &str, server: &str) -> Option<(&'static str, Vec<u8>)> {
         const KEYS: &str = "/openid/v1/jwks";
         let (media_type, document) = match path {
-            KEYS => ("application/jwk-set+json", self.tokens.jwks()),
+            KEYS => ("application/jwk-set+json", self.tokens.accounts().jwks()),
             "/.well-known/openid-configuration" => {
-                ("application/json", self.tokens.openid_configuration(&format!("{server}{KEYS}")))
+                ("application/json", self.tokens.accounts().openid_configuration(&format!("{server}{KEYS}")))
             }
             _ => return None,
         };
@@ -366,7 +367,7 @@ impl Reviewer for Reviews {
         }
         let mut audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
         if audiences.is_empty() {
-            audiences = self.tokens.audiences().to_vec();
+            audiences = self.tokens.accounts().audiences().to_vec();
         }
         let bound = match spec.opt("boundObjectRef") {
             Some(reference) => self.bound(namespace, name, &reference)?,
@@ -377,12 +378,12 @@ impl Reviewer for Reviews {
         }
         let extend = lifetime == WARN_ONLY
             && matches!(bound, Bound::Pod(..))
-            && self.tokens.audiences().iter().all(|a| audiences.contains(a))
-            && audiences.len() == self.tokens.audiences().len();
+            && self.tokens.accounts().audiences().iter().all(|a| audiences.contains(a))
+            && audiences.len() == self.tokens.accounts().audiences().len();
         let (valid, warn_after) = if extend { (EXTENDED, Some(lifetime)) } else { (lifetime, None) };
         let now = self.clock.now();
         let claims = Claims::new(
-            self.tokens.issuer(),
+            self.tokens.accounts().issuer(),
             namespace,
             Ref { name: name.into(), uid: uid.into() },
             bound,
@@ -393,6 +394,7 @@ impl Reviewer for Reviews {
         );
         let token = self
             .tokens
+            .accounts()
             .sign(&claims)
             .map_err(|e| Status::internal(format!("failed to generate token: {e}")))?;
         let expires = now.saturating_add(SignedDuration::from_secs(lifetime)).unwrap_or(Timestamp::MAX);

@@ -70,12 +70,13 @@ fn world() -> World {
     let tokens = Arc::new(TokenService::new(ISSUER, vec![ISSUER.into()], signer, vec![], reader.clone()));
     let ca = Authority::generate("kubernetes", start).unwrap();
     let config = AuthenticationConfig { client_ca: ca.certificate(), anonymous: true, clock };
+    let bearers = Arc::new(BearerTokens::new(tokens.clone(), clock));
     World {
-        authenticator: UnionAuthenticator::new(config, tokens.clone(), authorizer.clone()).unwrap(),
+        authenticator: UnionAuthenticator::new(config, bearers.clone(), authorizer.clone()).unwrap(),
         reviews: Reviews::new(
             Schema::builtin(),
             authorizer,
-            tokens.clone(),
+            bearers,
             reader,
             clock,
             0,

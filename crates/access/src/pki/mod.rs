@@ -7,6 +7,7 @@ mod error;
 mod files;
 mod issue;
 mod kubeconfig;
+mod pin;
 mod tls;
 
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use jiff::Timestamp;
 pub use error::PkiError;
 pub use issue::{Authority, Credential, Profile, Usage};
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
+pub use pin::public_key_hash;
 pub use tls::server_tls;
 
 /// The content of the certificates.

@@ -137,3 +137,16 @@ fn kubeconfig_is_private() {
     let read: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_eq!(read["current-context"], "kubernetes-admin@kubernetes");
 }
+
+/// The pin is that of `openssl x509 -pubkey | openssl pkey -pubin -outform der | sha256sum`.
+#[test]
+fn pins_are_hashes_of_public_keys() {
+    use sha2::{Digest, Sha256};
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let ca = Authority::generate("kubernetes", now).unwrap();
+    let key = rcgen::KeyPair::from_pem(&ca.key_pem).unwrap();
+    let key = rcgen::PublicKeyData::subject_public_key_info(&key);
+    let expected = format!("sha256:{:x}", Sha256::digest(key));
+    assert_eq!(public_key_hash(&ca.certificate()), Some(expected));
+    assert_eq!(public_key_hash(b"junk"), None);
+}

@@ -3,6 +3,8 @@
 use client::Client;
 
 use super::{Controller, Host, Shared};
+use crate::bootstrap::{Signer, TokenCleaner};
+use crate::certificates::{Approving, Cleaner, NodeApproving, Signing};
 use crate::clusterroles::ClusterRoles;
 use crate::deployment::Deployments;
 use crate::disruption::Disruption;
@@ -49,7 +51,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 21] = [
+const ALL: [Named; 27] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -61,6 +63,12 @@ const ALL: [Named; 21] = [
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<Disruption>(),
+    on::<Signing>(),
+    on::<Approving>(),
+    on::<NodeApproving>(),
+    on::<Cleaner>(),
+    on::<Signer>(),
+    on::<TokenCleaner>(),
     on::<Ipam>(),
     on::<Lifecycle>(),
     on::<TaintEviction>(),
@@ -89,19 +97,9 @@ const MISSING: &[&str] = &[
     "statefulset",
     "cronjob-controller",
     "cronjob",
-    "certificatesigningrequest-signing-controller",
-    "csrsigning",
-    "certificatesigningrequest-approving-controller",
-    "csrapproving",
-    "certificatesigningrequest-cleaner-controller",
-    "csrcleaner",
     "podcertificaterequest-cleaner-controller",
     "ttl-controller",
     "ttl",
-    "bootstrap-signer-controller",
-    "bootstrapsigner",
-    "token-cleaner-controller",
-    "tokencleaner",
     "node-route-controller",
     "route",
     "cloud-node-lifecycle-controller",

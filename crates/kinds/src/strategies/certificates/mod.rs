@@ -33,7 +33,6 @@ pub(super) const REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "certificatesigningrequests",
     columns: columns::cluster::CERTIFICATE_SIGNING_REQUEST,
-    no_effect_yet: inert!("CertificateSigningRequests"),
     takes: Takes::AllBut(&[&["spec"], &["status"]]),
     prepare_create: |c, s| {
         Edit::new(c.schema, s).remove("status");

@@ -1,0 +1,78 @@
+//! A certificate that is exchanged while it is used: that of a client, or of a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use rustls::client::ResolvesClientCert;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, SignatureScheme};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The place of a certificate. Each new connection takes the one that is there; clones are the same place.
+#[derive(Debug, Clone, Default)]
+pub struct Certificate(Arc<Place>);
+
+#[derive(Debug, Default)]
+struct Place {
+    held: RwLock<Option<Arc<CertifiedKey>>>,
+    /// Counts the exchanges.
+    version: AtomicU64,
+}
+
+impl Certificate {
+    /// A place with a certificate chain and its key.
+    ///
+    /// # Errors
+    /// The key cannot be used, or belongs to another certificate.
+    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, Error> {
+        let place = Self::default();
+        place.exchange(chain, key)?;
+        Ok(place)
+    }
+
+    /// Puts another certificate in the place.
+    ///
+    /// # Errors
+    /// The key cannot be used, or belongs to another certificate; the place has its certificate still.
+    pub fn exchange(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), Error> {
+        let new = CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider())?;
+        *self.0.held.write() = Some(Arc::new(new));
+        self.0.version.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The number of exchanges so far: a connection made at another one has another certificate.
+    pub fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a certificate.
+    pub fn is_there(&self) -> bool {
+        self.0.held.read().is_some()
+    }
+
+    fn held(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.held.read().clone()
+    }
+}
+
+impl ResolvesClientCert for Certificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.held()
+    }
+    fn has_certs(&self) -> bool {
+        self.is_there()
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.held()
+    }
+}

@@ -1,0 +1,58 @@
+//! Token cleaner: a bootstrap token is removed when its time is over.
+
+use std::sync::Arc;
+
+use api::Status;
+use client::bootstrap::{Entry, Life};
+use client::{Client, Informer, Key, resource_of};
+use component::Clock;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
+
+use crate::host::{Controller, Host, Next, Wiring};
+
+/// The cleaner.
+pub(crate) struct TokenCleaner {
+    client: Client,
+    clock: Clock,
+    tokens: Informer<Secret>,
+}
+
+impl Controller for TokenCleaner {
+    const NAME: &'static str = "token-cleaner-controller";
+    const ALIASES: &'static [&'static str] = &["tokencleaner"];
+    const ACCOUNT: &'static str = "token-cleaner";
+    const QUEUE: &'static str = "token_cleaner";
+    type Key = Key;
+
+    fn new(host: &Host<Key>) -> Self {
+        let tokens = host.select(resource_of::<Secret>(), super::tokens());
+        Self { client: host.client(), clock: host.clock(), tokens }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        wiring.follow(&self.tokens, false);
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(secret) = self.tokens.get_key(&key) else { return Ok(Next::Done) };
+        match Entry::from(&*secret).life(self.clock.now()) {
+            Life::Forever => Ok(Next::Done),
+            Life::Left(left) => Ok(Next::After(left)),
+            Life::Over => {
+                let options = DeleteOptions {
+                    preconditions: Some(Preconditions {
+                        uid: secret.metadata.uid.clone(),
+                        resource_version: None,
+                    }),
+                    ..DeleteOptions::default()
+                };
+                match self.client.api::<Secret>(&key.namespace).delete(&key.name, Some(&options)).await {
+                    // It is gone, or another one has its name.
+                    Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+                    _ => Ok(Next::Done),
+                }
+            }
+        }
+    }
+}
