@@ -105,7 +105,8 @@ fn authorities(kubeconfig: &Path) -> Result<String> {
     Ok(config.authorities.iter().map(|der| pem(der)).collect())
 }
 
-fn pem(der: &[u8]) -> String {
+/// A certificate in PEM.
+pub(crate) fn pem(der: &[u8]) -> String {
     use base64::Engine;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let mut out = String::from("-----BEGIN CERTIFICATE-----\n");

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Up(Up),
     /// Run a control plane without a node, in the foreground
     Server(Server),
+    /// Run a node of a cluster whose control plane runs elsewhere, in the foreground
+    Agent(Agent),
     /// Manage the tokens with which nodes join
     #[command(subcommand)]
     Token(Token),
@@ -97,6 +99,9 @@ pub(crate) struct Server {
     /// Whether nodes may join with bootstrap tokens
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) enable_bootstrap_token_auth: bool,
+    /// Run no DNS server: the cluster has another one (CoreDNS) at the tenth address of the Services' range
+    #[arg(long)]
+    pub(crate) disable_dns: bool,
     #[command(flatten)]
     pub(crate) api: Api,
 }
@@ -171,6 +176,57 @@ impl From<Durability> for storage::Durability {
 pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) server: Server,
+    #[command(flatten)]
+    pub(crate) node: Node,
+    /// Pod network: this program's own, or one that somebody installs
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Network::Own)]
+    pub(crate) network: Network,
+    /// Run no Service proxy: the cluster has another one
+    #[arg(long)]
+    pub(crate) disable_kube_proxy: bool,
+    /// Enforce no network policies: Pods start without waiting for the rules of theirs
+    #[arg(long)]
+    pub(crate) disable_network_policy: bool,
+}
+
+/// The flags of a node of a cluster whose control plane runs elsewhere.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Agent {
+    /// Address of the API server: https://HOST[:PORT]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Token to join with, from `ferrokube token create`
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["bootstrap_kubeconfig", "kubeconfig"])]
+    pub(crate) token: Option<String>,
+    /// Hash of the public key of the cluster's authority, `sha256:HEX`, from `ferrokube token create`
+    #[arg(long, value_name = "HASH")]
+    pub(crate) ca_hash: Vec<String>,
+    /// Kubeconfig with credentials to join with, in place of a token
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig with the node's own credentials, which somebody else keeps good
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Directory in which the node keeps everything
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
+    pub(crate) data_dir: PathBuf,
+    /// Parts of the node besides the kubelet, separated by commas: network, proxy, dns [default: those that the control
+    /// plane leaves to its nodes; none on one that is not FerroKube's]
+    #[arg(long, value_name = "PARTS")]
+    pub(crate) parts: Option<String>,
+    /// Addresses of Pods in the whole cluster [default: those that the control plane tells]
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) cluster_cidr: Option<String>,
+    /// Addresses of Services [default: those that the control plane tells]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) service_cidr: Vec<String>,
+    #[command(flatten)]
+    pub(crate) node: Node,
+}
+
+/// The flags of a node.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Node {
     /// Socket of the container runtime (containerd or CRI-O)
     #[arg(long, value_name = "SOCK", default_value = "/run/containerd/containerd.sock")]
     pub(crate) container_runtime_endpoint: String,
@@ -187,9 +243,6 @@ pub(crate) struct Up {
     /// Directory in which the container runtime looks for network plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     pub(crate) cni_bin_dir: PathBuf,
-    /// Pod network: this program's own, or one that somebody installs
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Network::Own)]
-    pub(crate) network: Network,
     /// Networks outside the cluster that know the way to Pods, separated by commas: what Pods send there keeps their
     /// addresses
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
@@ -214,18 +267,9 @@ pub(crate) struct Up {
     /// answers at the tenth address of the Services' range]
     #[arg(long, value_name = "IP")]
     pub(crate) cluster_dns: Option<IpAddr>,
-    /// Run no DNS server: the cluster has another one (CoreDNS) at the tenth address of the Services' range
-    #[arg(long)]
-    pub(crate) disable_dns: bool,
     /// The resolv.conf from which Pods inherit name servers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub(crate) resolv_conf: PathBuf,
-    /// Enforce no network policies: Pods start without waiting for the rules of theirs
-    #[arg(long)]
-    pub(crate) disable_network_policy: bool,
-    /// Run no Service proxy: the cluster has another one
-    #[arg(long)]
-    pub(crate) disable_kube_proxy: bool,
     /// Upstream's KubeProxyConfiguration, for the Service proxy
     #[arg(long, value_name = "FILE")]
     pub(crate) kube_proxy_config: Option<PathBuf>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::Status;
-use client::{Backoff, Client, KubeObject};
+use client::{Backoff, Client, KubeObject, ListParams};
 use component::Shutdown;
 use dns::{Name, ResolvConf, Upstreams};
 use k8s_openapi::api::core::v1::{Service, ServiceAccount};
@@ -20,6 +20,7 @@ use objects::Cidr;
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
+use crate::seat::Seat;
 
 /// The domain of the cluster.
 const DOMAIN: &str = "cluster.local";
@@ -49,12 +50,16 @@ pub(crate) struct Settings {
 }
 
 /// Starts the server once the API server has the objects. A reason not to is told; the node goes on without.
-pub(crate) fn start(settings: Settings, plane: &ControlPlane) {
-    let (admin, clients) = (plane.admin(), plane.clients("dns"));
-    let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
-    plane.shutdown().spawn(async move {
+pub(crate) fn start(settings: Settings, seat: &Seat<'_>) {
+    let (admin, clients) = (seat.admin.clone(), (seat.clients)("dns"));
+    let (clock, shutdown) = (seat.clock, seat.shutdown.clone());
+    seat.shutdown.spawn(async move {
         let begin = async {
-            introduce(&admin, &settings.addresses, &shutdown).await?;
+            match &admin {
+                Some(admin) => introduce(admin, &settings.addresses, &shutdown).await?,
+                // The control plane made the objects, or leaves the Service to another server.
+                None => find(&clients.of(dns::USER), &settings.addresses, &shutdown).await?,
+            }
             let given = settings.addresses.clone();
             tokio::task::spawn_blocking(move || give_addresses(&given)).await??;
             let config = config(&settings)?;
@@ -70,6 +75,38 @@ pub(crate) fn start(settings: Settings, plane: &ControlPlane) {
             None => {}
         }
     });
+}
+
+/// Makes the Service and the account for the nodes of a control plane that has no node itself.
+pub(crate) fn announce(addresses: Vec<IpAddr>, plane: &ControlPlane) {
+    let (admin, shutdown) = (plane.admin(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move {
+        if let Some(Err(error)) = shutdown.run(introduce(&admin, &addresses, &shutdown)).await {
+            tracing::error!("the cluster's DNS has no Service: {error:#}");
+        }
+    });
+}
+
+/// Waits until the Service is there. Fails if another server has it.
+async fn find(client: &Client, addresses: &[IpAddr], shutdown: &Shutdown) -> Result<()> {
+    let params = ListParams { field_selector: format!("metadata.name={SERVICE}"), ..ListParams::default() };
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+    loop {
+        match client.api::<Service>(NAMESPACE).list(&params).await {
+            Ok(list) => {
+                if let Some(found) = list.items.first() {
+                    return match judge(found, addresses) {
+                        Ok(()) => Ok(()),
+                        Err(why) => bail!(why),
+                    };
+                }
+            }
+            Err(status) => tracing::debug!(%status, "the Service of the cluster's DNS"),
+        }
+        if shutdown.run(tokio::time::sleep(backoff.delay())).await.is_none() {
+            bail!("the cluster stops");
+        }
+    }
 }
 
 fn config(settings: &Settings) -> Result<dns::Config> {
@@ -135,17 +172,22 @@ async fn introduce_once(admin: &Client, addresses: &[IpAddr]) -> Result<(), Refu
         }
         found => found?,
     };
-    let labels = found.metadata.labels.unwrap_or_default();
-    if labels.get(PROXY_LABEL).is_none_or(|proxy| proxy != PROXY) {
-        return Err(Refusal::Final(format!("Service {NAMESPACE}/{SERVICE} belongs to another server")));
+    judge(&found, addresses).map_err(Refusal::Final)
+}
+
+/// Checks that the Service is ours, and has the addresses.
+fn judge(found: &Service, addresses: &[IpAddr]) -> Result<(), String> {
+    let labels = found.metadata.labels.as_ref();
+    if labels.and_then(|labels| labels.get(PROXY_LABEL)).is_none_or(|proxy| proxy != PROXY) {
+        return Err(format!("Service {NAMESPACE}/{SERVICE} belongs to another server"));
     }
-    let has = found.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
+    let has = found.spec.as_ref().and_then(|spec| spec.cluster_ips.as_deref()).unwrap_or_default();
     if addresses.iter().any(|address| !has.contains(&address.to_string())) {
-        return Err(Refusal::Final(format!(
+        return Err(format!(
             "Service {NAMESPACE}/{SERVICE} has the address {}, not {}: delete it and start again",
             has.join(", "),
             shown(addresses)
-        )));
+        ));
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
+use crate::seat::{NodeParts, Seat};
 use crate::{cli, endpoints, machine, openapi};
 
 /// The port that the nodes' kubelets have, unless told otherwise.
@@ -223,11 +224,6 @@ impl ControlPlane {
         Client::new(self.running.server.transport(user, agent), agent)
     }
 
-    /// Clients in this process, by user name.
-    pub(crate) fn clients(&self, agent: &'static str) -> Clients {
-        clients(&self.running.server, agent)
-    }
-
     /// The administrator's client.
     pub(crate) fn admin(&self) -> Client {
         self.client_as(superuser("kubernetes-admin"), "ferrokube")
@@ -245,10 +241,6 @@ impl ControlPlane {
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
-    /// The data directory.
-    pub(crate) fn dir(&self) -> &DataDir {
-        &self.dir
-    }
     /// The keys and certificates.
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
@@ -256,14 +248,6 @@ impl ControlPlane {
     /// Sets the port on which this machine's kubelet listens, which is reached there even by loopback.
     pub(crate) fn kubelet_at(&self, port: u16) {
         self.running.place.set_kubelet(port);
-    }
-    /// The clock.
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock
-    }
-    /// The Services' range, of their default family.
-    pub(crate) fn service_cidr(&self) -> &str {
-        self.service_cidrs.first().map_or("", String::as_str)
     }
     /// The Services' ranges, that of their default family first.
     pub(crate) fn service_cidrs(&self) -> &[String] {
@@ -280,6 +264,31 @@ impl ControlPlane {
     /// The place where parts report that they can't go on.
     pub(crate) fn failure(&self) -> Failure {
         self.failure.clone()
+    }
+
+    /// The surroundings of this machine's node, whose kubelet listens where the API server does unless told otherwise.
+    pub(crate) fn seat(&self, bind: IpAddr, node: NodeIdentity, parts: NodeParts) -> Result<Seat<'_>> {
+        let credentials = self.pki().node.as_ref().context("the node has no certificates")?;
+        let mut roots = RootCertStore::empty();
+        roots.add(self.pki().ca.certificate())?;
+        let serving = &credentials.serving;
+        let server = self.running.server.clone();
+        Ok(Seat {
+            name: node.name,
+            addresses: node.addresses,
+            dir: &self.dir,
+            clients: Arc::new(move |agent| clients(&server, agent)),
+            admin: Some(self.admin()),
+            kubeconfig: self.kubeconfig.clone(),
+            bind,
+            cluster_cidr: self.cluster_cidr.clone(),
+            service_cidrs: self.service_cidrs.clone(),
+            tls: kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?,
+            parts,
+            clock: self.clock,
+            shutdown: self.components.clone(),
+            failure: self.failure(),
+        })
     }
 
     /// Stops all parts, each before those that it needs.

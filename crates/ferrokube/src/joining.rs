@@ -13,13 +13,20 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
+use crate::seat::NodeParts;
 
 /// The namespace and the name of the ConfigMap with the settings that nodes need; kubeadm's.
 pub(crate) const SETTINGS: (&str, &str) = ("kube-system", "kubeadm-config");
 /// The key of the settings in the ConfigMap.
 pub(crate) const SETTINGS_KEY: &str = "ClusterConfiguration";
+/// The key of the names of the parts that nodes run themselves besides the kubelet.
+pub(crate) const PARTS_KEY: &str = "FerroKubeNodeParts";
 /// The user as whom a node's DNS server reads; one of [`controllers::certificates::NODE_ACCOUNTS`].
 pub(crate) const DNS_USER: &str = "system:node-dns";
+/// The user as whom a node reads network policies, another of them.
+pub(crate) const POLICY_USER: &str = "system:node-policy";
+/// The user as whom a node announces load balancers, another of them.
+pub(crate) const BALANCER_USER: &str = "system:node-balancer";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
@@ -32,15 +39,17 @@ struct Facts {
     ca: String,
     pods: String,
     services: String,
+    parts: String,
 }
 
 /// Makes the objects, and makes them what they should be, in the background.
-pub(crate) fn introduce(plane: &ControlPlane) {
+pub(crate) fn introduce(plane: &ControlPlane, parts: NodeParts) {
     let facts = Facts {
         server: plane.advertised_url(),
         ca: plane.pki().ca.certificate_pem.clone(),
         pods: plane.cluster_cidr().to_owned(),
         services: plane.service_cidrs().join(","),
+        parts: parts.names(),
     };
     let (admin, shutdown) = (plane.admin(), plane.shutdown().clone());
     plane.shutdown().spawn(async move {
@@ -81,7 +90,8 @@ async fn introduce_once(admin: &Client, facts: &Facts) -> Result<(), Status> {
         create::<RoleBinding>(admin, namespace, binding).await?;
     }
     tell(admin, CLUSTER_INFO, KUBECONFIG_KEY, &cluster_info(&facts.server, &facts.ca)).await?;
-    tell(admin, SETTINGS, SETTINGS_KEY, &settings(facts)).await
+    tell(admin, SETTINGS, SETTINGS_KEY, &settings(facts)).await?;
+    tell(admin, SETTINGS, PARTS_KEY, &facts.parts).await
 }
 
 /// The kubeconfig of `cluster-info`: the cluster without anybody's credentials.

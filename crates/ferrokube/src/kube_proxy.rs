@@ -9,12 +9,12 @@ use proxy::file::{self, Fields};
 use proxy::{Config, DetectLocal, LocalTraffic};
 use tokio::sync::oneshot;
 
-use crate::control_plane::ControlPlane;
 use crate::data_dir::DataDir;
+use crate::seat::Seat;
 use crate::{alone, cli, machine};
 
 /// The user that upstream's role `system:node-proxier` is bound to.
-const USER: &str = "system:kube-proxy";
+pub(crate) const USER: &str = "system:kube-proxy";
 /// The table of a proxy that runs alone. Upstream's, `kube-proxy`, is left to upstream's proxy.
 const TABLE: &str = "ferrokube-kube-proxy";
 /// The port of `/healthz`.
@@ -25,14 +25,14 @@ pub(crate) fn table(dir: &DataDir) -> String {
     format!("ferrokube-{}-services", dir.id())
 }
 
-/// The configuration of the proxy on the node of `ferrokube up`, whose pages listen where the kubelet does.
-pub(crate) fn of_node(flags: &cli::Up, listening: IpAddr, plane: &ControlPlane) -> Result<Config> {
-    let pods = plane.cluster_cidr().split(',').filter_map(|range| range.trim().parse().ok()).collect();
+/// The configuration of the proxy on a cluster's own node, whose pages listen where the kubelet does.
+pub(crate) fn of_node(flags: &cli::Node, listening: IpAddr, seat: &Seat<'_>) -> Result<Config> {
+    let pods = seat.pod_ranges().filter_map(|range| range.parse().ok()).collect();
     let mut config = Config {
         detect_local: DetectLocal::By(LocalTraffic::Blocks(pods)),
         healthz: Some(SocketAddr::new(listening, HEALTHZ_PORT)),
-        clock: plane.clock(),
-        ..Config::new(table(plane.dir()))
+        clock: seat.clock,
+        ..Config::new(table(seat.dir))
     };
     let Some(path) = &flags.kube_proxy_config else { return Ok(config) };
     let fields = read(path, "--kube-proxy-config")?;
@@ -46,10 +46,10 @@ pub(crate) fn of_node(flags: &cli::Up, listening: IpAddr, plane: &ControlPlane) 
 }
 
 /// Starts the proxy of a cluster's own node. A reason not to is told; the node goes on without.
-pub(crate) fn start(config: Config, node: &str, plane: &ControlPlane) {
-    let client = plane.clients("kube-proxy").of(USER);
-    let (node, shutdown) = (node.to_owned(), plane.shutdown().clone());
-    plane.shutdown().spawn(async move {
+pub(crate) fn start(config: Config, seat: &Seat<'_>) {
+    let client = (seat.clients)("kube-proxy").of(USER);
+    let (node, shutdown) = (seat.name.clone(), seat.shutdown.clone());
+    seat.shutdown.spawn(async move {
         if let Err(error) = proxy::run(config, &client, &node, &shutdown).await {
             tracing::error!("Services cannot be reached on this node: {:#}", anyhow::Error::from(error));
         }

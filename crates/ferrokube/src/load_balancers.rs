@@ -8,24 +8,48 @@ use client::{Backoff, Call, Client, Resource, Verb};
 use component::Shutdown;
 use serde_json::{Value, json};
 
+use crate::cli;
 use crate::control_plane::ControlPlane;
+use crate::joining::BALANCER_USER;
+use crate::seat::Seat;
 
 /// The name of the roles.
 const ROLE: &str = "system:ferrokube-balancer";
+/// The user that the account is.
+pub(crate) fn user() -> String {
+    format!("system:serviceaccount:kube-system:{ACCOUNT}")
+}
+
+/// Whether nodes announce addresses: those of a pool, unless somebody else does.
+pub(crate) fn are_announced(flags: &cli::Server) -> bool {
+    !flags.load_balancer_pool.is_empty() && !flags.disable_load_balancer
+}
+
 /// Starts this node's part, once the API server has its account.
-pub(crate) fn start(node: &str, plane: &ControlPlane) {
-    let user = format!("system:serviceaccount:kube-system:{ACCOUNT}");
-    let (admin, client) = (plane.admin(), plane.clients("balancer").of(&user));
+pub(crate) fn start(seat: &Seat<'_>) {
+    let (admin, client) = (seat.admin.clone(), (seat.clients)("balancer").of(&user()));
     let config = balancer::Config {
-        node: node.to_owned(),
-        clock: plane.clock(),
+        node: seat.name.clone(),
+        clock: seat.clock,
         timing: balancer::hold::Timing::default(),
     };
-    let shutdown = plane.shutdown().clone();
-    plane.shutdown().spawn(async move {
-        if introduce(&admin, &shutdown).await {
+    let shutdown = seat.shutdown.clone();
+    seat.shutdown.spawn(async move {
+        let known = match admin {
+            Some(admin) => introduce(&admin, &shutdown).await,
+            None => true,
+        };
+        if known {
             balancer::run(config, client, &shutdown).await;
         }
+    });
+}
+
+/// Makes the account for the nodes of a control plane that has no node itself.
+pub(crate) fn announce(plane: &ControlPlane) {
+    let (admin, shutdown) = (plane.admin(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move {
+        introduce(&admin, &shutdown).await;
     });
 }
 
@@ -46,7 +70,10 @@ async fn introduce(admin: &Client, shutdown: &Shutdown) -> bool {
 
 async fn introduce_once(admin: &Client) -> Result<(), Status> {
     const RBAC: &str = "rbac.authorization.k8s.io";
-    let subject = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"}]);
+    let subject = json!([
+        {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"},
+        {"apiGroup": RBAC, "kind": "User", "name": BALANCER_USER},
+    ]);
     let reference = |kind: &str| json!({"apiGroup": RBAC, "kind": kind, "name": ROLE});
     let everywhere = json!([
         {"apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"]},

@@ -1,5 +1,6 @@
 //! FerroKube: Kubernetes in one binary. The command line, and the wiring of components.
 
+mod agent;
 mod alone;
 mod cli;
 mod cluster_dns;
@@ -20,6 +21,7 @@ mod node_agent;
 mod openapi;
 mod private;
 mod say;
+mod seat;
 mod signing;
 mod snapshot;
 mod token;
@@ -36,10 +38,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use access::pki::NodeIdentity;
-use cli::{Cli, Command};
+use cli::{Cli, Command, Network};
 use control_plane::{ControlPlane, Settings};
 use data_dir::DataDir;
 use say::say;
+use seat::NodeParts;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -125,6 +128,7 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Down(down) => down::run(&down).await,
         Command::Snapshot(command) => snapshot::run(&command).await,
+        Command::Agent(flags) => agent::run(&flags).await,
         Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
@@ -139,38 +143,68 @@ async fn run(command: Command) -> Result<()> {
         Command::KubeProxy(flags) => kube_proxy::run(&flags).await,
         Command::Server(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
+            let dns = node::dns_of(&flags.service_cidr)?;
             let plane = ControlPlane::start(dir, Settings::of_server(&flags)?).await?;
             plane.start_components()?;
-            joining::introduce(&plane);
+            let parts = NodeParts {
+                network: true,
+                proxy: true,
+                dns: !flags.disable_dns,
+                policy: true,
+                balancer: load_balancers::are_announced(&flags),
+            };
+            joining::introduce(&plane, parts);
+            network_policy::announce(&plane);
+            if parts.balancer {
+                load_balancers::announce(&plane);
+            }
+            if !flags.disable_dns {
+                cluster_dns::announce(dns, &plane);
+            }
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
             until_stopped(plane, "stopping").await
         }
-        Command::Up(flags) => {
-            let name = machine::node_name(flags.node_name.as_deref())?;
-            let runtime = node::check_runtime(&flags).await?;
-            let addresses = node::addresses(&flags)?;
-            let identity = NodeIdentity { name: name.clone(), addresses: addresses.clone() };
-            let dir = DataDir::open(&flags.server.data_dir)?;
-            node::check_port(&flags)?;
-            let _held = neighbours::claim(&dir, &node::claim(&flags, &dir))?;
-            let plane =
-                ControlPlane::start(dir, Settings::of_server(&flags.server)?.with_node(identity)).await?;
-            say(&format!("control plane: {}", plane.url()));
-            plane.start_components()?;
-            joining::introduce(&plane);
-            node::start(&flags, &name, addresses, &plane)?;
-            say(&format!("node {name}: {runtime}"));
-            say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
-            let (admin, stop) = (plane.admin(), plane.shutdown().clone());
-            plane.shutdown().spawn(async move {
-                if stop.run(node::ready(&admin, &name, &stop)).await.is_some() {
-                    say(&format!("ready in {}", took(started)));
-                }
-            });
-            until_stopped(plane, "stopping; containers go on running").await
-        }
+        Command::Up(flags) => up(&flags, started).await,
     }
+}
+
+/// Runs a control plane with a node.
+async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
+    let server = &flags.server;
+    let name = machine::node_name(flags.node.node_name.as_deref())?;
+    let runtime = node::check_runtime(&flags.node).await?;
+    let addresses = node::addresses(&flags.node, server.bind_address)?;
+    let identity = NodeIdentity { name: name.clone(), addresses };
+    let dir = DataDir::open(&server.data_dir)?;
+    node::check_port(&flags.node, server.bind_address)?;
+    let claim = node::claim(&flags.node, &dir, &server.cluster_cidr, &server.service_cidr);
+    let _held = neighbours::claim(&dir, &claim)?;
+    let settings = Settings::of_server(server)?.with_node(identity.clone());
+    let plane = ControlPlane::start(dir, settings).await?;
+    say(&format!("control plane: {}", plane.url()));
+    plane.start_components()?;
+    let parts = NodeParts {
+        network: flags.network == Network::Own,
+        proxy: !flags.disable_kube_proxy,
+        dns: !server.disable_dns && flags.node.cluster_dns.is_none(),
+        policy: flags.network == Network::Own && !flags.disable_network_policy,
+        balancer: load_balancers::are_announced(server),
+    };
+    let seat = plane.seat(server.bind_address, identity, parts)?;
+    plane.kubelet_at(node::start_kubelet(&flags.node, &seat)?);
+    node::start_parts(&flags.node, &seat)?;
+    joining::introduce(&plane, parts);
+    say(&format!("node {name}: {runtime}"));
+    say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
+    let (admin, stop) = (plane.admin(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move {
+        if stop.run(node::ready(&admin, &name, &stop)).await.is_some() {
+            say(&format!("ready in {}", took(started)));
+        }
+    });
+    drop(seat);
+    until_stopped(plane, "stopping; containers go on running").await
 }
 
 fn took(since: Instant) -> String {

@@ -14,13 +14,15 @@ use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
 use crate::data_dir::DataDir;
+use crate::joining::POLICY_USER;
+use crate::seat::Seat;
 
 const NAMESPACE: &str = "kube-system";
 /// The name of the account, and that of its role.
 const ACCOUNT: &str = "ferrokube-network-policy";
 const ROLE: &str = "system:ferrokube-network-policy";
 /// The user that the account is.
-const USER: &str = "system:serviceaccount:kube-system:ferrokube-network-policy";
+pub(crate) const USER: &str = "system:serviceaccount:kube-system:ferrokube-network-policy";
 
 /// The table of a cluster's network policies.
 pub(crate) fn table(dir: &DataDir) -> String {
@@ -53,13 +55,15 @@ impl Guard for Door {
 
 /// Starts the enforcer of this node's pod network, and returns the guard that the network is to ask. Without a packet
 /// filter no Pod can start: nobody would notice that policies do not hold.
-pub(crate) fn start(node: &str, registry: Registry, plane: &ControlPlane) -> Arc<dyn Guard> {
+pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
     let gate = Gate::default();
-    let config = Config { table: table(plane.dir()), node: node.to_owned(), gate: gate.clone(), registry };
-    let (admin, client) = (plane.admin(), plane.clients("network-policy").of(USER));
-    let shutdown = plane.shutdown().clone();
-    plane.shutdown().spawn(async move {
-        if shutdown.run(introduce(&admin)).await.is_none() {
+    let config = Config { table: table(seat.dir), node: seat.name.clone(), gate: gate.clone(), registry };
+    let (admin, client) = (seat.admin.clone(), (seat.clients)("network-policy").of(USER));
+    let shutdown = seat.shutdown.clone();
+    seat.shutdown.spawn(async move {
+        if let Some(admin) = admin
+            && shutdown.run(introduce(&admin)).await.is_none()
+        {
             return;
         }
         if let Err(error) = policy::run(config, &client, &shutdown).await {
@@ -70,6 +74,14 @@ pub(crate) fn start(node: &str, registry: Registry, plane: &ControlPlane) -> Arc
         }
     });
     Arc::new(Door(gate))
+}
+
+/// Makes the account for the nodes of a control plane that has no node itself.
+pub(crate) fn announce(plane: &ControlPlane) {
+    let (admin, shutdown) = (plane.admin(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move {
+        let _ = shutdown.run(introduce(&admin)).await;
+    });
 }
 
 /// Removes what an enforcer left, so that no policy of then holds.
@@ -118,6 +130,9 @@ fn binding() -> Value {
     json!({
         "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE},
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": POLICY_USER},
+        ],
     })
 }

@@ -12,15 +12,15 @@ use kubelet::{Kubelet, Runtime};
 use network::Place;
 use objects::Cidr;
 
-use crate::cli::{Network, Up};
+use crate::cli::Node as Flags;
 use crate::cluster_dns;
-use crate::control_plane::ControlPlane;
 use crate::data_dir::{DataDir, Footprint};
 use crate::kube_proxy;
 use crate::load_balancers;
 use crate::machine;
 use crate::neighbours::{self, Claim};
 use crate::network_policy;
+use crate::seat::Seat;
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
@@ -34,7 +34,7 @@ fn socket(endpoint: &str) -> &Path {
 }
 
 /// Asks the runtime for its name, before anything is started.
-pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
+pub(crate) async fn check_runtime(flags: &Flags) -> Result<String> {
     let endpoint = &flags.container_runtime_endpoint;
     if !socket(endpoint).exists() {
         bail!(
@@ -49,9 +49,9 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
 }
 
 /// Refuses a port for the kubelet that was asked for and is taken, before anything is started.
-pub(crate) fn check_port(flags: &Up) -> Result<()> {
+pub(crate) fn check_port(flags: &Flags, bind: IpAddr) -> Result<()> {
     let Some(port) = flags.kubelet_port else { return Ok(()) };
-    match TcpListener::bind((listening(flags), port)) {
+    match TcpListener::bind((listening(flags, bind), port)) {
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("port {port} is in use by another program; stop it, or choose another with --kubelet-port")
         }
@@ -61,54 +61,41 @@ pub(crate) fn check_port(flags: &Up) -> Result<()> {
 }
 
 /// The things that this cluster needs of the machine.
-pub(crate) fn claim(flags: &Up, dir: &DataDir) -> Claim {
+pub(crate) fn claim(flags: &Flags, dir: &DataDir, cluster_cidr: &str, service_cidrs: &[String]) -> Claim {
     Claim {
         data_dir: dir.path().to_owned(),
-        cluster_cidrs: flags.server.cluster_cidr.split(',').map(|range| range.trim().to_owned()).collect(),
-        service_cidrs: flags.server.service_cidr.clone(),
+        cluster_cidrs: cluster_cidr.split(',').map(|range| range.trim().to_owned()).collect(),
+        service_cidrs: service_cidrs.to_vec(),
         links: place(&flags.cni_conf_dir, &flags.cni_bin_dir, dir.path()).links(),
         runtime_endpoint: socket(&flags.container_runtime_endpoint).to_string_lossy().into_owned(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
     }
 }
 
-/// Starts the node, which has these addresses.
-pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &ControlPlane) -> Result<()> {
-    let dir = plane.dir().path();
-    let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
-    let own_dns = own_dns(flags, plane)?;
-    let services = if flags.disable_kube_proxy {
-        None
-    } else {
-        Some(kube_proxy::of_node(flags, listening(flags), plane)?)
-    };
-    plane.dir().write_footprint(&Footprint {
+/// Starts the kubelet; returns the port on which it serves.
+pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
+    let cgroup_root = format!("/ferrokube-{}", seat.dir.id());
+    seat.dir.write_footprint(&Footprint {
         runtime_endpoint: flags.container_runtime_endpoint.clone(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
         cni_bin_dir: flags.cni_bin_dir.clone(),
         cgroup_root: cgroup_root.clone(),
-        kubeconfig: plane.kubeconfig().to_owned(),
-        node_name: name.to_owned(),
-        cluster_cidr: plane.cluster_cidr().to_owned(),
-        dns: own_dns.as_ref().map(|dns| dns.addresses.clone()).unwrap_or_default(),
+        kubeconfig: seat.kubeconfig.clone(),
+        node_name: seat.name.clone(),
+        cluster_cidr: seat.cluster_cidr.clone(),
+        dns: if seat.parts.dns { dns_addresses(seat)? } else { Vec::new() },
     })?;
-    let credentials = plane.pki().node.as_ref().context("the node has no certificates")?;
     let cluster_dns = match flags.cluster_dns {
         Some(ip) => ip,
-        None => nth_address(plane.service_cidr(), DNS_ADDRESS)?,
+        None => nth_address(seat.service_cidrs.first().map_or("", String::as_str), DNS_ADDRESS)?,
     };
-    let address = listening(flags);
+    let address = listening(flags, seat.bind);
     let port = match flags.kubelet_port {
         Some(port) => port,
         None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
     };
-    plane.kubelet_at(port);
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(plane.pki().ca.certificate())?;
-    let serving = &credentials.serving;
-    let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
     let config = kubelet::Config {
-        node_ips: addresses,
+        node_ips: seat.addresses.clone(),
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {
@@ -118,63 +105,81 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         },
         server: Some(kubelet::server::Options {
             address: SocketAddr::new(address, port),
-            tls: Arc::new(tls),
+            tls: Arc::new(seat.tls.clone()),
             flags: BTreeMap::new(),
         }),
-        ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
+        ..settings(&seat.name, seat.dir.path(), &flags.container_runtime_endpoint, &cgroup_root)
     };
-    if let Some(dns) = own_dns {
-        cluster_dns::start(dns, plane);
-    }
-    let clients = plane.clients("kubelet");
-    if flags.network == Network::Own {
-        let own = clients.of(&format!("system:node:{name}"));
-        let nodes = plane.clients("network").of("system:kube-proxy");
-        let registry = services.as_ref().map(|services| services.registry.clone()).unwrap_or_default();
-        let guard = if flags.disable_network_policy {
-            network_policy::clear(plane.dir());
-            None
-        } else {
-            Some(network_policy::start(name, registry, plane))
-        };
-        start_network(flags, name, network::Clients { nodes, own }, guard, plane);
-    }
-    if let Some(config) = services {
-        kube_proxy::start(config, name, plane);
-    }
-    if !flags.server.load_balancer_pool.is_empty() && !flags.server.disable_load_balancer {
-        load_balancers::start(name, plane);
-    }
-    let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
-    let failure = plane.failure();
-    plane.shutdown().spawn(async move {
+    let clients = (seat.clients)("kubelet");
+    let (clock, shutdown, failure) = (seat.clock, seat.shutdown.clone(), seat.failure.clone());
+    seat.shutdown.spawn(async move {
         if let Err(e) = Kubelet::run(config, &clients, clock, shutdown).await {
             failure.report(format!("the kubelet can't run: {:#}", anyhow::Error::from(e)));
         }
     });
+    Ok(port)
+}
+
+/// Starts the node's other parts.
+pub(crate) fn start_parts(flags: &Flags, seat: &Seat<'_>) -> Result<()> {
+    let services = if seat.parts.proxy {
+        Some(kube_proxy::of_node(flags, listening(flags, seat.bind), seat)?)
+    } else {
+        None
+    };
+    if seat.parts.dns {
+        let settings = cluster_dns::Settings {
+            addresses: dns_addresses(seat)?,
+            blocks: seat
+                .service_cidrs
+                .iter()
+                .map(String::as_str)
+                .chain(seat.pod_ranges())
+                .filter_map(|range| range.parse().ok())
+                .collect(),
+            resolv_conf: flags.resolv_conf.clone(),
+        };
+        cluster_dns::start(settings, seat);
+    }
+    if seat.parts.network {
+        let own = (seat.clients)("kubelet").of(&format!("system:node:{}", seat.name));
+        let nodes = (seat.clients)("network").of(kube_proxy::USER);
+        let guard = if seat.parts.policy {
+            let registry = services.as_ref().map(|services| services.registry.clone()).unwrap_or_default();
+            Some(network_policy::start(registry, seat))
+        } else {
+            network_policy::clear(seat.dir);
+            None
+        };
+        start_network(flags, network::Clients { nodes, own }, guard, seat);
+    }
+    if let Some(config) = services {
+        kube_proxy::start(config, seat);
+    }
+    if seat.parts.balancer {
+        load_balancers::start(seat);
+    }
     Ok(())
 }
 
 /// Starts the pod network.
 fn start_network(
-    flags: &Up,
-    name: &str,
+    flags: &Flags,
     clients: network::Clients,
     guard: Option<Arc<dyn network::Guard>>,
-    plane: &ControlPlane,
+    seat: &Seat<'_>,
 ) {
-    let place = place(&flags.cni_conf_dir, &flags.cni_bin_dir, plane.dir().path());
-    let cluster = plane.cluster_cidr().split(',').filter_map(|range| range.trim().parse().ok()).collect();
+    let place = place(&flags.cni_conf_dir, &flags.cni_bin_dir, seat.dir.path());
     let tunnel = network::Tunnel { id: flags.vxlan_id, port: flags.vxlan_port };
     let options = network::Options {
-        node: name.to_owned(),
-        cluster,
+        node: seat.name.clone(),
+        cluster: seat.pod_ranges().filter_map(|range| range.parse().ok()).collect(),
         inside: flags.non_masquerade_cidr.clone(),
         tunnel,
         guard,
     };
-    let (clock, stop, failure) = (plane.clock(), plane.shutdown().clone(), plane.failure());
-    plane.shutdown().spawn(async move {
+    let (clock, stop, failure) = (seat.clock, seat.shutdown.clone(), seat.failure.clone());
+    seat.shutdown.spawn(async move {
         if let Err(e) = network::run(clients, options, place, clock, stop).await {
             failure.report(format!("the pod network can't run: {e}"));
         }
@@ -186,23 +191,14 @@ pub(crate) fn place(conf_dir: &Path, bin_dir: &Path, data_dir: &Path) -> Place {
     Place::new(conf_dir, bin_dir, data_dir, neighbours::DIR)
 }
 
-/// The settings of the DNS server that this node runs, if it runs one.
-fn own_dns(flags: &Up, plane: &ControlPlane) -> Result<Option<cluster_dns::Settings>> {
-    if flags.disable_dns || flags.cluster_dns.is_some() {
-        return Ok(None);
-    }
-    let services = plane.service_cidrs();
-    let pods = plane.cluster_cidr().split(',').map(str::trim);
-    Ok(Some(cluster_dns::Settings {
-        addresses: services.iter().map(|range| nth_address(range, DNS_ADDRESS)).collect::<Result<_>>()?,
-        blocks: services
-            .iter()
-            .map(String::as_str)
-            .chain(pods)
-            .filter_map(|range| range.parse().ok())
-            .collect(),
-        resolv_conf: flags.resolv_conf.clone(),
-    }))
+/// The addresses of the cluster's DNS.
+fn dns_addresses(seat: &Seat<'_>) -> Result<Vec<IpAddr>> {
+    dns_of(&seat.service_cidrs)
+}
+
+/// The addresses of the cluster's DNS, by the ranges of Services.
+pub(crate) fn dns_of(service_cidrs: &[String]) -> Result<Vec<IpAddr>> {
+    service_cidrs.iter().map(|range| nth_address(range, DNS_ADDRESS)).collect()
 }
 
 /// The n-th address of a range.
@@ -219,20 +215,17 @@ fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
 }
 
 /// The node's addresses, the primary one first.
-pub(crate) fn addresses(flags: &Up) -> Result<Vec<IpAddr>> {
-    match (&flags.node_ip[..], listening(flags)) {
+pub(crate) fn addresses(flags: &Flags, bind: IpAddr) -> Result<Vec<IpAddr>> {
+    match (&flags.node_ip[..], listening(flags, bind)) {
         // Nobody reaches the kubelet by another address than the one on which it listens.
         ([], only) if !only.is_unspecified() => Ok(vec![only]),
         (asked, _) => machine::node_ips(asked),
     }
 }
 
-/// The address on which the kubelet listens.
-fn listening(flags: &Up) -> IpAddr {
-    flags.kubelet_address.unwrap_or(match flags.server.bind_address {
-        all if all.is_unspecified() => machine::anywhere(),
-        one => one,
-    })
+/// The address on which the kubelet listens, by default the one on which the API server does.
+fn listening(flags: &Flags, bind: IpAddr) -> IpAddr {
+    flags.kubelet_address.unwrap_or(if bind.is_unspecified() { machine::anywhere() } else { bind })
 }
 
 /// The settings by which a kubelet finds its own things again.

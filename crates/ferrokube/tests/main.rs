@@ -1,5 +1,6 @@
 //! The binary, spawned: its API, whole clusters, and attacks on them.
 
+mod agent;
 mod api;
 mod certificates;
 mod clients;

@@ -10,7 +10,7 @@
 //!   API server trust: a certificate for the API server's address would let a thief take its place.) Such a request is
 //!   left to an administrator.
 //! - **The certificate of another part of the node** is for one of [`ACCOUNTS`]: users that may read what every node
-//!   needs, and write nothing but Events. It brings no group. It is approved while the Node exists, while RBAC lets nodes
+//!   needs, and write nothing but Events and the Leases of load balancers. It brings no group. It is approved while the Node exists, while RBAC lets nodes
 //!   ask (`certificatesigningrequests/nodeaccount`), and for a day at most: a node that is removed keeps it no longer.
 //! - A certificate of another node, or of a user with more rights, is never approved here.
 
@@ -23,9 +23,10 @@ use objects::Cidr;
 use super::request::Request;
 use super::{API_CLIENT, KUBELET_SERVING, rules};
 
-/// The users that a node's parts may act as, besides the node's own: the Service proxy with the pod network, and the DNS
-/// server.
-pub const ACCOUNTS: [&str; 2] = ["system:kube-proxy", "system:node-dns"];
+/// The users that a node's parts may act as, besides the node's own: the Service proxy with the pod network, the DNS
+/// server, network policies, and load balancers.
+pub const ACCOUNTS: [&str; 4] =
+    ["system:kube-proxy", "system:node-dns", "system:node-policy", "system:node-balancer"];
 
 /// The longest time for which a certificate of one of the [`ACCOUNTS`] is approved, in seconds.
 const LONGEST: i32 = 24 * 60 * 60;

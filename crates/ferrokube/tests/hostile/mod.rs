@@ -13,6 +13,7 @@ mod files;
 mod growth;
 mod headers;
 mod health;
+mod joining;
 mod kubelet;
 mod limits;
 mod node;

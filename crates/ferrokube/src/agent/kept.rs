@@ -1,0 +1,228 @@
+//! A certificate that is kept good: read from its file, asked for where there is none, and exchanged for a new one
+//! between 70 and 90 % of its life, as upstream's kubelet does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use client::{Backoff, Certificate, Client};
+use component::{Clock, Shutdown};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+use super::request::{Issued, Wanted, obtain, validity};
+use super::store::{Pair, Store};
+
+/// The time after which the clock is looked at again at the latest: it may be set meanwhile.
+const LOOK: Duration = Duration::from_hours(1);
+
+/// A certificate that is kept good.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) wanted: Wanted,
+    pub(super) store: Store,
+    /// The place from which it is used.
+    pub(super) place: Certificate,
+    pub(super) clock: Clock,
+    /// Whether there is a certificate.
+    pub(super) there: Arc<watch::Sender<bool>>,
+}
+
+impl Kept {
+    /// A certificate that is not there yet.
+    pub(super) fn new(wanted: Wanted, store: Store, clock: Clock) -> Self {
+        Self { wanted, store, place: Certificate::default(), clock, there: Arc::default() }
+    }
+
+    /// Resolves once there is a certificate.
+    pub(super) fn there(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut there = self.there.subscribe();
+        async move {
+            let _ = there.wait_for(|there| *there).await;
+        }
+    }
+
+    /// Takes the certificate of the file, if it is what is wanted and still good. Returns the time of its exchange.
+    pub(super) fn load(&self) -> Result<Option<Timestamp>> {
+        let Some(Pair { chain, key }) = self.store.read()? else { return Ok(None) };
+        let Some((begin, end)) = chain.first().and_then(|c| validity(c)) else { return Ok(None) };
+        let wanted = chain.first().is_some_and(|c| self.wanted.is_satisfied(c));
+        let now = self.clock.now();
+        if !wanted || begin > now || end <= now || self.place.exchange(chain, key).is_err() {
+            return Ok(None);
+        }
+        self.there.send_replace(true);
+        Ok(Some(deadline(begin, end, fastrand::f64())))
+    }
+
+    /// Asks for a new certificate as `client`, and uses it from then on. Returns the time of its exchange.
+    pub(super) async fn renew(&self, client: &Client) -> Result<Timestamp> {
+        let Issued { chain, key, request } = obtain(client, &self.wanted).await?;
+        self.store.write(&chain, &key, self.clock.now())?;
+        tracing::info!(%request, user = self.wanted.common_name, "a new certificate is used");
+        self.load()?
+            .context("the new certificate cannot be used: is this machine's clock right, and the server's?")
+    }
+
+    /// Keeps the certificate good until the shutdown. The old one is used until there is a new one.
+    pub(super) async fn keep(self, mut next: Option<Timestamp>, client: Client, shutdown: Shutdown) {
+        let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(32));
+        let work = async {
+            loop {
+                if let Some(at) = next {
+                    let left = Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default();
+                    if !left.is_zero() {
+                        tokio::time::sleep(left.min(LOOK)).await;
+                        continue;
+                    }
+                }
+                match self.renew(&client).await {
+                    Ok(at) => {
+                        backoff.reset();
+                        next = Some(at);
+                    }
+                    Err(error) => {
+                        let user = &self.wanted.common_name;
+                        tracing::warn!("no new certificate of {user}, will retry: {error:#}");
+                        tokio::time::sleep(backoff.delay()).await;
+                    }
+                }
+            }
+        };
+        let _ = shutdown.run(work).await;
+    }
+}
+
+/// The time at which a certificate is exchanged: between 70 and 90 % of its life, by `jitter` from 0 to 1.
+fn deadline(begin: Timestamp, end: Timestamp, jitter: f64) -> Timestamp {
+    let life = end.duration_since(begin).as_secs_f64();
+    let used = SignedDuration::try_from_secs_f64(life * (0.7 + 0.2 * jitter)).unwrap_or_default();
+    begin.saturating_add(used).unwrap_or(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use access::pki::Authority;
+    use api::Status;
+    use bytes::Bytes;
+    use client::{Call, ListAnswer, Transport, Verb, WatchEvent};
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
+    use parking_lot::Mutex;
+    use rcgen::{CertificateSigningRequestParams, Issuer, KeyPair};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn between_70_and_90_percent() {
+        let (begin, end) = ("2026-01-01T00:00:00Z".parse().unwrap(), "2026-01-01T00:15:00Z".parse().unwrap());
+        let check = |jitter: f64, expected: &str| {
+            assert_eq!(deadline(begin, end, jitter).round(jiff::Unit::Second).unwrap().to_string(), expected);
+        };
+        check(0.0, "2026-01-01T00:10:30Z");
+        check(0.5, "2026-01-01T00:12:00Z");
+        check(1.0, "2026-01-01T00:13:30Z");
+    }
+
+    /// Signs what it is asked for at once, with a life of ten minutes; refuses while it is told to.
+    struct Signer {
+        issuer: Issuer<'static, KeyPair>,
+        clock: Clock,
+        asked: AtomicUsize,
+        refuses: Mutex<bool>,
+    }
+
+    impl Signer {
+        fn sign(&self, body: &[u8]) -> Value {
+            let mut csr: Value = serde_json::from_slice(body).unwrap();
+            let pem = base64::Engine::decode(
+                &base64::engine::general_purpose::STANDARD,
+                csr["spec"]["request"].as_str().unwrap(),
+            );
+            let mut request =
+                CertificateSigningRequestParams::from_pem(&String::from_utf8(pem.unwrap()).unwrap()).unwrap();
+            let now = self.clock.now();
+            let epoch = rcgen::date_time_ymd(1970, 1, 1);
+            let at = |t: Timestamp| epoch + Duration::from_secs(u64::try_from(t.as_second()).unwrap());
+            request.params.not_before = at(now - SignedDuration::from_mins(5));
+            request.params.not_after = at(now + SignedDuration::from_mins(10));
+            let signed = request.signed_by(&self.issuer).unwrap().pem();
+            csr["metadata"] = json!({"name": "csr-1", "resourceVersion": "1"});
+            csr["status"]["certificate"] =
+                base64::Engine::encode(&base64::engine::general_purpose::STANDARD, signed).into();
+            csr
+        }
+    }
+
+    impl Transport for Signer {
+        fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+            let refused = *self.refuses.lock();
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let answer = match call.verb {
+                _ if refused => Err(Status::failure(503, "ServiceUnavailable", "busy")),
+                Verb::Create => Ok(Bytes::from(self.sign(&call.body).to_string())),
+                _ => Err(Status::bad_request("no such call")),
+            };
+            async { answer }.boxed()
+        }
+        fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
+            async { Err(Status::bad_request("no such call")) }.boxed()
+        }
+        fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
+            async { Err(Status::bad_request("no such call")) }.boxed()
+        }
+        fn watch(
+            &self,
+            _: Call,
+        ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
+            async { Err(Status::bad_request("no such call")) }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_is_exchanged_in_time_and_survives_restarts() {
+        let clock = Clock::from("2026-01-01T00:00:00Z".parse().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::generate("kubernetes", clock.now()).unwrap();
+        let issuer =
+            Issuer::from_ca_cert_pem(&ca.certificate_pem, KeyPair::from_pem(&ca.key_pem).unwrap()).unwrap();
+        let signer =
+            Arc::new(Signer { issuer, clock, asked: AtomicUsize::new(0), refuses: Mutex::new(false) });
+        let kept = || Kept::new(Wanted::node_client("n"), Store::new(dir.path(), "kubelet-client"), clock);
+        let client = Client::new(Arc::<Signer>::clone(&signer), "test");
+        let one = kept();
+        assert_eq!(one.load().unwrap(), None);
+        let next = one.renew(&client).await.unwrap();
+        let place = one.place.clone();
+        assert_eq!((place.version(), place.is_there()), (1, true));
+        // A restart takes the file, and asks for nothing.
+        let again = kept();
+        assert!(again.load().unwrap().is_some());
+        assert_eq!(signer.asked.load(Ordering::Relaxed), 1);
+        // In half an hour, certificates of ten minutes are exchanged four times or more.
+        let shutdown = Shutdown::new();
+        let (keeping, stop) = (one.clone(), shutdown.clone());
+        shutdown.spawn(async move { keeping.keep(Some(next), client, stop).await });
+        tokio::time::sleep(Duration::from_mins(30)).await;
+        assert!((4..=8).contains(&place.version()), "{}", place.version());
+        // A server that refuses is asked again, and the old certificate is used meanwhile.
+        *signer.refuses.lock() = true;
+        let before = place.version();
+        tokio::time::sleep(Duration::from_mins(12)).await;
+        assert_eq!((place.version(), place.is_there()), (before, true));
+        // Nobody uses what has expired after a restart.
+        assert_eq!(kept().load().unwrap(), None);
+        *signer.refuses.lock() = false;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert_eq!(place.version(), before + 1);
+        assert!(kept().load().unwrap().is_some());
+        let other = Kept { wanted: Wanted::node_client("m"), ..kept() };
+        assert_eq!(other.load().unwrap(), None, "another node's name");
+        shutdown.stop();
+        shutdown.finish().await;
+    }
+}

@@ -1,0 +1,110 @@
+//! The surroundings of a node: the cluster that it belongs to, and the ways there. A node of `ferrokube up` has them in
+//! its own process, one of `ferrokube agent` over the network; the node itself is the same.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use client::{Client, Clients};
+use component::{Clock, Shutdown};
+
+use crate::control_plane::Failure;
+use crate::data_dir::DataDir;
+
+/// The parts of a node besides the kubelet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeParts {
+    /// The pod network.
+    pub(crate) network: bool,
+    /// The Service proxy.
+    pub(crate) proxy: bool,
+    /// The DNS server.
+    pub(crate) dns: bool,
+    /// Network policies, by the pod network.
+    pub(crate) policy: bool,
+    /// The announcer of load balancers' addresses.
+    pub(crate) balancer: bool,
+}
+
+impl NodeParts {
+    /// Reads the parts' names, separated by commas.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Self { network: false, proxy: false, dns: false, policy: false, balancer: false };
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match name {
+                "network" => parts.network = true,
+                "proxy" => parts.proxy = true,
+                "dns" => parts.dns = true,
+                "policy" => parts.policy = true,
+                "balancer" => parts.balancer = true,
+                other => {
+                    return Err(format!("{other:?} is no part of a node: there are network, proxy, dns, policy and balancer"));
+                }
+            }
+        }
+        Ok(parts)
+    }
+    /// The parts' names, separated by commas.
+    pub(crate) fn names(self) -> String {
+        let all = [
+            (self.network, "network"),
+            (self.proxy, "proxy"),
+            (self.dns, "dns"),
+            (self.policy, "policy"),
+            (self.balancer, "balancer"),
+        ];
+        all.iter().filter(|(there, _)| *there).map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The surroundings of a node.
+pub(crate) struct Seat<'a> {
+    /// The Node's name.
+    pub(crate) name: String,
+    /// The node's addresses, the primary one first.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The directory in which the node keeps everything.
+    pub(crate) dir: &'a DataDir,
+    /// Clients by user name, for a part of the node that leaves this name in `managedFields`.
+    pub(crate) clients: Arc<dyn Fn(&'static str) -> Clients + Send + Sync>,
+    /// The administrator's client, where the control plane is in this process.
+    pub(crate) admin: Option<Client>,
+    /// The kubeconfig that `down` removes.
+    pub(crate) kubeconfig: PathBuf,
+    /// The address on which the kubelet listens unless told otherwise.
+    pub(crate) bind: IpAddr,
+    /// The Pods' ranges, separated by commas.
+    pub(crate) cluster_cidr: String,
+    /// The Services' ranges, that of their default family first.
+    pub(crate) service_cidrs: Vec<String>,
+    /// The TLS of the kubelet's server.
+    pub(crate) tls: rustls::ServerConfig,
+    /// The parts that run.
+    pub(crate) parts: NodeParts,
+    pub(crate) clock: Clock,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) failure: Failure,
+}
+
+impl Seat<'_> {
+    /// The Pods' ranges.
+    pub(crate) fn pod_ranges(&self) -> impl Iterator<Item = &str> {
+        self.cluster_cidr.split(',').map(str::trim).filter(|range| !range.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_node() {
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(NodeParts::parse(text).ok().map(NodeParts::names).as_deref(), expected, "{text}");
+        };
+        check("", Some(""));
+        check("dns, network", Some("network,dns"));
+        check("balancer,network,policy,proxy,dns", Some("network,proxy,dns,policy,balancer"));
+        check("network,mesh", None);
+    }
+}
