@@ -38,7 +38,9 @@ impl NodeParts {
                 "policy" => parts.policy = true,
                 "balancer" => parts.balancer = true,
                 other => {
-                    return Err(format!("{other:?} is no part of a node: there are network, proxy, dns, policy and balancer"));
+                    return Err(format!(
+                        "{other:?} is no part of a node: there are network, proxy, dns, policy and balancer"
+                    ));
                 }
             }
         }

@@ -127,7 +127,10 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
 }
 
 /// Clients by user name: each part of the node has its own way to the API server, and all others that of the node.
-fn by_user(node: Remote, ways: HashMap<String, Remote>) -> Arc<dyn Fn(&'static str) -> Clients + Send + Sync> {
+fn by_user(
+    node: Remote,
+    ways: HashMap<String, Remote>,
+) -> Arc<dyn Fn(&'static str) -> Clients + Send + Sync> {
     let ways = Arc::new(ways);
     Arc::new(move |agent| {
         let (node, ways) = (node.clone(), ways.clone());
