@@ -17,10 +17,10 @@ use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
 use rustls::RootCertStore;
-use tokio::sync::watch;
 
 use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
+use crate::failure::Failure;
 use crate::seat::{NodeParts, Seat};
 use crate::{cli, endpoints, machine, openapi};
 
@@ -358,37 +358,6 @@ impl Parts {
             if let Err(error) = served.await {
                 tracing::info!(error = format!("{error:#}"), "a component goes without its endpoint");
             }
-        }
-    }
-}
-
-/// The first failure of a part that everything else needs.
-#[derive(Clone)]
-pub(crate) struct Failure(Arc<watch::Sender<Option<String>>>);
-
-impl Default for Failure {
-    fn default() -> Self {
-        Self(Arc::new(watch::channel(None).0))
-    }
-}
-
-impl Failure {
-    /// Reports a failure.
-    pub(crate) fn report(&self, why: String) {
-        self.0.send_if_modified(|was| {
-            let first = was.is_none();
-            if first {
-                *was = Some(why);
-            }
-            first
-        });
-    }
-    /// Resolves once a failure was reported.
-    pub(crate) async fn wait(&self) -> anyhow::Error {
-        let mut failure = self.0.subscribe();
-        match failure.wait_for(Option::is_some).await.map(|why| why.clone()) {
-            Ok(why) => anyhow!(why.unwrap_or_default()),
-            Err(_) => std::future::pending().await,
         }
     }
 }

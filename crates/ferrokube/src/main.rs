@@ -8,6 +8,7 @@ mod control_plane;
 mod data_dir;
 mod down;
 mod endpoints;
+mod failure;
 mod flags;
 mod joining;
 mod kube_proxy;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use client::{Client, Clients};
 use component::{Clock, Shutdown};
 
-use crate::control_plane::Failure;
 use crate::data_dir::DataDir;
+use crate::failure::Failure;
 
 /// The parts of a node besides the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -165,7 +165,7 @@ fn a_token_is_good_for_joining_alone_and_only_while_it_is_there() -> Result<()> 
         let answer = with_token(&server, good, "POST", REQUESTS, Some(&asks.object()?.0))?;
         if answer.status == 201 {
             let name = made(answer)?;
-            // What is asked for later is signed meanwhile: this is not only slow.
+            // A later request is signed meanwhile: this is not only slow.
             join(&server, good, "later")?;
             let csr = server.get(&format!("{REQUESTS}/{name}")).send()?.json()?;
             ensure!(csr["status"].get("conditions").is_none(), "{user}: {csr}");
