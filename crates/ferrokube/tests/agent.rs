@@ -117,6 +117,8 @@ fn a_node_joins_with_a_token_and_comes_back_without_it() -> Result<()> {
     let node = "system:node:joined".to_owned();
     let client = "kubernetes.io/kube-apiserver-client".to_owned();
     let expected = vec![
+        // The proxy, DNS, and network policies.
+        (client.clone(), node.clone()),
         (client.clone(), node.clone()),
         (client.clone(), node.clone()),
         (format!("{client}-kubelet"), format!("system:bootstrap:{id}")),
