@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::Status;
-use client::{Backoff, Client, KubeObject, ListParams};
+use client::{Backoff, Client, ListParams};
 use component::Shutdown;
 use dns::{Name, ResolvConf, Upstreams};
 use k8s_openapi::api::core::v1::{Service, ServiceAccount};
@@ -20,6 +20,7 @@ use objects::Cidr;
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
+use crate::introduce::create;
 use crate::seat::Seat;
 
 /// The domain of the cluster.
@@ -161,13 +162,13 @@ async fn introduce_once(admin: &Client, addresses: &[IpAddr]) -> Result<(), Refu
     let found = match admin.api::<Service>(NAMESPACE).get(SERVICE).await {
         // An address is taken before a name is found to be taken, so it is not tried.
         Err(status) if status.code == 404 => {
-            return create::<Service>(admin, NAMESPACE, service(addresses)).await.map_err(|refusal| match refusal {
-                Refusal::Status(status) if status.code == 422 => Refusal::Final(format!(
+            return create::<Service>(admin, NAMESPACE, service(addresses)).await.map_err(|status| match status {
+                status if status.code == 422 => Refusal::Final(format!(
                     "Service {SERVICE} cannot have the address {}: {}; --cluster-dns names another server",
                     shown(addresses),
                     status.message
                 )),
-                other => other,
+                other => other.into(),
             });
         }
         found => found?,
@@ -190,16 +191,6 @@ fn judge(found: &Service, addresses: &[IpAddr]) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// Creates an object; it may be there.
-async fn create<T: KubeObject>(admin: &Client, namespace: &str, object: Value) -> Result<(), Refusal> {
-    let object =
-        T::from_json(object.to_string().as_bytes()).map_err(|status| Refusal::Final(status.message))?;
-    match admin.api::<T>(namespace).create(&object).await {
-        Err(status) if status.code != 409 => Err(status.into()),
-        _ => Ok(()),
-    }
 }
 
 fn labels() -> Value {

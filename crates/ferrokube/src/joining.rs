@@ -7,12 +7,13 @@ use api::Status;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::bootstrap::{CLUSTER_INFO, KUBECONFIG_KEY, NODE_GROUP};
-use client::{Backoff, Client, KubeObject, Patch};
+use client::{Backoff, Client, Patch};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
+use crate::introduce::create;
 use crate::seat::NodeParts;
 
 /// The namespace and the name of the ConfigMap with the settings that nodes need; kubeadm's.
@@ -171,15 +172,6 @@ fn cluster_bindings() -> Vec<Value> {
         binding(approver, approver, account),
         binding(DNS_USER, DNS_USER, dns),
     ]
-}
-
-/// Creates an object; one that is there is left as it is, since an administrator may have changed it.
-async fn create<T: KubeObject>(admin: &Client, namespace: &str, object: Value) -> Result<(), Status> {
-    let object = T::from_json(object.to_string().as_bytes())?;
-    match admin.api::<T>(namespace).create(&object).await {
-        Err(status) if !status.is_already_exists() => Err(status),
-        _ => Ok(()),
-    }
 }
 
 /// Writes one key of a ConfigMap, unless it is so already. Other keys are others'.

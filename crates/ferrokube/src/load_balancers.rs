@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use api::Status;
 use balancer::{ACCOUNT, NAMESPACE};
-use client::{Backoff, Call, Client, Resource, Verb};
+use client::{Backoff, Client};
 use component::Shutdown;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
 use crate::cli;
 use crate::control_plane::ControlPlane;
+use crate::introduce::create;
 use crate::joining::BALANCER_USER;
 use crate::seat::Seat;
 
@@ -82,37 +85,19 @@ async fn introduce_once(admin: &Client) -> Result<(), Status> {
     ]);
     let verbs = json!(["get", "list", "watch", "create", "update", "delete"]);
     let leases = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]);
-    create(admin, "", "serviceaccounts", "kube-system", ACCOUNT, json!({})).await?;
-    create(admin, "", "namespaces", "", NAMESPACE, json!({})).await?;
-    create(admin, RBAC, "clusterroles", "", ROLE, json!({"rules": everywhere})).await?;
-    let binding = json!({"roleRef": reference("ClusterRole"), "subjects": subject});
-    create(admin, RBAC, "clusterrolebindings", "", ROLE, binding).await?;
-    create(admin, RBAC, "roles", NAMESPACE, ROLE, json!({ "rules": leases })).await?;
-    let binding = json!({"roleRef": reference("Role"), "subjects": subject});
-    create(admin, RBAC, "rolebindings", NAMESPACE, ROLE, binding).await
-}
-
-/// Creates an object of a resource in its version v1; it may be there.
-async fn create(
-    admin: &Client,
-    group: &str,
-    plural: &str,
-    namespace: &str,
-    name: &str,
-    mut object: Value,
-) -> Result<(), Status> {
-    object["metadata"] = json!({"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}});
-    let call = Call {
-        verb: Verb::Create,
-        resource: Resource { group: group.into(), version: "v1".into(), plural: plural.into() },
-        namespace: namespace.into(),
-        name: "".into(),
-        subresource: "".into(),
-        query: vec![("fieldManager".into(), admin.field_manager().to_owned())],
-        body: object.to_string().into(),
+    let named = |namespace: &str, name: &str, rest: Value| {
+        let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
+        let mut object = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}});
+        if let (Some(object), Value::Object(rest)) = (object.as_object_mut(), rest) {
+            object.extend(rest);
+        }
+        object
     };
-    match admin.transport().call(call).await {
-        Err(status) if !status.is_already_exists() => Err(status),
-        _ => Ok(()),
-    }
+    let bound = |kind: &str| json!({"roleRef": reference(kind), "subjects": subject});
+    create::<ServiceAccount>(admin, "kube-system", named("kube-system", ACCOUNT, json!({}))).await?;
+    create::<Namespace>(admin, "", named("", NAMESPACE, json!({}))).await?;
+    create::<ClusterRole>(admin, "", named("", ROLE, json!({"rules": everywhere}))).await?;
+    create::<ClusterRoleBinding>(admin, "", named("", ROLE, bound("ClusterRole"))).await?;
+    create::<Role>(admin, NAMESPACE, named(NAMESPACE, ROLE, json!({"rules": leases}))).await?;
+    create::<RoleBinding>(admin, NAMESPACE, named(NAMESPACE, ROLE, bound("Role"))).await
 }

@@ -10,6 +10,7 @@ mod down;
 mod endpoints;
 mod failure;
 mod flags;
+mod introduce;
 mod joining;
 mod kube_proxy;
 mod load_balancers;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Backoff, Client, Key, KubeObject};
+use client::{Backoff, Client, Key};
 use component::Registry;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
 use crate::data_dir::DataDir;
+use crate::introduce::create;
 use crate::joining::POLICY_USER;
 use crate::seat::Seat;
 
@@ -105,15 +106,6 @@ async fn introduce_once(admin: &Client) -> Result<(), Status> {
     create::<ServiceAccount>(admin, NAMESPACE, account).await?;
     create::<ClusterRole>(admin, "", role()).await?;
     create::<ClusterRoleBinding>(admin, "", binding()).await
-}
-
-/// Creates an object; it may be there.
-async fn create<T: KubeObject>(admin: &Client, namespace: &str, object: Value) -> Result<(), Status> {
-    let object = T::from_json(object.to_string().as_bytes())?;
-    match admin.api::<T>(namespace).create(&object).await {
-        Err(status) if status.code != 409 => Err(status),
-        _ => Ok(()),
-    }
 }
 
 fn role() -> Value {
