@@ -192,7 +192,7 @@ pub(crate) struct Up {
 /// The flags of a node of a cluster whose control plane runs elsewhere.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Agent {
-    /// Address of the API server: https://HOST[:PORT]
+    /// Address of the API server: https://HOST:PORT; the port may be left out
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,
     /// Token to join with, from `ferrokube token create`

@@ -1,10 +1,10 @@
 //! Certificates that the API is asked for: the requests (CertificateSigningRequests) are approved, signed, and in the end
 //! removed.
 //!
-//! Two controllers approve. [`Approving`] is upstream's: it approves the client certificates of kubelets for whom RBAC
-//! lets ask for them. [`NodeApproving`] is ours, and approves what upstream leaves to an administrator: the
+//! Two controllers approve. `Approving` is upstream's: it approves the client certificates of kubelets for whom RBAC
+//! lets ask for them. `NodeApproving` is ours, and approves what upstream leaves to an administrator: the
 //! certificates with which kubelets serve, and those of a node's other parts (`node_rules` has the rules, and tells what
-//! somebody can do who stole a node's certificate). [`Signing`] signs what somebody approved.
+//! somebody can do who stole a node's certificate). `Signing` signs what somebody approved.
 
 mod approving;
 mod authority;
