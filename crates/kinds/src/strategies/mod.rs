@@ -156,7 +156,8 @@ mod tests {
         check("apps", "deployments", false);
         check("", "replicationcontrollers", false);
         check("scheduling.k8s.io", "priorityclasses", false);
-        check("networking.k8s.io", "networkpolicies", true);
+        check("networking.k8s.io", "networkpolicies", false);
+        check("batch", "jobs", true);
         check("", "resourcequotas", true);
     }
 }

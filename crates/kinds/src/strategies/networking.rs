@@ -24,7 +24,6 @@ pub(super) const NETWORK_POLICY: Rules = Rules {
     group: "networking.k8s.io",
     resource: "networkpolicies",
     columns: columns::network::NETWORK_POLICY,
-    no_effect_yet: inert!("NetworkPolicies"),
     prepare_create: first_generation,
     prepare_update: |c, n, o| bump_if_written(c, n, o, "spec"),
     validate: |c, s| {
