@@ -96,8 +96,11 @@ async fn compacted_behind_its_back() {
     let r = pods(&a);
     let x = create(&a, r, "ns", "x", "").await;
     let mut w = watch(&a, r, Scope::default(), WatchStart::After(x.revision));
-    // No event of this resource is missed, since there is none.
-    let mut of_nodes = watch(&a, nodes(&a), Scope::default(), WatchStart::After(x.revision));
+    // No event of this resource is missed, since there is none. It is loaded before its watch begins: a load ends the
+    // watches that began earlier.
+    let q = nodes(&a);
+    assert!(a.wait_for(q, x.revision, suite::LONG).await);
+    let mut of_nodes = watch(&a, q, Scope::default(), WatchStart::After(x.revision));
     etcd.freeze(0, true).unwrap();
     let b = try_open(all[1..].to_vec(), "/registry").await.unwrap();
     pods(&b);
