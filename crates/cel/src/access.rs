@@ -1,4 +1,4 @@
-//! What an expression asks the authorizer, and the answers. An expression cannot wait, so it ends with a question and is
+//! Questions of expressions to the authorizer, and the answers. An expression cannot wait, so it ends with a question and is
 //! evaluated again when the answer is there: expressions are pure.
 
 /// The user for whom a question is asked.

@@ -27,7 +27,7 @@ pub(crate) enum Literal {
 /// The form of an expression.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
-    /// What is there in place of what could not be read.
+    /// It is there in place of something that could not be read.
     Missing,
     Literal(Literal),
     Name(Arc<str>),

@@ -19,8 +19,11 @@ pub(crate) struct Declarations {
     pub(crate) json_patch: bool,
 }
 
+/// A name, the version that brought it, and its type.
+type NamedType = (&'static str, u32, fn() -> Type);
+
 /// Types of values that have a name in expressions, and the version that brought them.
-const NAMED: &[(&str, u32, fn() -> Type)] = &[
+const NAMED: &[NamedType] = &[
     ("bool", 0, || Type::Bool),
     ("bytes", 0, || Type::Bytes),
     ("double", 0, || Type::Double),

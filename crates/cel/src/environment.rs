@@ -20,14 +20,14 @@ impl Version {
     pub const fn minor(minor: u32) -> Self {
         Self(minor)
     }
-    /// What an expression may use that somebody writes now: what servers of the version before understand, so that
+    /// For an expression that somebody writes now: it may use what servers of the version before understand, so that
     /// the cluster can go back to them.
     pub const NEW: Self = Self(35);
-    /// What an expression may use that is stored: all there is.
+    /// For an expression that is stored: it may use all there is.
     pub const STORED: Self = Self(u32::MAX / 2);
 }
 
-/// What an expression may use. It is cheap to extend: `with…` takes it and gives another one.
+/// Everything that an expression may use. It is cheap to extend: `with…` takes it and gives another one.
 #[derive(Debug, Clone)]
 pub struct Environment(Declarations);
 
@@ -52,7 +52,7 @@ impl std::fmt::Display for CompileError {
 impl std::error::Error for CompileError {}
 
 impl Environment {
-    /// What a version has, without variables.
+    /// The environment of a version, without variables.
     pub fn new(version: Version) -> Self {
         Self(Declarations {
             minor: version.0,

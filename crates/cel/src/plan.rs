@@ -1,4 +1,4 @@
-//! Plans: expressions made ready to be evaluated. What is constant is worked out once, and names are places.
+//! Plans: expressions made ready to be evaluated. Constants are worked out once, and names are places.
 //!
 //! The forms are those of cel-go's interpreter, because costs are counted by its steps.
 
@@ -91,7 +91,7 @@ pub(crate) struct CallNode {
     pub(crate) eager: bool,
 }
 
-/// What a call does.
+/// The work of a call.
 pub(crate) enum Run {
     Function(Function),
     Pattern(Pattern),

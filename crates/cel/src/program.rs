@@ -10,11 +10,11 @@ use crate::plan::Plan;
 use crate::types::Type;
 use crate::value::Value;
 
-/// What one evaluation may cost: about a tenth of a second of upstream's.
+/// The most that one evaluation may cost: about a tenth of a second of upstream's.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
-/// What all evaluations for one object may cost.
+/// The most that all evaluations for one object may cost.
 pub const RUNTIME_BUDGET: u64 = 10_000_000;
-/// What all match conditions for one object may cost.
+/// The most that all match conditions for one object may cost.
 pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
 
 /// An expression that is ready to be evaluated.
@@ -34,7 +34,7 @@ impl Program {
     pub fn result_type(&self) -> &Type {
         &self.result
     }
-    /// What an evaluation may cost, by the sizes that the environment's objects know.
+    /// The estimated cost of an evaluation, by the sizes that the environment's objects know.
     pub fn static_cost(&self) -> Range {
         self.estimate
     }
@@ -43,7 +43,7 @@ impl Program {
         self.variables.contains(variable)
     }
 
-    /// Evaluates the expression. What it cost is taken off the budget, whatever became of it.
+    /// Evaluates the expression. Its cost is taken off the budget, whatever became of it.
     pub fn evaluate<'a>(
         &self,
         activation: &dyn Activation<'a>,
@@ -55,7 +55,7 @@ impl Program {
     }
 }
 
-/// What evaluations may cost: each, and all together. The sum is looked at by the caller, since upstream lets an
+/// The most that evaluations may cost: each, and all together. The sum is looked at by the caller, since upstream lets an
 /// evaluation end that began within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
@@ -75,11 +75,11 @@ impl Budget {
         self.exhausted |= cost > self.left;
         self.left = self.left.saturating_sub(cost);
     }
-    /// What the last evaluation cost.
+    /// The cost of the last evaluation.
     pub fn last(&self) -> u64 {
         self.last
     }
-    /// What is left for further evaluations.
+    /// The rest for further evaluations.
     pub fn left(&self) -> u64 {
         self.left
     }

@@ -65,7 +65,7 @@ fn variables() -> Answering<'static> {
     )
 }
 
-/// What we make of an expression, in the form of the data.
+/// Our own results for an expression, in the form of the data.
 fn ours(expression: &str) -> Vec<(&'static str, String)> {
     static ENV: OnceLock<Environment> = OnceLock::new();
     let program = match ENV.get_or_init(environment).compile(expression) {

@@ -66,10 +66,8 @@ fn of<'j>(schemas: &'j [Json], case: &Json) -> &'j Json {
 /// Compiles a rule as a definition's; the second number is how often its value fits into a request.
 fn compile(schema: &Json, case: &Json) -> Option<(Result<Program, String>, u64)> {
     let declared = declare(&definition(schema), "selfType", case["root"] == Json::Bool(true))?;
-    let old = match case["optionalOld"] == Json::Bool(true) {
-        true => Type::optional(declared.ty.clone()),
-        false => declared.ty.clone(),
-    };
+    let old = declared.ty.clone();
+    let old = if case["optionalOld"] == Json::Bool(true) { Type::optional(old) } else { old };
     let env = Environment::new(Version::STORED)
         .with_variable("self", declared.ty.clone())
         .with_variable("oldSelf", old)

@@ -5,7 +5,6 @@
 //! The crate is pure: trees in, trees and field errors out. Only the API server depends on it, so that a change to a
 //! rule rebuilds nothing else.
 
-mod cel;
 pub mod columns;
 pub mod convert;
 pub mod defaults;

@@ -1,4 +1,4 @@
-//! What is wrong with literals, whose type says nothing against them.
+//! Faults of literals whose type says nothing against them.
 
 use std::collections::HashMap;
 

@@ -17,7 +17,7 @@ use crate::types::Type;
 
 use unify::{Bindings, most_general};
 
-/// What a name or a call stands for.
+/// The meaning of a name or a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Meaning {
     /// A variable, of the environment or of a macro.
@@ -42,7 +42,7 @@ impl Checked {
     pub(crate) fn type_of(&self, e: &Expr) -> &Type {
         self.types.get(e.id as usize).unwrap_or(&Type::Dyn)
     }
-    /// What an expression stands for.
+    /// The meaning of an expression.
     pub(crate) fn meaning(&self, e: &Expr) -> Option<&Meaning> {
         self.meanings.get(&e.id)
     }

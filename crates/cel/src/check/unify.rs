@@ -2,7 +2,7 @@
 
 use crate::types::Type;
 
-/// What is known of parameters, and how to forget it.
+/// The knowledge of parameters, and how to forget it.
 #[derive(Debug, Default)]
 pub(super) struct Bindings {
     bound: Vec<Option<Type>>,

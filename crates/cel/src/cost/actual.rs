@@ -1,4 +1,4 @@
-//! What a call costs when it is made, by upstream's rules (cel-go's `runtimecost.go`, Kubernetes' `library/cost.go`).
+//! The cost of a call when it is made, by upstream's rules (cel-go's `runtimecost.go`, Kubernetes' `library/cost.go`).
 
 use crate::value::{Opaque, Value};
 
@@ -179,5 +179,5 @@ fn kubernetes(function: &str, overload: &str, args: &[Value<'_>], result: Option
     })
 }
 
-/// What an object costs that is made.
+/// The cost of an object that is made.
 pub(crate) const OBJECT: u64 = STRUCT_BASE;

@@ -1,4 +1,4 @@
-//! What calls of Kubernetes' functions and of cel-go's extensions may cost (`library/cost.go`, `ext/lists.go`).
+//! The estimated costs of Kubernetes' functions and of cel-go's extensions (`library/cost.go`, `ext/lists.go`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an expression may cost, estimated from types (cel-go's `checker/cost.go`).
+//! The cost of an expression, estimated from types (cel-go's `checker/cost.go`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Entry {
     }
 }
 
-/// What is known of a variable of a macro.
+/// The knowledge of a variable of a macro.
 struct Local {
     name: Arc<str>,
     path: Path,

@@ -10,19 +10,19 @@ pub(crate) use estimate::estimate;
 pub use range::Range;
 use range::scaled as factor;
 
-/// What a character of a text costs that a function goes through.
+/// The cost of a character of a text that a function goes through.
 const STRING_FACTOR: f64 = 0.1;
-/// What a character of a regular expression costs.
+/// The cost of a character of a regular expression.
 const REGEX_FACTOR: f64 = 0.25;
-/// What a list costs that is made.
+/// The cost of a list that is made.
 pub(crate) const LIST_BASE: u64 = 10;
-/// What a map costs that is made.
+/// The cost of a map that is made.
 pub(crate) const MAP_BASE: u64 = 30;
 const STRUCT_BASE: u64 = 40;
-/// What a question to the authorizer costs.
+/// The cost of a question to the authorizer.
 const CHECK: u64 = 350_000;
 
-/// What a selector of this length costs: it is read, and each requirement, of which there may be one for two
+/// The cost of a selector of this length: it is read, and each requirement, of which there may be one for two
 /// characters, is a list and an object.
 fn selector(length: u64) -> u64 {
     let requirements = factor(length, 0.5);

@@ -348,7 +348,7 @@ impl<'e, 'a> Evaluator<'e, 'a> {
         made
     }
 
-    /// What is made costs also where it fails.
+    /// A list, map or object costs also where making it fails.
     fn charge_made(&mut self, made: &Evaluated<'a>, cost: u64) -> Result<(), EvalError> {
         match made {
             Err(e) if e.ends() => Ok(()),

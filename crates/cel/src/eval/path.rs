@@ -3,7 +3,7 @@
 use crate::error::EvalError;
 use crate::value::{Value, plain};
 
-/// What is at a key; absence is an error.
+/// The value at a key; absence is an error.
 pub(super) fn qualify<'a>(of: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>, EvalError> {
     if let Some(found) = qualify_if_present(of, key)? {
         return Ok(found);
@@ -16,7 +16,7 @@ pub(super) fn qualify<'a>(of: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>, 
     }
 }
 
-/// What is at a key, if it is there.
+/// The value at a key, if it is there.
 pub(super) fn qualify_if_present<'a>(
     of: &Value<'a>,
     key: &Value<'a>,

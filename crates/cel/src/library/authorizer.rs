@@ -4,7 +4,7 @@ use crate::access::{Decision, Question, ResourceCheck, Subject};
 use crate::error::EvalError;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Outcome};
+use super::outcome::{Function, Outcome};
 
 fn opaque<'v>(v: &'v Value<'_>) -> Option<&'v Opaque> {
     match v {

@@ -2,7 +2,7 @@
 
 use crate::value::{Fields, Value};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 /// A part of a timestamp, perhaps in a zone.
 pub(super) fn part<'a>(args: &[Value<'a>], of: fn(&Fields) -> i64) -> Outcome<'a> {

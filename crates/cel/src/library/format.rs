@@ -4,9 +4,9 @@ use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::{Value, convert, fixed, plain, scientific};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
-/// What stands behind a `%`.
+/// The letter behind a `%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clause {
     String,
@@ -197,7 +197,8 @@ fn minus(i: i64) -> &'static str {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0');
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
 }
 
 fn float(v: &Value<'_>) -> Option<f64> {

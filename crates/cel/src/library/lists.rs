@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::error::EvalError;
 use crate::value::{Text, Value, compare, contains, equal, plain};
 
-use super::{Outcome, operators};
+use super::operators;
+use super::outcome::Outcome;
 
 fn failed<'a>(text: impl Into<std::borrow::Cow<'static, str>>) -> Outcome<'a> {
     Some(Err(EvalError::new(text)))

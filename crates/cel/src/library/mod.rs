@@ -1,4 +1,4 @@
-//! What functions do.
+//! Functions.
 
 mod authorizer;
 mod dates;
@@ -7,6 +7,7 @@ mod lists;
 mod names;
 mod net;
 mod operators;
+mod outcome;
 mod quantity;
 mod regex;
 mod semver;
@@ -15,17 +16,12 @@ mod url;
 
 pub(crate) use authorizer::{ask, decision};
 pub(crate) use format::{Clause, check_format};
+pub(crate) use outcome::Function;
 pub(crate) use regex::{Pattern, compile, find_with};
 
 use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::{Opaque, Value, convert};
-
-/// The result of a function; `None` if it does not know such arguments.
-pub(crate) type Outcome<'a> = Option<Result<Value<'a>, EvalError>>;
-
-/// A function.
-pub(crate) type Function = for<'a> fn(&[Value<'a>]) -> Outcome<'a>;
 
 /// Calls a function with arguments.
 pub(crate) fn call<'a>(name: &str, function: Function, args: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
@@ -35,12 +31,12 @@ pub(crate) fn call<'a>(name: &str, function: Function, args: &[Value<'a>]) -> Re
     })
 }
 
-/// What a function does, by its name. Those that look at more than their arguments are not here.
+/// The work of a function, by its name. Those that look at more than their arguments are not here.
 pub(crate) fn find(name: &str) -> Option<Function> {
     operator(name).or_else(|| text_or_list(name)).or_else(|| kubernetes(name))
 }
 
-/// What a function does for one overload alone.
+/// The work of a function for one overload alone.
 pub(crate) fn find_overload(id: &str) -> Option<Function> {
     Some(match id {
         "list_uint_sum_uint" => |args| lists::sum(args, Value::Uint(0)),

@@ -4,7 +4,8 @@ use api::names as rules;
 
 use crate::value::{NamedFormat, Opaque, Value};
 
-use super::{Function, Outcome, lists, url};
+use super::outcome::{Function, Outcome};
+use super::{lists, url};
 
 macro_rules! entry {
     ($function:literal, $name:literal, $size:expr, $check:expr) => {

@@ -7,7 +7,7 @@ use api::go::quote;
 use crate::error::EvalError;
 use crate::value::{Cidr, Opaque, Value};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 /// Go's complaint about a text that is no address.
 fn complaint(s: &str) -> String {

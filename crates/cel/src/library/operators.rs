@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::error::EvalError;
 use crate::value::{Time, Value, compare, contains, equal};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 /// The failure of an operator whose first operand knows nothing of it.
 fn unknown<'a>(operator: &str) -> Outcome<'a> {

@@ -5,7 +5,7 @@ use api::quantity::Quantity;
 use crate::error::EvalError;
 use crate::value::{Opaque, Value};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 pub(super) fn quantity<'a>(args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::String(s)] = args else { return None };

@@ -5,7 +5,8 @@ use regex::{Regex, RegexBuilder};
 use crate::error::EvalError;
 use crate::value::{Text, Value};
 
-use super::{Function, Outcome, lists};
+use super::lists;
+use super::outcome::{Function, Outcome};
 
 /// A compiled regular expression.
 pub(crate) type Pattern = Regex;
@@ -231,7 +232,8 @@ impl Translator {
             return Err(format!("invalid escape sequence: `\\{}`", &rest[..1]));
         }
         let code = u32::from_str_radix(&rest[..digits], 8).unwrap_or_default();
-        self.out.push_str(&format!("\\x{{{code:x}}}"));
+        let code = format!("\\x{{{code:x}}}");
+        self.out.push_str(&code);
         Ok(&rest[digits..])
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::error::EvalError;
 use crate::value::{Opaque, Semver, Value};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 fn failed<T>(text: String) -> Result<T, EvalError> {
     Err(EvalError::new(text))

@@ -3,7 +3,7 @@
 use crate::error::EvalError;
 use crate::value::{Text, Value, plain};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 fn text<'a>(s: impl Into<String>) -> Outcome<'a> {
     Some(Ok(Value::text(s.into())))

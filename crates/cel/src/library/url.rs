@@ -8,7 +8,8 @@ use api::go::quote;
 use crate::error::EvalError;
 use crate::value::{MapValue, Opaque, Url, Value};
 
-use super::{Outcome, lists};
+use super::lists;
+use super::outcome::Outcome;
 
 fn refused(s: &str, why: &str) -> String {
     format!("parse {}: {why}", quote(s))
@@ -31,14 +32,14 @@ pub(super) fn request_uri(s: &str) -> Result<Url, String> {
     url.scheme = scheme.to_ascii_lowercase();
     let (mut rest, query) = rest.split_once('?').map_or((rest, None), |(r, q)| (r, Some(q)));
     url.empty_query = query == Some("");
-    url.query = query.unwrap_or_default().to_owned();
+    url.query = query.unwrap_or_default().into();
     if !rest.starts_with('/') {
         if url.scheme.is_empty() {
             return Err(refused(s, "invalid URI for request"));
         }
-        // What has no slash behind its scheme has no parts.
-        url.path = rest.to_owned();
-        url.raw_path = OPAQUE.to_owned();
+        // A URL without a slash behind its scheme has no parts.
+        url.path = rest.into();
+        url.raw_path = OPAQUE.into();
         return Ok(url);
     }
     if !url.scheme.is_empty()
@@ -50,7 +51,7 @@ pub(super) fn request_uri(s: &str) -> Result<Url, String> {
     }
     url.path = unescape(rest, false).map_err(|e| refused(s, &e))?;
     if escape_path(&url.path) != rest {
-        url.raw_path = rest.to_owned();
+        url.raw_path = rest.into();
     }
     Ok(url)
 }
@@ -135,13 +136,17 @@ fn escape_path(path: &str) -> String {
     escape(path, plain)
 }
 
+const HEX: &str = "0123456789ABCDEF";
+
 fn escape(s: &str, plain: impl Fn(&u8) -> bool) -> String {
     let mut out = String::new();
     for b in s.as_bytes() {
         if plain(b) {
             out.push(char::from(*b));
         } else {
-            out.push_str(&format!("%{b:02X}"));
+            out.push('%');
+            out.push_str(&HEX[usize::from(b >> 4)..][..1]);
+            out.push_str(&HEX[usize::from(b & 15)..][..1]);
         }
     }
     out
@@ -214,14 +219,14 @@ pub(super) fn url<'a>(args: &[Value<'a>]) -> Outcome<'a> {
 fn with_fragment(mut url: Url) -> Url {
     if !url.query.is_empty() {
         if let Some((query, fragment)) = url.query.clone().split_once('#') {
-            url.fragment = fragment.to_owned();
-            url.query = query.to_owned();
+            url.fragment = fragment.into();
+            url.query = query.into();
         }
     } else if let Some((path, fragment)) = url.path.clone().split_once('#') {
-        url.fragment = fragment.to_owned();
-        url.path = path.to_owned();
+        url.fragment = fragment.into();
+        url.path = path.into();
         if let Some((raw, _)) = url.raw_path.split_once('#') {
-            url.raw_path = raw.to_owned();
+            url.raw_path = raw.into();
         }
         if !url.opaque() && escape_path(&url.path) == url.raw_path {
             url.raw_path.clear();

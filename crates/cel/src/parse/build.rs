@@ -23,6 +23,12 @@ impl Positions {
     }
 }
 
+/// A parsed expression and the places of its parts.
+pub(crate) struct Parsed {
+    pub(crate) tree: Expr,
+    pub(crate) positions: Positions,
+}
+
 /// Makes the expressions of a macro: all stand at the place of its call.
 pub(super) struct Builder<'a> {
     pub(super) positions: &'a mut Positions,

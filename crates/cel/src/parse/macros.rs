@@ -32,9 +32,7 @@ type Expander = fn(&mut Builder<'_>, Expr, Vec<Expr>) -> Expanded;
 
 /// The macro that a call is: the function that expands it.
 pub(super) fn find(set: &MacroSet, name: &str, target: Option<&Expr>, args: usize) -> Option<Expander> {
-    let Some(target) = target else {
-        return None;
-    };
+    let target = target?;
     Some(match (name, args) {
         ("all", 2) => |b, t, a| quantifier(b, t, &a[..1], a[1].clone(), Quantifier::All),
         ("exists", 2) => |b, t, a| quantifier(b, t, &a[..1], a[1].clone(), Quantifier::Exists),
@@ -181,7 +179,7 @@ fn filter(b: &mut Builder<'_>, range: Expr, mut args: Vec<Expr>) -> Expanded {
     Ok(gather(b, range, vars, init, test, more))
 }
 
-/// What a macro of two variables makes.
+/// The result of a macro of two variables.
 enum Gather {
     List,
     Map,

@@ -6,10 +6,10 @@ mod lex;
 mod literal;
 mod macros;
 
-pub(crate) use build::Positions;
+pub(crate) use build::{Parsed, Positions};
+pub use lex::RESERVED;
 pub(crate) use macros::MacroSet;
 
-use crate::ast::Expr;
 use crate::issue::Issues;
 
 /// The greatest length of an expression, in characters.
@@ -18,38 +18,7 @@ const LONGEST: usize = 100_000;
 ///
 /// DIFFERENCE: cel-go bounds the nesting before that, by 250, and a macro may add four expressions; here a thread's
 /// stack has to hold what is left.
-const DEEPEST: usize = 500;
-
-/// A parsed expression and the places of its parts.
-pub(crate) struct Parsed {
-    pub(crate) tree: Expr,
-    pub(crate) positions: Positions,
-}
-
-/// Words that are no identifiers.
-pub const RESERVED: &[&str] = &[
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "in",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "null",
-    "return",
-    "true",
-    "var",
-    "void",
-    "while",
-];
+const DEEPEST: usize = 260;
 
 /// Parses an expression.
 pub(crate) fn parse(source: &str, macros: &MacroSet, optionals: bool) -> Result<Parsed, Issues> {

@@ -13,7 +13,7 @@ const MAX_REQUEST: i64 = 3 * 1024 * 1024;
 /// The least size of a string in JSON.
 const MIN_STRING: i64 = 2;
 
-/// What a definition says about a value: the part that types and values depend on.
+/// A definition of a value: the part that types and values depend on.
 #[derive(Debug, Clone, Default)]
 pub struct Definition {
     /// The type.
@@ -36,9 +36,9 @@ pub struct Definition {
     pub properties: Option<Vec<(Arc<str>, Arc<Definition>)>>,
     /// The names of fields that have to be there.
     pub required: Vec<Arc<str>>,
-    /// What a map's values are.
+    /// The values of a map.
     pub additional: Option<Arc<Definition>>,
-    /// What a list's items are.
+    /// The items of a list.
     pub items: Option<Arc<Definition>>,
     /// `x-kubernetes-list-type`.
     pub list_type: ListType,

@@ -31,7 +31,7 @@ pub enum Tree<'t, J> {
 
 /// A part of a tree of JSON values.
 pub trait Json: Sized + Send + Sync + PartialEq + 'static {
-    /// What it is.
+    /// Its kind and content.
     fn tree(&self) -> Tree<'_, Self>;
     /// A member of an object.
     fn member(&self, name: &str) -> Option<&Self>;
@@ -128,7 +128,7 @@ fn invalid<'t>(text: impl Into<std::borrow::Cow<'static, str>>) -> Result<Value<
 }
 
 /// A value as its definition says, which has to be [`Definition::completed`].
-/// What does not fit it is an error, which an expression meets when it looks there.
+/// A value that does not fit it is an error, which an expression meets when it looks there.
 pub fn typed<'t, J: Json>(of: &'t J, d: &'t Definition) -> Result<Value<'t>, EvalError> {
     let tree = of.tree();
     if tree == Tree::Null {
@@ -348,7 +348,7 @@ struct Listed<'v> {
     d: &'v Definition,
 }
 
-/// What tells an item apart.
+/// The values that tell an item apart.
 type Identity<'v> = Vec<Option<Value<'v>>>;
 
 impl<'t> Listed<'t> {

@@ -85,7 +85,7 @@ pub struct Url {
     pub raw_path: String,
     /// The query as it was written.
     pub query: String,
-    /// What stands behind `#`.
+    /// The part behind `#`.
     pub fragment: String,
     /// Whether a question mark is there without a query.
     pub empty_query: bool,
@@ -100,9 +100,9 @@ pub struct Semver {
     pub minor: u64,
     /// The third number.
     pub patch: u64,
-    /// What stands behind `-`, between points.
+    /// The part behind `-`, between points.
     pub pre: Vec<String>,
-    /// What stands behind `+`, between points.
+    /// The part behind `+`, between points.
     pub build: Vec<String>,
 }
 

@@ -12,8 +12,8 @@ pub fn literal(v: &Value<'_>) -> String {
         Value::Double(d) => double(*d),
         Value::String(s) => api::go::quote(s),
         Value::Bytes(b) => {
-            let octets: String = b.iter().map(|b| format!("\\{b:03o}")).collect();
-            format!("b\"{octets}\"")
+            let octets: Vec<String> = b.iter().map(|b| format!("\\{b:03o}")).collect();
+            format!("b\"{}\"", octets.concat())
         }
         Value::Timestamp(t) => format!("timestamp(\"{}\")", super::Time { offset: 0, ..*t }.format()),
         Value::Duration(d) => format!("duration(\"{}\")", duration_text(*d)),

@@ -78,18 +78,21 @@ impl Time {
         };
         let (date, clock) = local.split_once('T')?;
         let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse::<i64>().ok())?;
-        let [y, m, d] = date.split('-').collect::<Vec<_>>()[..] else { return None };
+        let [year, month, day] = date.split('-').collect::<Vec<_>>()[..] else { return None };
         let (clock, fraction) = match clock.split_once(['.', ',']) {
             Some((c, f)) if !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit()) => (c, f),
             Some(_) => return None,
             None => (clock, ""),
         };
         let [h, min, s] = clock.split(':').collect::<Vec<_>>()[..] else { return None };
-        if (y.len(), m.len(), d.len(), min.len(), s.len()) != (4, 2, 2, 2, 2) || !(1..=2).contains(&h.len()) {
+        if (year.len(), month.len(), day.len(), min.len(), s.len()) != (4, 2, 2, 2, 2)
+            || !(1..=2).contains(&h.len())
+        {
             return None;
         }
         let small = |s: &str| number(s).and_then(|n| i8::try_from(n).ok());
-        let date = jiff::civil::Date::new(i16::try_from(number(y)?).ok()?, small(m)?, small(d)?).ok()?;
+        let date =
+            jiff::civil::Date::new(i16::try_from(number(year)?).ok()?, small(month)?, small(day)?).ok()?;
         let time = jiff::civil::Time::new(small(h)?, small(min)?, small(s)?, 0).ok()?;
         // A leap second is no time in Go.
         if small(s)? > 59 {
@@ -127,7 +130,8 @@ impl Time {
         } else {
             let sign = if self.offset < 0 { '-' } else { '+' };
             let minutes = self.offset.abs() / 60;
-            out.push_str(&format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60));
+            let zone = format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+            out.push_str(&zone);
         }
         out
     }

@@ -1,5 +1,6 @@
-//! Webhook configurations and admission policies. Whether expressions compile is not checked here.
+//! Webhook configurations and admission policies.
 
+mod expressions;
 mod policy;
 mod rules;
 mod webhook;

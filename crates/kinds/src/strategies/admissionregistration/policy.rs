@@ -7,6 +7,7 @@ use api::names::{self, name_subdomain, path_segment};
 use api::view::{View, same};
 
 use super::GROUP;
+use super::expressions::Composed;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
 use crate::columns;
 use crate::strategies::generic::{
@@ -87,8 +88,8 @@ pub(crate) const MUTATING_BINDING: Rules = Rules {
     ..SPEC_ONLY
 };
 
-/// Checks the parts that both kinds of policies share.
-fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool) {
+/// Checks the parts that both kinds of policies share, and returns what their expressions may use.
+fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool) -> Composed {
     object_meta(errs, v.st("metadata"), false, name_subdomain);
     let at = Path::root("spec");
     let spec = v.st("spec");
@@ -117,9 +118,10 @@ fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool)
         ["paramKind", "matchConditions"].iter().all(|f| same(o.st("spec").get(f), spec.get(f)))
     });
     if !unchanged {
-        match_conditions(errs, &at, spec);
+        match_conditions(errs, &at, spec, spec.has("paramKind"));
     }
     let at = at.field("variables");
+    let composed = Composed::new(spec.has("paramKind"));
     for (i, variable) in spec.items("variables").enumerate() {
         let at = at.index(i);
         let name = variable.str("name");
@@ -128,21 +130,26 @@ fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool)
         } else if !is_cel_identifier(name) {
             errs.invalid(&at.field("name"), name, "must be a valid CEL identifier");
         }
-        expression(errs, &at, variable);
+        if expression(errs, &at, variable) {
+            composed.variable(errs, &at.field("expression"), name, variable.str("expression"));
+        }
     }
+    composed
 }
 
 fn is_cel_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
         && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
-        && !["true", "false", "null", "in"].contains(&name)
-        && !crate::cel::RESERVED.contains(&name)
+        && !cel::RESERVED.contains(&name)
 }
 
-fn expression(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
-    if v.str("expression").trim().is_empty() {
+/// Whether there is an expression.
+fn expression(errs: &mut Errors, at: &Path<'_>, v: View<'_>) -> bool {
+    let missing = v.str("expression").trim().is_empty();
+    if missing {
         errs.required(&at.field("expression"), "expression is not specified");
     }
+    !missing
 }
 
 fn param_kind(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
@@ -218,7 +225,7 @@ fn mutating_operations(errs: &mut Errors, rules_at: &Path<'_>, m: View<'_>) {
 }
 
 fn validating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
-    common(errs, v, old, false);
+    let composed = common(errs, v, old, false);
     let at = Path::root("spec");
     let spec = v.st("spec");
     let (validations_at, notes_at) = (at.field("validations"), at.field("auditAnnotations"));
@@ -229,11 +236,15 @@ fn validating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     }
     for (i, validation) in spec.items("validations").enumerate() {
         let at = validations_at.index(i);
-        expression(errs, &at, validation);
+        if expression(errs, &at, validation) {
+            composed.validation(errs, &at.field("expression"), validation.str("expression"));
+        }
         let (message, dynamic) = (validation.str("message"), validation.str("messageExpression"));
         let blank = |t: &str| !t.is_empty() && t.trim().is_empty();
         if blank(dynamic) {
             errs.invalid(&at.field("messageExpression"), dynamic, "must be non-empty if specified");
+        } else if !dynamic.is_empty() {
+            composed.message(errs, &at.field("messageExpression"), dynamic);
         }
         if blank(message) {
             errs.invalid(&at.field("message"), message, "must be non-empty if specified");
@@ -269,6 +280,8 @@ fn validating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
             errs.required(&value_at, "valueExpression is not specified");
         } else if value.len() > MAX_VALUE_EXPRESSION {
             errs.required(&value_at, format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length"));
+        } else {
+            composed.annotation(errs, &value_at, note.str("valueExpression"));
         }
         if seen.contains(&key) {
             errs.duplicate(&at.field("key"), key);
@@ -279,7 +292,7 @@ fn validating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
 }
 
 fn mutating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
-    common(errs, v, old, true);
+    let composed = common(errs, v, old, true);
     let at = Path::root("spec");
     let spec = v.st("spec");
     let mutations_at = at.field("mutations");
@@ -287,7 +300,7 @@ fn mutating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         errs.required(&mutations_at, "mutations must contain at least one item");
     }
     for (i, m) in spec.items("mutations").enumerate() {
-        mutation(errs, &mutations_at.index(i), m);
+        mutation(errs, &mutations_at.index(i), m, &composed);
     }
     let policy = spec.str("reinvocationPolicy");
     if policy.is_empty() {
@@ -297,7 +310,7 @@ fn mutating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     }
 }
 
-fn mutation(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
+fn mutation(errs: &mut Errors, at: &Path<'_>, m: View<'_>, composed: &Composed) {
     let ty = m.str("patchType");
     let (own, other) = match ty {
         "JSONPatch" => ("jsonPatch", "applyConfiguration"),
@@ -316,7 +329,10 @@ fn mutation(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
         Some(p) if p.str("expression").trim().is_empty() => {
             errs.required(&at.field(own).field("expression"), "");
         }
-        Some(_) => {}
+        Some(p) => {
+            let at = at.field(own);
+            composed.mutation(errs, &at.field("expression"), p.str("expression"), ty == "JSONPatch");
+        }
     }
     if m.has(other) {
         errs.invalid(

@@ -1,5 +1,6 @@
 //! Rules that webhooks and policies share: the choice of the requests that they see.
 
+use super::expressions;
 use std::collections::HashSet;
 
 use api::field::{Errors, Path};
@@ -96,7 +97,8 @@ fn resources(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
 }
 
 /// Checks the conditions, as expressions, that every request must fulfil.
-pub(super) fn match_conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
+pub(super) fn match_conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>, params: bool) {
+    let env = (of.len("matchConditions") > 0).then(|| expressions::environment(params));
     let at = at.field("matchConditions");
     let count = of.len("matchConditions");
     if count > MAX_CONDITIONS {
@@ -108,6 +110,8 @@ pub(super) fn match_conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
         let name = c.str("name");
         if c.str("expression").trim().is_empty() {
             errs.required(&at.field("expression"), "");
+        } else if let Some(env) = &env {
+            expressions::match_condition(errs, &at.field("expression"), c.str("expression"), env);
         }
         if name.is_empty() {
             errs.required(&at.field("name"), "");

@@ -147,7 +147,7 @@ fn webhook(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     }
     client_config(errs, &at.field("clientConfig"), h.st("clientConfig"));
     if !o.same_conditions {
-        match_conditions(errs, at, h);
+        match_conditions(errs, at, h, false);
     }
 }
 
