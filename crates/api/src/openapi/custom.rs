@@ -10,8 +10,8 @@ use crate::schema::Gvk;
 use crate::tree::{Map, Node, Text};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
-/// A kind whose description of `metadata` all have.
-const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
+/// A definition whose descriptions of the fields of every object all have.
+const DESCRIBED: &str = "io.k8s.api.core.v1.ConfigMap";
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const BELOW: [&str; 3] = ["get", "patch", "update"];
 
@@ -130,7 +130,7 @@ impl CustomKinds {
             |definition: &str, field: &str| docs(definition, Some(field)).unwrap_or_default().to_owned();
         let mut properties = Map::new();
         for field in ["apiVersion", "kind"] {
-            let text = describe(PARTIAL, field);
+            let text = describe(DESCRIBED, field);
             properties.insert(field, object([("description", text.into()), ("type", "string".into())]));
         }
         let meta = |kind: &str, text: String| -> Node {
@@ -160,7 +160,8 @@ impl CustomKinds {
         };
         if *is_list {
             let own = r.name(&r.kind);
-            properties.insert("metadata", meta("ListMeta", describe(&format!("{PARTIAL}List"), "metadata")));
+            properties
+                .insert("metadata", meta("ListMeta", describe(&format!("{DESCRIBED}List"), "metadata")));
             properties.insert(
                 "items",
                 object([
@@ -191,21 +192,49 @@ impl CustomKinds {
             _ => Map::new(),
         };
         let keeps_unknown = node.get("x-kubernetes-preserve-unknown-fields") == Some(&Node::Bool(true));
-        properties.insert("metadata", meta("ObjectMeta", describe(PARTIAL, "metadata")));
-        if !(keeps_unknown && dialect == Dialect::V2) {
-            let mut all = match node.remove("properties") {
-                Some(Node::Map(m)) => m.into_tree(),
-                _ => BTreeMap::new(),
-            };
-            all.extend(properties.into_tree());
-            node.insert("properties", Map::from_tree(all));
+        if keeps_unknown && dialect == Dialect::V2 {
+            // Readers of v2 cannot take fields that may be anything beside those that are named.
+            let shown =
+                object([("type", "object".into()), ("x-kubernetes-group-version-kind", kind(&r.kind))]);
+            return Some((shown, Vec::new()));
         }
-        if node.get("type").is_none() && !(keeps_unknown && dialect == Dialect::V2) {
+        properties.insert("metadata", meta("ObjectMeta", describe(DESCRIBED, "metadata")));
+        if let Some(own) = node.get_mut("properties").and_then(Node::as_map_mut) {
+            own.iter_mut().for_each(|(_, p)| embed(p, &properties));
+        }
+        with_properties(&mut node, &properties);
+        if node.get("type").is_none() {
             node.insert("type", "object");
         }
         node.insert("x-kubernetes-group-version-kind", kind(&r.kind));
         node.sort();
         Some((node.into(), vec![format!("{META}ObjectMeta").into()]))
+    }
+}
+
+/// Adds properties to a schema.
+fn with_properties(schema: &mut Map, properties: &Map) {
+    let mut all = match schema.remove("properties") {
+        Some(Node::Map(m)) => m.into_tree(),
+        _ => BTreeMap::new(),
+    };
+    all.extend(properties.iter().map(|(name, p)| (name.clone(), p.clone())));
+    schema.insert("properties", Map::from_tree(all));
+}
+
+/// Adds the properties of every object to the schemas of embedded objects.
+fn embed(schema: &mut Node, of_objects: &Map) {
+    let Some(schema) = schema.as_map_mut() else { return };
+    for name in ["items", "additionalProperties"] {
+        if let Some(below) = schema.get_mut(name) {
+            embed(below, of_objects);
+        }
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Node::as_map_mut) {
+        properties.iter_mut().for_each(|(_, p)| embed(p, of_objects));
+    }
+    if schema.get("x-kubernetes-embedded-resource") == Some(&Node::Bool(true)) {
+        with_properties(schema, of_objects);
     }
 }
 
