@@ -26,6 +26,7 @@ mod replicas;
 mod root_ca;
 mod service_cidrs;
 mod serviceaccounts;
+mod stateful_sets;
 pub mod views;
 
 use std::time::Duration;

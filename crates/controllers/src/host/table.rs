@@ -21,6 +21,7 @@ use crate::replicas::{ReplicaSets, ReplicationControllers};
 use crate::root_ca::RootCa;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
+use crate::stateful_sets::StatefulSets;
 
 /// A controller's names and defaults.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +52,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 27] = [
+const ALL: [Named; 28] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -63,6 +64,7 @@ const ALL: [Named; 27] = [
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<Disruption>(),
+    on::<StatefulSets>(),
     on::<Signing>(),
     on::<Approving>(),
     on::<NodeApproving>(),
@@ -93,8 +95,6 @@ const MISSING: &[&str] = &[
     "job",
     "horizontal-pod-autoscaler-controller",
     "horizontalpodautoscaling",
-    "statefulset-controller",
-    "statefulset",
     "cronjob-controller",
     "cronjob",
     "podcertificaterequest-cleaner-controller",
