@@ -12,6 +12,7 @@ mod choice;
 mod clusterroles;
 mod common;
 mod config;
+mod daemon_sets;
 mod deployment;
 mod discovery;
 mod disruption;

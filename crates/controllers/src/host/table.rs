@@ -6,6 +6,7 @@ use super::{Controller, Host, Shared};
 use crate::bootstrap::{Signer, TokenCleaner};
 use crate::certificates::{Approving, Cleaner, NodeApproving, Signing};
 use crate::clusterroles::ClusterRoles;
+use crate::daemon_sets::DaemonSets;
 use crate::deployment::Deployments;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
@@ -52,7 +53,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 28] = [
+const ALL: [Named; 29] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -61,6 +62,7 @@ const ALL: [Named; 28] = [
     on::<Namespaces>(),
     on::<ServiceAccounts>(),
     on::<Collector>(),
+    on::<DaemonSets>(),
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<Disruption>(),
@@ -89,8 +91,6 @@ const MISSING: &[&str] = &[
     "serviceaccount-token",
     "resourcequota-controller",
     "resourcequota",
-    "daemonset-controller",
-    "daemonset",
     "job-controller",
     "job",
     "horizontal-pod-autoscaler-controller",
