@@ -79,7 +79,7 @@ async fn a_set_runs_everywhere_is_updated_rolled_back_and_goes() -> Result<()> {
         let mut revisions = cluster.list::<ControllerRevision>("default").await?;
         revisions.sort_by_key(|r| r.revision);
         assert_eq!(revisions.iter().map(|r| r.revision).collect::<Vec<_>>(), [1, 2]);
-        // What `kubectl rollout undo` sends.
+        // The patch is that of `kubectl rollout undo`.
         change(&cluster, &Patch::Strategic(revisions[0].data.clone().unwrap().0)).await?;
         until(&cluster, 3, "i").await?;
         eventually("the revision counts anew", MINUTE, async || {

@@ -94,7 +94,7 @@ async fn a_set_comes_in_order_is_updated_rolled_back_and_goes() -> Result<()> {
     let revisions = cluster.list::<ControllerRevision>("default").await?;
     assert_eq!(revisions.len(), 2);
 
-    // What `kubectl rollout undo` sends.
+    // The patch is that of `kubectl rollout undo`.
     let undo = revisions.iter().find(|r| r.metadata.name == before.current_revision).unwrap();
     change(&cluster, &Patch::Strategic(undo.data.clone().unwrap().0)).await?;
     until(&cluster, &ALL, "i").await?;

@@ -104,8 +104,8 @@ pub(crate) fn name(owner: &str, hash: &str) -> String {
     format!("{}-{hash}", &owner[..end])
 }
 
-/// Makes the revision of an owner's template, with this number and hash; its Events and causes of change are the
-/// owner's annotations.
+/// Makes the revision of an owner's template, with this number, and this hash below a label. It has the owner's
+/// annotations, among them the cause of the change that `kubectl rollout history` shows.
 pub(crate) fn new<T: KubeObject>(
     owner: &T,
     template: &PodTemplateSpec,

@@ -90,7 +90,7 @@ async fn relabel(client: &Client, set: &DaemonSet, pods: &[Arc<PodView>], hash: 
 /// and gets another hash the next time.
 ///
 /// DIFFERENCE: upstream's hash is that of the template as Go prints it; here, that of the revision's bytes, as it is for
-/// StatefulSets. What was made by upstream keeps its hash, since templates are compared.
+/// StatefulSets. Revisions that upstream made keep their hashes, since templates are compared.
 async fn create(
     client: &Client,
     revisions: &Revisions,

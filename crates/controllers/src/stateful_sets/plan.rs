@@ -48,7 +48,7 @@ pub(super) struct Phase {
 /// The work of one sync.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// What is to be done, one after the other until something fails.
+    /// The things to do, one after the other until something fails.
     pub(super) phases: Vec<Phase>,
     /// The status of the Pods as they are.
     pub(super) status: StatefulSetStatus,

@@ -92,7 +92,7 @@ pub(super) fn claim_templates(set: &StatefulSet) -> &[PersistentVolumeClaim] {
     spec(set).and_then(|s| s.volume_claim_templates.as_deref()).unwrap_or_default()
 }
 
-/// What becomes of the claims.
+/// The fate of the claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Retention {
     /// Claims go with the set.
