@@ -92,6 +92,7 @@ mod types {
         core::PersistentVolume,
         core::PersistentVolumeClaim,
         core::Pod,
+        core::PodTemplateSpec,
         core::ReplicationController,
         core::Secret,
         core::Service,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::FeatureGates;
 use component::Clock;
 
 use crate::certificates::Signers;
@@ -46,6 +47,12 @@ pub struct Config {
     pub node_certificates: bool,
     /// The controllers that run.
     pub controllers: Choice,
+    /// The features that are on.
+    pub gates: FeatureGates,
+    /// The number of StatefulSets that are looked at at a time.
+    pub stateful_set_workers: usize,
+    /// The number of DaemonSets that are looked at at a time.
+    pub daemon_set_workers: usize,
 }
 
 impl Config {
@@ -68,6 +75,9 @@ impl Config {
             signers: Signers::default(),
             node_certificates: false,
             controllers: Choice::default(),
+            gates: FeatureGates::default(),
+            stateful_set_workers: 5,
+            daemon_set_workers: 2,
         }
     }
 }

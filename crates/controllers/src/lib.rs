@@ -12,6 +12,7 @@ mod choice;
 mod clusterroles;
 mod common;
 mod config;
+mod daemon_sets;
 mod deployment;
 mod discovery;
 mod disruption;
@@ -26,6 +27,7 @@ mod replicas;
 mod root_ca;
 mod service_cidrs;
 mod serviceaccounts;
+mod stateful_sets;
 pub mod views;
 
 use std::time::Duration;

@@ -38,6 +38,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         signers: signing::signers(&flags.signing)?,
         ..controllers::Config::new(clock, root_ca)
     };
+    flags.syncs.configure(&mut config);
     flags.endpoints.configure(&mut config);
     let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();

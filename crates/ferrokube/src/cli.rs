@@ -358,9 +358,30 @@ pub(crate) struct ControllerManager {
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) use_service_account_credentials: bool,
     #[command(flatten)]
+    pub(crate) syncs: Syncs,
+    #[command(flatten)]
     pub(crate) endpoints: Endpoints,
     #[command(flatten)]
     pub(crate) signing: Signing,
+}
+
+/// How many objects controllers look at at a time.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Syncs {
+    /// How many DaemonSets are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_daemonset_syncs: u16,
+    /// How many StatefulSets are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_statefulset_syncs: u16,
+}
+
+impl Syncs {
+    /// Puts the flags into the controllers' configuration.
+    pub(crate) fn configure(&self, config: &mut controllers::Config) {
+        config.daemon_set_workers = self.concurrent_daemonset_syncs.into();
+        config.stateful_set_workers = self.concurrent_statefulset_syncs.into();
+    }
 }
 
 /// The flags of the controllers of endpoints.

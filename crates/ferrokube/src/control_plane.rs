@@ -112,6 +112,7 @@ pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    gates: FeatureGates,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
     /// The shutdown of the API server's clients; it stops first.
@@ -127,7 +128,7 @@ impl ControlPlane {
         let Settings { mut api, kubeconfig, cluster_cidr, controllers, load_balancers } = settings;
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
-        let service_cidrs = api.services.cidrs.clone();
+        let (service_cidrs, gates) = (api.services.cidrs.clone(), api.gates);
         let serving = Shutdown::new();
         let components = serving.apart();
         let running = match standalone::start(api, &serving).await {
@@ -148,6 +149,7 @@ impl ControlPlane {
             kubeconfig,
             cluster_cidr,
             service_cidrs,
+            gates,
             controllers,
             load_balancers,
             components,
@@ -165,6 +167,7 @@ impl ControlPlane {
             signers: self.signers()?,
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
+            gates: self.gates,
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
             controllers_tell: Telling::default(),
@@ -308,6 +311,7 @@ struct Parts {
     signers: Signers,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    gates: FeatureGates,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
     controllers_tell: Telling,
@@ -325,6 +329,7 @@ impl Parts {
             load_balancers: self.load_balancers.clone(),
             signers: self.signers.clone(),
             node_certificates: true,
+            gates: self.gates,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
         let clients = self.clients("kube-controller-manager");

@@ -17,3 +17,4 @@ mod network;
 mod network_policy;
 mod pods;
 mod services;
+mod sets;

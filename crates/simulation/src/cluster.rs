@@ -128,8 +128,24 @@ impl Cluster {
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
         set(&mut config);
+        self.run(&config, &self.shutdown)
+    }
+
+    /// Starts controllers that `stop` ends before the cluster does.
+    ///
+    /// # Errors
+    /// Where one of them is not known.
+    pub fn controllers_until(&self, chosen: &[&str], stop: &Shutdown) -> Result<Running> {
+        let config = controllers::Config {
+            controllers: controllers::Choice::parse(chosen)?,
+            ..controllers::Config::new(self.clock, self.root_ca.clone())
+        };
+        self.run(&config, stop)
+    }
+
+    fn run(&self, config: &controllers::Config, stop: &Shutdown) -> Result<Running> {
         let running = Running::default();
-        controllers::run(&config, &self.clients(), &running.metrics, &running.health, &self.shutdown)?;
+        controllers::run(config, &self.clients(), &running.metrics, &running.health, stop)?;
         Ok(running)
     }
 

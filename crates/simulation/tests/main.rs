@@ -1,6 +1,7 @@
 //! Controllers and the scheduler with a real API server, on a simulated clock.
 
 mod common;
+mod daemon_sets;
 mod disruption;
 mod endpoints;
 mod host;
@@ -9,4 +10,5 @@ mod load_balancers;
 mod nodes;
 mod scale;
 mod scheduling;
+mod stateful_sets;
 mod workloads;

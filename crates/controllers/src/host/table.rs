@@ -6,6 +6,7 @@ use super::{Controller, Host, Shared};
 use crate::bootstrap::{Signer, TokenCleaner};
 use crate::certificates::{Approving, Cleaner, NodeApproving, Signing};
 use crate::clusterroles::ClusterRoles;
+use crate::daemon_sets::DaemonSets;
 use crate::deployment::Deployments;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
@@ -21,6 +22,7 @@ use crate::replicas::{ReplicaSets, ReplicationControllers};
 use crate::root_ca::RootCa;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
+use crate::stateful_sets::StatefulSets;
 
 /// A controller's names and defaults.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +53,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 27] = [
+const ALL: [Named; 29] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -60,9 +62,11 @@ const ALL: [Named; 27] = [
     on::<Namespaces>(),
     on::<ServiceAccounts>(),
     on::<Collector>(),
+    on::<DaemonSets>(),
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<Disruption>(),
+    on::<StatefulSets>(),
     on::<Signing>(),
     on::<Approving>(),
     on::<NodeApproving>(),
@@ -87,14 +91,10 @@ const MISSING: &[&str] = &[
     "serviceaccount-token",
     "resourcequota-controller",
     "resourcequota",
-    "daemonset-controller",
-    "daemonset",
     "job-controller",
     "job",
     "horizontal-pod-autoscaler-controller",
     "horizontalpodautoscaling",
-    "statefulset-controller",
-    "statefulset",
     "cronjob-controller",
     "cronjob",
     "podcertificaterequest-cleaner-controller",

@@ -12,4 +12,4 @@ pub use meta::{FOREGROUND, Meta, ORPHAN};
 pub use node::{NodeConditions, NodeView, nodes};
 #[cfg(test)]
 pub(crate) use pod::tests;
-pub use pod::{Condition, NamedPort, PodView, Tolerations, Truth};
+pub use pod::{ClaimVolume, Condition, NamedPort, PodView, Tolerations, Truth};

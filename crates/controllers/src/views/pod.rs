@@ -9,7 +9,7 @@ use api::Status;
 use client::{Cached, FromJson};
 use compact_str::CompactString as Text;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, ObjectReference, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use objects::Selector;
 use objects::labels::CompactLabels;
@@ -57,8 +57,18 @@ struct Rare {
     subdomain: Text,
     disruption: Option<Condition>,
     ports: Box<[NamedPort]>,
-    claims: Box<[Text]>,
+    claims: Box<[ClaimVolume]>,
     ephemeral: Box<[Text]>,
+    target: Text,
+}
+
+/// A volume of a Pod that names a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimVolume {
+    /// The volume's name.
+    pub volume: Text,
+    /// The claim's name.
+    pub claim: Text,
 }
 
 /// A port of a Pod's containers and sidecars that has a name.
@@ -200,9 +210,18 @@ impl PodView {
     pub fn named_ports(&self) -> &[NamedPort] {
         self.rare.as_ref().map_or(&[], |r| &r.ports)
     }
-    /// The names of the claims that its volumes name.
-    pub fn claims(&self) -> &[Text] {
+    /// Its volumes that name claims.
+    pub fn claim_volumes(&self) -> &[ClaimVolume] {
         self.rare.as_ref().map_or(&[], |r| &r.claims)
+    }
+    /// The names of the claims that its volumes name.
+    pub fn claims(&self) -> impl Iterator<Item = &Text> {
+        self.claim_volumes().iter().map(|v| &v.claim)
+    }
+    /// The node to which it is bound, or else the one node that its affinity names; "" for none.
+    pub fn target_node(&self) -> &str {
+        let target = || self.rare.as_ref().map_or("", |r| &r.target);
+        if self.node.is_empty() { target() } else { &self.node }
     }
     /// The names of the claims that are made for its ephemeral volumes.
     pub fn ephemeral_claims(&self) -> &[Text] {
@@ -301,6 +320,31 @@ struct WireSpec {
     containers: Option<Vec<WireContainer>>,
     init_containers: Option<Vec<WireContainer>>,
     volumes: Option<Vec<WireVolume>>,
+    affinity: Option<WireAffinity>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireAffinity {
+    node_affinity: Option<WireNodeAffinity>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireNodeAffinity {
+    required_during_scheduling_ignored_during_execution: Option<WireNodeSelector>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireNodeSelector {
+    node_selector_terms: Option<Vec<WireTerm>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTerm {
+    match_fields: Option<Vec<NodeSelectorRequirement>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -432,7 +476,10 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
         port: p.container_port,
     });
     let volumes = spec.volumes.iter().flatten();
-    let claim = |v: &WireVolume| v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
+    let claim = |v: &WireVolume| {
+        let claim = v.persistent_volume_claim.as_ref()?.claim_name.clone();
+        Some(ClaimVolume { volume: v.name.clone(), claim })
+    };
     let made = |v: &WireVolume| Text::from(format!("{name}-{}", v.name));
     Rare {
         hostname: spec.hostname.clone(),
@@ -441,6 +488,24 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
         ports: named.collect(),
         claims: volumes.clone().filter_map(claim).collect(),
         ephemeral: volumes.filter(|v| v.ephemeral.is_some()).map(made).collect(),
+        target: spec
+            .affinity
+            .as_ref()
+            .filter(|_| spec.node_name.is_empty())
+            .and_then(target)
+            .unwrap_or_default(),
+    }
+}
+
+/// The one node that an affinity names (upstream's `GetTargetNodeName`).
+fn target(affinity: &WireAffinity) -> Option<Text> {
+    let required = &affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution;
+    let terms = required.as_ref()?.node_selector_terms.iter().flatten();
+    let mut fields = terms.flat_map(|t| t.match_fields.iter().flatten());
+    let named = fields.find(|f| f.key == "metadata.name" && f.operator == "In")?;
+    match named.values.as_deref()? {
+        [only] => Some(only.into()),
+        _ => None,
     }
 }
 
@@ -541,7 +606,9 @@ pub(crate) mod tests {
         assert_eq!(pod.tolerations.len(), 1);
         let ports: Vec<_> = pod.named_ports().iter().map(|p| (&*p.name, &*p.protocol, p.port)).collect();
         assert_eq!(ports, [("web", "TCP", 8080), ("dns", "UDP", 53)]);
-        assert_eq!((pod.claims(), pod.ephemeral_claims()), (&["claim".into()][..], &["p-e".into()][..]));
+        let volume = ClaimVolume { volume: "v".into(), claim: "claim".into() };
+        assert_eq!((pod.claim_volumes(), pod.ephemeral_claims()), (&[volume][..], &["p-e".into()][..]));
+        assert!(pod.claims().eq(["claim"]));
         assert!(pod.is_terminal() && pod.evicted && pod.is_ready());
         assert_eq!(pod.ready_since(), Some(at));
         let said = Condition { status: Truth::True, reason: "R".into(), since: None };
@@ -565,6 +632,27 @@ pub(crate) mod tests {
         assert_eq!(alone.addresses.len(), 1);
         assert!(PodView::decode(b"{\"metadata\": 7}").is_err());
         assert!(PodView::decode(b"{").is_err());
+    }
+
+    /// Upstream's cases of `TestGetTargetNodeName`.
+    #[test]
+    fn the_node_that_a_pod_is_for() {
+        let check = |node: &str, terms: Value, want: &str| {
+            let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": terms}}});
+            let pod = view(&json!({"metadata": {}, "spec": {"nodeName": node, "affinity": affinity}}));
+            assert_eq!(pod.target_node(), want, "{node} {terms}");
+        };
+        let field = |key: &str, operator: &str, values: &[&str]| json!({"matchFields": [{"key": key, "operator": operator, "values": values}]});
+        check("node-1", json!([]), "node-1");
+        check("", json!([field("metadata.name", "In", &["node-1"])]), "node-1");
+        check("", json!([{"matchFields": null}, field("metadata.name", "In", &["node-1"])]), "node-1");
+        check("bound", json!([field("metadata.name", "In", &["node-1"])]), "bound");
+        check("", json!([field("metadata.name", "In", &["node-1", "node-2"])]), "");
+        check("", json!([field("metadata.name", "NotIn", &["node-1"])]), "");
+        check("", json!([field("metadata.uid", "In", &["node-1"])]), "");
+        check("", json!(null), "");
+        check("", json!([]), "");
     }
 
     #[test]

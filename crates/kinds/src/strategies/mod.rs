@@ -154,6 +154,8 @@ mod tests {
         check("networking.k8s.io", "ingresses", false);
         check("networking.k8s.io", "ingressclasses", false);
         check("apps", "deployments", false);
+        check("apps", "statefulsets", false);
+        check("apps", "daemonsets", false);
         check("", "replicationcontrollers", false);
         check("scheduling.k8s.io", "priorityclasses", false);
         check("networking.k8s.io", "networkpolicies", false);
