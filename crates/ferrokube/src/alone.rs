@@ -39,6 +39,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         ..controllers::Config::new(clock, root_ca)
     };
     flags.endpoints.configure(&mut config);
+    flags.workers.configure(&mut config);
     let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();
     let about = About {

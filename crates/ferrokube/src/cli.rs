@@ -360,7 +360,32 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) endpoints: Endpoints,
     #[command(flatten)]
+    pub(crate) workers: Workers,
+    #[command(flatten)]
     pub(crate) signing: Signing,
+}
+
+/// The flags that say how much controllers do at a time.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Workers {
+    /// How many Jobs are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_job_syncs: u16,
+    /// How many CronJobs are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_cron_job_syncs: u16,
+    /// How many ended Jobs are removed at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_ttl_after_finished_syncs: u16,
+}
+
+impl Workers {
+    /// Puts the flags into the controllers' configuration.
+    pub(crate) fn configure(&self, config: &mut controllers::Config) {
+        config.workers.jobs = self.concurrent_job_syncs.into();
+        config.workers.cron_jobs = self.concurrent_cron_job_syncs.into();
+        config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();
+    }
 }
 
 /// The flags of the controllers of endpoints.

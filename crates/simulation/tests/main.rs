@@ -4,6 +4,7 @@ mod common;
 mod disruption;
 mod endpoints;
 mod host;
+mod jobs;
 mod leader;
 mod load_balancers;
 mod nodes;

@@ -89,6 +89,18 @@ pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &impl Clai
     }
 }
 
+/// Claims Pods as [`claim`] does. An adopted Pod gets a finalizer, of which a released one is free.
+pub(crate) async fn claim_holding<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    selector: &Selector,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+    finalizer: &str,
+) -> Result<Vec<Arc<T>>, Status> {
+    claim_with(owner, owners, selector, objects, api, Some(finalizer)).await
+}
+
 /// Adopts and releases as decided, and returns the objects that `owner` manages afterwards. Before the first adoption
 /// the server is asked whether the owner is still the same and not being deleted: the cache may be late.
 pub(crate) async fn claim<O: KubeObject, T: Claimed>(
@@ -97,6 +109,17 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
     selector: &Selector,
     objects: Vec<Arc<T>>,
     api: &Api<T>,
+) -> Result<Vec<Arc<T>>, Status> {
+    claim_with(owner, owners, selector, objects, api, None).await
+}
+
+async fn claim_with<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    selector: &Selector,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+    finalizer: Option<&str>,
 ) -> Result<Vec<Arc<T>>, Status> {
     let mut owned = Vec::with_capacity(objects.len());
     let (mut adopt, mut release) = (Vec::new(), Vec::new());
@@ -117,7 +140,7 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
                 "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
                 "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
             });
-            patch_owners(api, &**object, reference)
+            patch_owners(api, &**object, reference, ("finalizers", finalizer))
         }));
         for (object, answer) in adopt.iter().zip(adopted.await) {
             match answer {
@@ -129,7 +152,7 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
     }
     let released = release.iter().map(|object| {
         let reference = json!({"$patch": "delete", "uid": owner.metadata().uid});
-        patch_owners(api, &**object, reference)
+        patch_owners(api, &**object, reference, ("$deleteFromPrimitiveList/finalizers", finalizer))
     });
     for answer in join_all(released).await {
         match answer {
@@ -160,9 +183,13 @@ async fn patch_owners<T: Claimed>(
     api: &Api<T>,
     object: &T,
     reference: serde_json::Value,
+    finalizers: (&str, Option<&str>),
 ) -> Result<(), Status> {
     // The uid makes the server refuse if the name belongs to another object by now.
-    let patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    let mut patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    if let (change, Some(finalizer)) = finalizers {
+        patch["metadata"][change] = json!([finalizer]);
+    }
     api.patch(object.name(), &Patch::Strategic(patch)).await.map(drop)
 }
 
