@@ -8,6 +8,7 @@
 mod cel;
 pub mod columns;
 pub mod convert;
+pub mod custom;
 pub mod defaults;
 pub mod gated;
 pub mod resources;
