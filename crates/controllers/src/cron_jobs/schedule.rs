@@ -207,7 +207,7 @@ fn field(text: &str, bounds: &Bounds) -> Result<Field, String> {
 fn number(text: &str) -> Result<u32, String> {
     match text.parse::<i64>() {
         Ok(n) if n < 0 => Err(format!("negative number ({n}) not allowed: {text}")),
-        // What is greater is beyond every range.
+        // A greater number is beyond every range.
         Ok(n) => Ok(u32::try_from(n).unwrap_or(u32::MAX)),
         Err(e) => Err(format!("failed to parse int from {text}: {}", api::go::no_integer("Atoi", text, &e))),
     }

@@ -7,7 +7,7 @@ use std::fmt;
 pub(super) struct Indexes(Vec<(i64, i64)>);
 
 impl Indexes {
-    /// Reads the form of a status, `1,3-5,7`. What cannot be read is left out, and so are indexes that are not below
+    /// Reads the form of a status, `1,3-5,7`. Parts that cannot be read are left out, and so are indexes that are not below
     /// `completions`.
     pub(super) fn parse(text: &str, completions: i64) -> Self {
         let mut all: Vec<(i64, i64)> = Vec::new();

@@ -1,7 +1,7 @@
 //! Jobs: Pods that are made until enough of them have succeeded (upstream: `pkg/controller/job`).
 //!
 //! A look at a Job is made of decisions and their execution in turn: [`plan`] decides on Pods to make or delete,
-//! [`tracking`] on the counting of those that have ended. What the controller knows beside the caches (delays,
+//! [`tracking`] on the counting of those that have ended. Its other knowledge (delays,
 //! writes that the caches do not show yet) may be lost at any time.
 
 mod backoff;
@@ -46,7 +46,7 @@ use crate::views::{PodView, TRACKING};
 use backoff::Backoff;
 use metrics::Metrics;
 use objects::Selector;
-use orphans::Orphan;
+use orphans::{Orphan, is_orphan};
 use plan::{New, Plan, Snapshot, Step};
 use rules::{Rules, finished, is_finished};
 use tracking::{Outcome, Tracking, Turn};
@@ -273,6 +273,22 @@ impl Jobs {
             "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING],
         }});
         self.api(pod.namespace()).patch(pod.name(), &Patch::Strategic(patch)).await.map(drop)
+    }
+
+    /// Removes the finalizers of orphans.
+    async fn sync_orphan(&self, orphan: Orphan) -> Result<Next, Status> {
+        let pods = match &orphan {
+            Orphan::Pod(key) => self.pods.get_key(key).into_iter().collect(),
+            Orphan::OfJob(_, uid) => self.pods.of_owner(uid),
+        };
+        let mut result = Ok(Next::Done);
+        for pod in pods.iter().filter(|p| is_orphan(p, &self.jobs)) {
+            match self.release(pod).await {
+                Err(e) if !e.is_not_found() => result = Err(e),
+                _ => {}
+            }
+        }
+        result
     }
 
     /// Makes Pods; returns how many.

@@ -2,13 +2,11 @@
 
 use std::fmt;
 
-use api::Status;
-use client::Key;
+use client::{Informer, Key};
+use k8s_openapi::api::batch::v1::Job;
 
-use super::Jobs;
 use super::rules::{Rules, is_finished};
 use crate::common::owners::resolve;
-use crate::host::Next;
 use crate::views::PodView;
 
 /// Pods that may be orphans with a finalizer.
@@ -28,31 +26,13 @@ impl fmt::Display for Orphan {
     }
 }
 
-impl Jobs {
-    /// Removes the finalizers of orphans.
-    pub(super) async fn sync_orphan(&self, orphan: Orphan) -> Result<Next, Status> {
-        let pods = match &orphan {
-            Orphan::Pod(key) => self.pods.get_key(key).into_iter().collect(),
-            Orphan::OfJob(_, uid) => self.pods.of_owner(uid),
-        };
-        let mut result = Ok(Next::Done);
-        for pod in pods.iter().filter(|p| self.is_orphan(p)) {
-            match self.release(pod).await {
-                Err(e) if !e.is_not_found() => result = Err(e),
-                _ => {}
-            }
-        }
-        result
+/// Whether no look at a Job removes a Pod's finalizer.
+pub(super) fn is_orphan(pod: &PodView, jobs: &Informer<Job>) -> bool {
+    let Some(owner) = pod.controller() else { return true };
+    if owner.kind != "Job" || owner.api_version != "batch/v1" {
+        return false;
     }
-
-    /// Whether no look at a Job removes a Pod's finalizer.
-    fn is_orphan(&self, pod: &PodView) -> bool {
-        let Some(owner) = pod.controller() else { return true };
-        if owner.kind != "Job" || owner.api_version != "batch/v1" {
-            return false;
-        }
-        let Some((_, job)) = resolve(&self.jobs, pod.namespace(), Some(owner)) else { return true };
-        let other = job.spec.as_ref().is_some_and(|s| Rules(s).managed_by_other().is_some());
-        !other && is_finished(&job)
-    }
+    let Some((_, job)) = resolve(jobs, pod.namespace(), Some(owner)) else { return true };
+    let other = job.spec.as_ref().is_some_and(|s| Rules(s).managed_by_other().is_some());
+    !other && is_finished(&job)
 }
