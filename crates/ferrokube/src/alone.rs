@@ -38,8 +38,8 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         signers: signing::signers(&flags.signing)?,
         ..controllers::Config::new(clock, root_ca)
     };
-    flags.syncs.configure(&mut config);
     flags.endpoints.configure(&mut config);
+    flags.workers.configure(&mut config);
     let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();
     let about = About {

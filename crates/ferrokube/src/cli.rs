@@ -358,29 +358,41 @@ pub(crate) struct ControllerManager {
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) use_service_account_credentials: bool,
     #[command(flatten)]
-    pub(crate) syncs: Syncs,
-    #[command(flatten)]
     pub(crate) endpoints: Endpoints,
+    #[command(flatten)]
+    pub(crate) workers: Workers,
     #[command(flatten)]
     pub(crate) signing: Signing,
 }
 
-/// How many objects controllers look at at a time.
+/// The flags that say how much controllers do at a time.
 #[derive(Debug, Args, Clone)]
-pub(crate) struct Syncs {
+pub(crate) struct Workers {
     /// How many DaemonSets are looked at at a time
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_daemonset_syncs: u16,
     /// How many StatefulSets are looked at at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_statefulset_syncs: u16,
+    /// How many Jobs are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_job_syncs: u16,
+    /// How many CronJobs are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_cron_job_syncs: u16,
+    /// How many ended Jobs are removed at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_ttl_after_finished_syncs: u16,
 }
 
-impl Syncs {
+impl Workers {
     /// Puts the flags into the controllers' configuration.
     pub(crate) fn configure(&self, config: &mut controllers::Config) {
-        config.daemon_set_workers = self.concurrent_daemonset_syncs.into();
-        config.stateful_set_workers = self.concurrent_statefulset_syncs.into();
+        config.workers.daemon_sets = self.concurrent_daemonset_syncs.into();
+        config.workers.stateful_sets = self.concurrent_statefulset_syncs.into();
+        config.workers.jobs = self.concurrent_job_syncs.into();
+        config.workers.cron_jobs = self.concurrent_cron_job_syncs.into();
+        config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) async fn interrupted(
         let rule = Rule::new(Fault::Hang).verb(verb).resource(resource).subresource(subresource);
         cluster.faults().add(rule.skip(skip));
     }
-    cluster.controllers_until(&[controller], &stop)?;
+    cluster.controllers_until(&stop, &[controller], |_| {})?;
     change(cluster).await?;
     let end = Instant::now() + MINUTE;
     while Instant::now() < end {

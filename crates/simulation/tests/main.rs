@@ -5,6 +5,7 @@ mod daemon_sets;
 mod disruption;
 mod endpoints;
 mod host;
+mod jobs;
 mod leader;
 mod load_balancers;
 mod nodes;

@@ -95,6 +95,19 @@ pub(crate) fn decide(owner: &ObjectMeta, matches: bool, object: &impl Claimed) -
     }
 }
 
+/// Claims Pods as [`claim`] does. An adopted Pod gets a finalizer, of which a released one is free.
+pub(crate) async fn claim_holding<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    selector: &Selector,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+    finalizer: &str,
+) -> Result<Vec<Arc<T>>, Status> {
+    let matches = |object: &T| object.is_selected_by(selector);
+    claim_with(owner, owners, matches, objects, api, Some(finalizer)).await
+}
+
 /// Adopts and releases as decided, and returns the objects that `owner` manages afterwards. Before the first adoption
 /// the server is asked whether the owner is still the same and not being deleted: the cache may be late.
 pub(crate) async fn claim<O: KubeObject, T: Claimed>(
@@ -104,7 +117,8 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
     objects: Vec<Arc<T>>,
     api: &Api<T>,
 ) -> Result<Vec<Arc<T>>, Status> {
-    claim_if(owner, owners, |object| object.is_selected_by(selector), objects, api).await
+    let matches = |object: &T| object.is_selected_by(selector);
+    claim_with(owner, owners, matches, objects, api, None).await
 }
 
 /// The same for an owner that takes the objects for which `matches` is true.
@@ -114,6 +128,17 @@ pub(crate) async fn claim_if<O: KubeObject, T: Claimed>(
     matches: impl Fn(&T) -> bool,
     objects: Vec<Arc<T>>,
     api: &Api<T>,
+) -> Result<Vec<Arc<T>>, Status> {
+    claim_with(owner, owners, matches, objects, api, None).await
+}
+
+async fn claim_with<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    matches: impl Fn(&T) -> bool,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+    finalizer: Option<&str>,
 ) -> Result<Vec<Arc<T>>, Status> {
     let mut owned = Vec::with_capacity(objects.len());
     let (mut adopt, mut release) = (Vec::new(), Vec::new());
@@ -134,7 +159,7 @@ pub(crate) async fn claim_if<O: KubeObject, T: Claimed>(
                 "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
                 "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
             });
-            patch_owners(api, &**object, reference)
+            patch_owners(api, &**object, reference, ("finalizers", finalizer))
         }));
         for (object, answer) in adopt.iter().zip(adopted.await) {
             match answer {
@@ -146,7 +171,7 @@ pub(crate) async fn claim_if<O: KubeObject, T: Claimed>(
     }
     let released = release.iter().map(|object| {
         let reference = json!({"$patch": "delete", "uid": owner.metadata().uid});
-        patch_owners(api, &**object, reference)
+        patch_owners(api, &**object, reference, ("$deleteFromPrimitiveList/finalizers", finalizer))
     });
     for answer in join_all(released).await {
         match answer {
@@ -177,9 +202,13 @@ async fn patch_owners<T: Claimed>(
     api: &Api<T>,
     object: &T,
     reference: serde_json::Value,
+    finalizers: (&str, Option<&str>),
 ) -> Result<(), Status> {
     // The uid makes the server refuse if the name belongs to another object by now.
-    let patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    let mut patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    if let (change, Some(finalizer)) = finalizers {
+        patch["metadata"][change] = json!([finalizer]);
+    }
     api.patch(object.name(), &Patch::Strategic(patch)).await.map(drop)
 }
 

@@ -75,7 +75,7 @@ impl Controller for DaemonSets {
     type Key = Key;
 
     fn workers(config: &Config) -> usize {
-        config.daemon_set_workers
+        config.workers.daemon_sets
     }
 
     fn new(host: &Host<Self::Key>) -> Self {

@@ -61,7 +61,7 @@ impl Controller for StatefulSets {
     type Key = Key;
 
     fn workers(config: &Config) -> usize {
-        config.stateful_set_workers
+        config.workers.stateful_sets
     }
 
     fn new(host: &Host<Self::Key>) -> Self {

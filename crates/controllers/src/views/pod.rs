@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::meta::{Meta, Wire as WireMeta, or_default};
+use super::task::{Container as TaskContainer, State, TRACKING, Task, Times};
 
 /// The part of a Pod that any of the controllers reads. The garbage collector shares its metadata.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,6 +61,7 @@ struct Rare {
     claims: Box<[ClaimVolume]>,
     ephemeral: Box<[Text]>,
     target: Text,
+    task: Option<Box<Task>>,
 }
 
 /// A volume of a Pod that names a claim.
@@ -227,6 +229,16 @@ impl PodView {
     pub fn ephemeral_claims(&self) -> &[Text] {
         self.rare.as_ref().map_or(&[], |r| &r.ephemeral)
     }
+    /// Its part that the controller of Jobs reads; the Pods of other controllers have none.
+    pub fn task(&self) -> Option<&Task> {
+        self.rare.as_ref()?.task.as_deref()
+    }
+    /// Returns it with the finalizer [`TRACKING`], as a Job has it that has just adopted it.
+    pub fn with_tracking(&self) -> Self {
+        let mut pod = self.clone();
+        pod.rare.get_or_insert_default().task.get_or_insert_default().tracked = true;
+        pod
+    }
     /// The reference by which Events name it.
     pub fn reference(&self) -> ObjectReference {
         let some = |t: &str| Some(t.to_owned());
@@ -294,7 +306,7 @@ struct WireMetadata {
     finalizers: Option<Vec<Text>>,
     generation: Option<i64>,
     creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<IgnoredAny>,
+    deletion_timestamp: Option<Time>,
     deletion_grace_period_seconds: Option<i64>,
     labels: Option<BTreeMap<Text, Text>>,
     annotations: Option<WireAnnotations>,
@@ -305,6 +317,12 @@ struct WireMetadata {
 struct WireAnnotations {
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
     cost: Option<Text>,
+    #[serde(rename = "batch.kubernetes.io/job-completion-index")]
+    index: Option<Text>,
+    #[serde(rename = "batch.kubernetes.io/job-index-failure-count")]
+    failures: Option<Text>,
+    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count")]
+    ignored: Option<Text>,
 }
 
 #[derive(Deserialize, Default)]
@@ -433,21 +451,34 @@ struct WireState {
     name: Text,
     #[serde(deserialize_with = "or_default")]
     restart_count: i32,
+    #[serde(deserialize_with = "or_default")]
+    state: State,
 }
 
 impl From<Wire> for PodView {
     fn from(wire: Wire) -> Self {
         let Wire { metadata: m, spec, status } = wire;
+        let times = Times {
+            unready: condition(&status, "Ready").filter(|c| c.status == Truth::False).and_then(|c| c.since),
+            deleted: m.deletion_timestamp.as_ref().map(|t| t.0),
+            grace: m.deletion_grace_period_seconds.unwrap_or(0),
+            created: m.creation_timestamp.as_ref().map(|t| t.0),
+        };
+        let tracked = m.finalizers.iter().flatten().any(|f| f == TRACKING);
         let meta = Meta::from(WireMeta {
             namespace: m.namespace,
             name: m.name,
             uid: m.uid,
             resource_version: m.resource_version,
             owner_references: m.owner_references,
-            deletion_timestamp: m.deletion_timestamp,
+            deletion_timestamp: m.deletion_timestamp.map(|_| IgnoredAny),
             finalizers: m.finalizers,
         });
-        let rare = rare(&meta.name, &spec, &status);
+        let mut rare = rare(&meta.name, &spec, &status);
+        if tracked || meta.controller().is_none_or(|r| r.kind == "Job") {
+            let said = m.annotations.as_ref();
+            rare.task = Some(Box::new(task(tracked, said, &spec, &status, &times)));
+        }
         Self {
             generation: m.generation,
             created: m.creation_timestamp.map(|t| t.0),
@@ -494,6 +525,7 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
             .filter(|_| spec.node_name.is_empty())
             .and_then(target)
             .unwrap_or_default(),
+        task: None,
     }
 }
 
@@ -507,6 +539,32 @@ fn target(affinity: &WireAffinity) -> Option<Text> {
         [only] => Some(only.into()),
         _ => None,
     }
+}
+
+fn task(
+    tracked: bool,
+    annotations: Option<&WireAnnotations>,
+    spec: &WireSpec,
+    status: &WireStatus,
+    times: &Times,
+) -> Task {
+    let sidecars = || spec.init_containers.iter().flatten().filter(|c| c.is_sidecar());
+    let containers: Vec<TaskContainer<'_>> = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .map(|c| (&c.name, false, &c.state, c.restart_count))
+        .collect();
+    let inits: Vec<TaskContainer<'_>> = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .map(|c| (&c.name, sidecars().any(|s| s.name == c.name), &c.state, c.restart_count))
+        .collect();
+    let conditions = status.conditions.iter().flatten().map(|c| (c.kind.clone(), c.status.clone()));
+    let said = |of: fn(&WireAnnotations) -> &Option<Text>| annotations.and_then(|a| of(a).as_ref());
+    let annotations = [said(|a| &a.index), said(|a| &a.failures), said(|a| &a.ignored)];
+    Task::of(tracked, annotations, &containers, &inits, conditions.collect(), times)
 }
 
 fn condition(status: &WireStatus, kind: &str) -> Option<Condition> {
@@ -620,7 +678,9 @@ pub(crate) mod tests {
 
     #[test]
     fn little_is_enough() {
-        let pod = view(&json!({"metadata": {"name": "p", "creationTimestamp": null, "labels": null}}));
+        let owner = json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "ua", "controller": true}]);
+        let meta = json!({"name": "p", "creationTimestamp": null, "labels": null, "ownerReferences": owner});
+        let pod = view(&json!({ "metadata": meta }));
         assert!(pod.is_active() && !pod.is_ready() && pod.tolerations.is_empty() && pod.rare.is_none());
         let nulls = view(&json!({
             "metadata": {"name": "p", "finalizers": null, "ownerReferences": null, "deletionTimestamp": null},

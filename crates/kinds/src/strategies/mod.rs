@@ -159,7 +159,8 @@ mod tests {
         check("", "replicationcontrollers", false);
         check("scheduling.k8s.io", "priorityclasses", false);
         check("networking.k8s.io", "networkpolicies", false);
-        check("batch", "jobs", true);
+        check("batch", "jobs", false);
+        check("batch", "cronjobs", false);
         check("", "resourcequotas", true);
     }
 }
