@@ -75,6 +75,11 @@ impl Host {
         format!("/proc/{}/ns/net", self.pid).into()
     }
 
+    /// The id of the host's first process, as seen from outside.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// The host's name.
     pub fn name(&self) -> &str {
         &self.name

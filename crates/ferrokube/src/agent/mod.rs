@@ -14,6 +14,7 @@ mod settings;
 mod store;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,6 +29,7 @@ use self::store::Store;
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
 use crate::joining::{BALANCER_USER, DNS_USER, POLICY_USER};
+use crate::neighbours::Held;
 use crate::say::say;
 use crate::seat::Seat;
 use crate::{alone, cli, kube_proxy, load_balancers, machine, neighbours, network_policy, node};
@@ -42,20 +44,47 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
     let addresses = node::addresses(&flags.node, bind)?;
     let dir = DataDir::open(&flags.data_dir)?;
     node::check_port(&flags.node, bind)?;
-    let (clock, shutdown) = (Clock::system(), Shutdown::new());
+    let shutdown = Shutdown::new();
+    let mut held = None;
+    let start = Start { name, way, runtime, bind, addresses, started };
+    let working = serve(flags, start, &dir, &mut held, &shutdown);
+    let result = alone::until_signal(Box::pin(working), &shutdown).await;
+    say("stopping; containers go on running");
+    result
+}
+
+/// The facts about this machine, before the cluster is known.
+struct Start {
+    name: String,
+    way: Way,
+    /// The runtime's name and version.
+    runtime: String,
+    /// The address on which the kubelet listens unless told otherwise.
+    bind: IpAddr,
+    addresses: Vec<IpAddr>,
+    started: Instant,
+}
+
+/// Joins the cluster and works as its node, until the node can't go on. Its claim on the machine is left in `held`.
+async fn serve(
+    flags: &cli::Agent,
+    start: Start,
+    dir: &DataDir,
+    held: &mut Option<Held>,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    let Start { name, way, runtime, bind, addresses, started } = start;
+    let clock = Clock::system();
     let pki = dir.path().join("pki");
     std::fs::create_dir_all(&pki).with_context(|| format!("cannot make {}", pki.display()))?;
-
     let Joined { config, own } = join::join(&way, dir.path(), &name, clock).await?;
     let server = config.server.clone();
     let roots = config.authorities.clone();
     let remote = Remote::new(config).context("the API server cannot be asked")?;
     let client = Client::new(Arc::new(remote.clone()), "kubelet");
     let settings = settings::read(&client, flags).await?;
-    let _held = neighbours::claim(
-        &dir,
-        &node::claim(&flags.node, &dir, &settings.cluster_cidr, &settings.service_cidrs),
-    )?;
+    let claim = node::claim(&flags.node, dir, &settings.cluster_cidr, &settings.service_cidrs);
+    *held = Some(neighbours::claim(dir, &claim)?);
     say(&format!("joined {server} as node {name}: {runtime}"));
 
     let store = |file: &'static str| Store::new(&pki, file);
@@ -95,7 +124,7 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
     let seat = Seat {
         name: name.clone(),
         addresses,
-        dir: &dir,
+        dir,
         clients: by_user(remote, ways),
         admin: None,
         kubeconfig: dir.path().join(join::KUBECONFIG),
@@ -104,6 +133,7 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
         service_cidrs: settings.service_cidrs,
         tls: tls(&roots, &serving.place)?,
         parts,
+        nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),
         clock,
         shutdown: shutdown.clone(),
         failure: failure.clone(),
@@ -115,15 +145,10 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
             say(&format!("ready in {:.2} s", started.elapsed().as_secs_f64()));
         }
     });
-    let working = async {
-        // Their certificates are approved once the kubelet has made the Node.
-        futures::future::join_all(there).await;
-        node::start_parts(&flags.node, &seat)?;
-        Err(failure.wait().await)
-    };
-    let result = alone::until_signal(working, &shutdown).await;
-    say("stopping; containers go on running");
-    result
+    // Their certificates are approved once the kubelet has made the Node.
+    futures::future::join_all(there).await;
+    node::start_parts(&flags.node, &seat)?;
+    Err(failure.wait().await)
 }
 
 /// Clients by user name: each part of the node has its own way to the API server, and all others that of the node.
