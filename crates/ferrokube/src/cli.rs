@@ -603,9 +603,15 @@ pub(crate) struct ProxyFields {
 /// A node's agent alone, with upstream's flag names. A flag counts more than the file of --config.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Kubelet {
-    /// Where the API server is, and the credentials of the node
+    /// Where the API server is, and the credentials of the node; with --bootstrap-kubeconfig the kubelet writes it
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
+    /// Kubeconfig with credentials to get the node's certificate with, unless --kubeconfig leads to one that is good
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of the node's certificates that --bootstrap-kubeconfig gets, and that are exchanged in time
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/pki")]
+    pub(crate) cert_dir: PathBuf,
     /// Upstream's KubeletConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
