@@ -96,7 +96,8 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         cni_conf_dir: flags.cni_conf_dir.clone(),
         cni_bin_dir: flags.cni_bin_dir.clone(),
         cgroup_root: cgroup_root.clone(),
-        kubeconfig: seat.kubeconfig.clone(),
+        // `down` may run in another directory.
+        kubeconfig: std::path::absolute(&seat.kubeconfig)?,
         node_name: seat.name.clone(),
         cluster_cidr: seat.cluster_cidr.clone(),
         dns: if seat.parts.dns { dns_addresses(seat)? } else { Vec::new() },
@@ -162,7 +163,12 @@ pub(crate) fn start_parts(flags: &Flags, seat: &Seat<'_>) -> Result<()> {
         let own = (seat.clients)("kubelet").of(&format!("system:node:{}", seat.name));
         let nodes = (seat.clients)("network").of(kube_proxy::USER);
         let guard = if seat.parts.policy {
-            let registry = services.as_ref().map(|services| services.registry.clone()).unwrap_or_default();
+            let registry = services.as_ref().map(|services| services.registry.clone());
+            let registry = registry.unwrap_or_else(|| {
+                let own = component::Registry::default();
+                network_policy::serve_metrics(own.clone(), seat);
+                own
+            });
             Some(network_policy::start(registry, seat))
         } else {
             network_policy::clear(seat.dir);
