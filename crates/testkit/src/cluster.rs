@@ -354,7 +354,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             eprintln!("{}", self.report());
         }
-        if self.options.control_plane_only {
+        if self.options.control_plane_only && !self.data_dir().join("footprint.json").exists() {
             return;
         }
         // Processes, mounts and networks go with the host; cgroups are the machine's own.

@@ -36,9 +36,8 @@ impl Hosts {
         let mut all = Self { hosts: Vec::new(), middle, routed };
         for (number, name) in names.iter().enumerate() {
             let host = Host::new(name)?;
-            let (link, pid) = (format!("to{number}"), host.pid().to_string());
-            all.middle
-                .run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
+            let link = format!("to{number}");
+            all.middle.link_to(&link, &host)?;
             let gateway = Self::gateway_of(routed, number);
             if routed {
                 all.middle.run("ip", &["address", "add", &format!("{gateway}/24"), "dev", &link])?;
