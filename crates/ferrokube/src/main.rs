@@ -28,6 +28,7 @@ mod seat;
 mod signing;
 mod snapshot;
 mod token;
+mod until;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,18 +36,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use access::pki::NodeIdentity;
 use cli::{Cli, Command};
-use component::Shutdown;
 use control_plane::{ControlPlane, Settings};
 use data_dir::DataDir;
-use say::say;
+use say::{say, took};
 use seat::NodeParts;
+use until::until_stopped;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -222,40 +222,6 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     });
     drop(seat);
     until_stopped(plane, None, "stopping; containers go on running").await
-}
-
-fn took(since: Instant) -> String {
-    format!("{:.2} s", since.elapsed().as_secs_f64())
-}
-
-/// Waits for an interrupt, then stops in order: nodes that are processes of their own, then the control plane.
-async fn until_stopped(plane: ControlPlane, nodes: Option<Shutdown>, farewell: &str) -> Result<()> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let failure = plane.failure();
-    let process = plane.shutdown().clone();
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        why = failure.wait() => return Err(why),
-        lost = process.panicked() => bail!(
-            "{lost}; that is a defect of FerroKube, please report it; nothing that was acknowledged is lost, start it again"
-        ),
-    }
-    say(farewell);
-    let again = async {
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-    };
-    let stop = async {
-        if let Some(nodes) = nodes {
-            nodes.finish().await;
-        }
-        plane.stop().await;
-    };
-    tokio::select! {
-        () = stop => Ok(()),
-        () = again => bail!("stopped at once; what was acknowledged is safe"),
-    }
 }
 
 #[cfg(test)]

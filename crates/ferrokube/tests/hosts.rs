@@ -34,7 +34,7 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 8080, targetPort: 80}]}
 "#;
 
-/// What a cluster makes on its machine, as far as it can be counted from the machine.
+/// The things that a cluster makes on its machine, as far as they can be counted from the machine.
 fn traces(cluster: &Cluster) -> Result<BTreeMap<&'static str, String>> {
     let sh = |script: &str| cluster.host().run("sh", &["-c", script]);
     Ok(BTreeMap::from([

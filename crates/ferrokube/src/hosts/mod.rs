@@ -37,8 +37,9 @@ use self::plan::{Host, Plan};
 use crate::control_plane::{ControlPlane, Settings};
 use crate::data_dir::{DataDir, Footprint};
 use crate::neighbours::{self, Claim};
-use crate::say::say;
-use crate::{cli, cluster_dns, joining, load_balancers, machine, network_policy, node, took, until_stopped};
+use crate::say::{say, took};
+use crate::until::until_stopped;
+use crate::{cli, cluster_dns, joining, load_balancers, machine, network_policy, node};
 
 /// Runs a control plane and `count` nodes until a signal stops them.
 pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<()> {
@@ -55,6 +56,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     network::check(&plan, &ranges.filter_map(|range| range.trim().parse().ok()).collect::<Vec<Cidr>>())?;
     let _held = neighbours::claim(&dir, &claim(flags, &plan, &dir))?;
     let kubeconfig = server.write_kubeconfig.clone().unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
+    let kubeconfig = std::path::absolute(kubeconfig)?;
     dir.write_footprint(&Footprint { kubeconfig, ..Footprint::default() })?;
     let images = flags.hosts.images.clone().unwrap_or_else(|| dir.path().join("images"));
     let images = prepare(&plan, flags, &images)?;
@@ -88,7 +90,8 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
         admin: plane.admin(),
         clock: plane.clock(),
     };
-    let nodes = component::Shutdown::new();
+    // A keeper that panics is a loss of this process, as any part is.
+    let nodes = plane.shutdown().apart();
     let mut ready = Vec::new();
     for host in &plan.hosts {
         let is_ready = Arc::new(watch::Sender::new(false));

@@ -86,7 +86,7 @@ pub(super) fn ensure_bridge(plan: &Plan) -> Result<()> {
     Ok(Filter::open()?.commit(batch)?)
 }
 
-/// What nodes send elsewhere than to each other has this machine's address.
+/// Packets of nodes to others than nodes get this machine's address.
 fn masquerade(network: Cidr, bridge: &str) -> Vec<Expression<'_>> {
     let (family, offset, length): (&[u8], u32, usize) =
         if network.is_v6() { (&[10], 8, 16) } else { (&[2], 12, 4) };

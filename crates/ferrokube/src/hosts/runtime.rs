@@ -146,7 +146,7 @@ impl Containerd {
         fs::write(self.pid_file(), child.id().to_string())?;
         let pid = Pid::from_raw(i32::try_from(child.id())?).context("no process has this id")?;
         let process = Process::of(pid)?;
-        // Whoever ends is reaped, whatever this process does meanwhile.
+        // A thread waits for its end, so that nothing of it is left.
         std::thread::Builder::new().name("containerd".into()).spawn(move || {
             let mut child = child;
             child.wait()
