@@ -159,6 +159,14 @@ where
     until_signal(Box::pin(working), &shutdown).await
 }
 
+/// Resolves once a signal asks the process to end.
+pub(crate) async fn a_signal() -> Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    Ok(())
+}
+
 /// Works until a signal stops the process, and ends everything that `shutdown` began.
 pub(crate) async fn until_signal(
     working: impl Future<Output = Result<()>>,

@@ -67,6 +67,13 @@ impl Settings {
             load_balancers: None,
         })
     }
+    /// With addresses by which nodes of this machine reach it; the first is told to them.
+    pub(crate) fn reached_at(mut self, addresses: &[IpAddr]) -> Self {
+        let serving = &mut self.api.serving;
+        serving.addresses.extend(addresses);
+        serving.advertise_address = serving.advertise_address.or(addresses.first().copied());
+        self
+    }
     /// With the node of this machine, which gets its certificates from the control plane.
     pub(crate) fn with_node(mut self, node: NodeIdentity) -> Self {
         self.api.serving.node = Some(node);
@@ -236,6 +243,14 @@ impl ControlPlane {
     pub(crate) fn url(&self) -> String {
         self.running.url()
     }
+    /// The port of the API server.
+    pub(crate) fn port(&self) -> u16 {
+        self.running.address.port()
+    }
+    /// The clock of all parts.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
     /// The URL of the API server for other machines.
     pub(crate) fn advertised_url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.running.advertised, self.running.address.port()))
@@ -288,6 +303,7 @@ impl ControlPlane {
             service_cidrs: self.service_cidrs.clone(),
             tls: kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?,
             parts,
+            nodes_of_machine: 1,
             clock: self.clock,
             shutdown: self.components.clone(),
             failure: self.failure(),

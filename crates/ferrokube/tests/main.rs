@@ -9,6 +9,7 @@ mod components;
 mod dns;
 mod etcd;
 mod hostile;
+mod hosts;
 mod kill;
 mod kubelet_alone;
 mod load_balancers;
