@@ -30,21 +30,33 @@ pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
     })?;
     let dir = dir(root);
     fs::create_dir_all(dir.join("cni"))?;
-    start_containerd(root, &dir)?;
-    println!("an image to try with: {BUSYBOX}");
     let mut command = Command::new(binary(root));
-    command
-        .arg("up")
-        .arg("--data-dir")
-        .arg(dir.join("data"))
-        .arg("--container-runtime-endpoint")
-        .arg(dir.join("containerd.sock"))
-        .arg("--cni-conf-dir")
-        .arg(dir.join("cni"))
-        .arg("--cni-bin-dir")
-        .arg(dir.join("cni-bin"))
-        .args(flags);
+    command.arg("up").arg("--data-dir").arg(dir.join("data"));
+    if flags.iter().any(|flag| flag == "--nodes" || flag.starts_with("--nodes=")) {
+        prepare_nodes(root, &dir, &mut command)?;
+    } else {
+        start_containerd(root, &dir)?;
+        command.arg("--container-runtime-endpoint").arg(dir.join("containerd.sock"));
+        command.arg("--cni-conf-dir").arg(dir.join("cni")).arg("--cni-bin-dir").arg(dir.join("cni-bin"));
+    }
+    println!("an image to try with: {BUSYBOX}");
+    command.args(flags);
     Err(command.exec()).context("starting ferrokube")
+}
+
+/// Writes what the containerds of several nodes have, which FerroKube starts itself.
+fn prepare_nodes(root: &Path, dir: &Path, command: &mut Command) -> Result<()> {
+    let config = dir.join("nodes-containerd.toml");
+    fs::write(&config, testkit::nodes_containerd_config())?;
+    let images = dir.join("images");
+    fs::create_dir_all(&images)?;
+    Image::pause(testkit::PAUSE)?.write(&images.join("pause.tar"))?;
+    Image::busybox(BUSYBOX)?.write(&images.join("busybox.tar"))?;
+    let bin = setup::tools(root).join("bin");
+    command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()));
+    command.arg("--containerd").arg(bin.join("containerd"));
+    command.arg("--containerd-config").arg(config).arg("--images").arg(images);
+    Ok(())
 }
 
 /// Removes the cluster, its containerd and its directory.
@@ -54,8 +66,14 @@ pub(crate) fn down(root: &Path) -> Result<()> {
         println!("there is no cluster of this checkout");
         return Ok(());
     }
-    start_containerd(root, &dir)?;
+    let several = dir.join("data/nodes").exists();
+    if !several {
+        start_containerd(root, &dir)?;
+    }
     step("removal", Command::new(binary(root)).arg("down").arg("--data-dir").arg(dir.join("data")))?;
+    if several && !dir.join("containerd.pid").exists() {
+        return fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()));
+    }
     let pid: i32 = fs::read_to_string(dir.join("containerd.pid"))?.trim().parse()?;
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
         let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;

@@ -100,6 +100,7 @@ impl<'a> Reader<'a> {
                         by_json: Vec::new(),
                         message: Vec::new(),
                         names: NameIndex::default(),
+                        rest: None,
                     });
                 }
                 Some("kind" | "version") => {}

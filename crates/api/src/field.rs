@@ -218,7 +218,11 @@ impl Errors {
     }
     /// Adds the errors of another list.
     pub fn append(&mut self, found: Errors) {
-        for e in found.0 {
+        self.append_list(found.0);
+    }
+    /// Adds errors that were made elsewhere.
+    pub fn append_list(&mut self, found: Vec<FieldError>) {
+        for e in found {
             match e.kind {
                 FieldErrorKind::More(more) => self.count(more),
                 _ if self.is_full() || self.1.is_used_up() => self.count(1),

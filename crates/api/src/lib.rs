@@ -23,8 +23,10 @@ pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod structural;
 pub mod time;
 pub mod tree;
+pub mod version_order;
 pub mod view;
 pub mod yaml;
 

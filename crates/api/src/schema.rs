@@ -1,15 +1,20 @@
 //! The description of kinds as data: one index arena, the same form for built-in kinds and for
 //! CustomResourceDefinitions.
 //!
+//! The kinds of definitions stand above the built-in ones ([`Schema::with_custom`]): a kind's root struct has the fields
+//! of every object, and the rest of its values follow a [`Structural`].
+//!
 //! The built-in description is committed as `schema/v1.36.schema`, written by `cargo xtask schema`
 //! from the Go API types, and read once at start ([`Schema::builtin`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::gate::Gate;
+use crate::structural::Structural;
 use crate::tree::Text;
 
 /// A type in the arena.
@@ -300,6 +305,23 @@ pub struct StructType {
     pub message: Vec<MessageField>,
     /// Field numbers by JSON name.
     pub names: NameIndex,
+    /// The values beside the fields, for the root struct of a definition's kind.
+    pub rest: Option<Rest>,
+}
+
+/// The values of a custom resource that its definition describes: all but its kind, API version and metadata.
+#[derive(Debug, Clone)]
+pub struct Rest {
+    /// The field that holds them as a map; it has no name, since they stand in the object itself.
+    pub field: FieldNo,
+    /// Their description.
+    pub values: Arc<Structural>,
+}
+
+impl PartialEq for Rest {
+    fn eq(&self, other: &Self) -> bool {
+        self.field == other.field && Arc::ptr_eq(&self.values, &other.values)
+    }
 }
 
 impl StructType {
@@ -416,6 +438,28 @@ pub struct Schema {
     wrapped: Vec<TypeId>,
     versions: Vec<(Text, Text)>,
     go_names: HashMap<(StructId, FieldNo), GoName>,
+    above: Above,
+}
+
+/// The kinds of definitions, above the built-in ones.
+#[derive(Debug, Clone, Default)]
+struct Above {
+    base: Option<&'static Schema>,
+    /// Root structs by their place.
+    roots: BTreeMap<usize, Arc<StructType>>,
+    kinds: HashMap<Gvk, StructId>,
+}
+
+/// A kind of a definition.
+#[derive(Debug, Clone)]
+pub struct CustomKind {
+    /// The kind.
+    pub kind: Gvk,
+    /// A number that no other kind, nor another form of this one, has in the process: its place above the built-in
+    /// structs.
+    pub number: usize,
+    /// The root struct; see [`Schema::custom_root`].
+    pub root: Arc<StructType>,
 }
 
 impl Schema {
@@ -455,7 +499,62 @@ impl Schema {
             wrapped: Vec::new(),
             versions: Vec::new(),
             go_names: HashMap::new(),
+            above: Above::default(),
         }
+    }
+    /// The kinds of this schema with those of definitions above them. The cost is small for each kind: what describes
+    /// it is shared.
+    pub fn with_custom<'k>(&'static self, custom: impl IntoIterator<Item = &'k CustomKind>) -> Self {
+        let (mut roots, mut kinds) = (BTreeMap::new(), HashMap::new());
+        for CustomKind { kind, number, root } in custom {
+            let place = self.structs.len() + number;
+            roots.insert(place, Arc::clone(root));
+            kinds.insert(kind.clone(), StructId::unmarked(place).with(self.mark));
+        }
+        Self { mark: self.mark, above: Above { base: Some(self), roots, kinds }, ..Self::default() }
+    }
+    /// The root struct of a definition's kind; `None` if the schema lacks the fields of every object.
+    pub fn custom_root(&self, name: &str, values: Arc<Structural>) -> Option<StructType> {
+        let meta = self.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
+        let find = |wanted: &Type| self.types.iter().position(|t| t == wanted).map(|at| TypeId(at as u32));
+        let field = |json: &str, ty: TypeId, omitempty: bool| Field {
+            json: json.into(),
+            proto: 0,
+            proto_in: SmallVec::new(),
+            ty,
+            pointer: false,
+            omitempty,
+            required: false,
+            default: None,
+            values: Vec::new(),
+            patch: PatchStrategy::default(),
+            gates: SmallVec::new(),
+            mark: None,
+        };
+        let text = find(&Type::String)?;
+        let fields = vec![
+            field("kind", text, true),
+            field("apiVersion", text, true),
+            field("metadata", find(&Type::Struct(meta))?, false),
+            field("", find(&Type::Any(AnyKind::Json))?, true),
+        ];
+        let names = NameIndex::new(&fields);
+        Some(StructType {
+            name: name.into(),
+            by_json: vec![FieldNo(1), FieldNo(0), FieldNo(2)],
+            fields,
+            atomic: false,
+            kind: true,
+            union: None,
+            message: Vec::new(),
+            names,
+            rest: Some(Rest { field: FieldNo(3), values }),
+        })
+    }
+    /// The schema of the built-in kinds: this one, or the one below.
+    #[inline]
+    fn base(&self) -> &Schema {
+        self.above.base.unwrap_or(self)
     }
     /// Marks the list types that protobuf wraps in a message of their own (`ExtraValue`, `Verbs`).
     pub fn with_wrapped(mut self, mut wrapped: Vec<TypeId>) -> Self {
@@ -470,7 +569,7 @@ impl Schema {
     }
     /// Go's names of a field and its type, where the description does not imply them.
     pub fn go_name(&self, of: StructId, no: FieldNo) -> Option<&GoName> {
-        self.go_names.get(&(of, no))
+        self.base().go_names.get(&(of, no))
     }
     /// Sets the group versions under which upstream registers its options.
     pub fn with_versions(mut self, versions: Vec<(Text, Text)>) -> Self {
@@ -480,15 +579,15 @@ impl Schema {
     /// Every group and version that upstream registers, served or not: `DeleteOptions` and `WatchEvent` are kinds of
     /// each.
     pub fn versions(&self) -> &[(Text, Text)] {
-        &self.versions
+        &self.base().versions
     }
     /// Whether protobuf wraps this list type in a message of its own.
     pub fn is_wrapped(&self, id: TypeId) -> bool {
-        self.wrapped.binary_search(&id).is_ok()
+        self.base().wrapped.binary_search(&id).is_ok()
     }
     /// The type of an id.
     pub fn ty(&self, id: TypeId) -> &Type {
-        &self.types[id.0 as usize]
+        &self.base().types[id.0 as usize]
     }
     /// The struct type of an id.
     ///
@@ -497,13 +596,21 @@ impl Schema {
     /// If the struct is of another schema: to go on would read one field as another.
     #[inline]
     pub fn st(&self, id: StructId) -> &StructType {
-        assert!(self.owns(id), "a tree is read with a schema that is not its own");
-        &self.structs[id.place()]
+        let found = self.base().structs.get(id.place()).filter(|_| id.mark() == self.mark);
+        let found = found.or_else(|| self.custom(id));
+        match found {
+            Some(st) => st,
+            None => foreign(),
+        }
+    }
+    /// The root struct of a definition's kind.
+    fn custom(&self, id: StructId) -> Option<&StructType> {
+        self.above.roots.get(&id.place()).filter(|_| id.mark() == self.mark).map(|st| &**st)
     }
     /// Whether a struct is of this schema.
     #[inline]
     pub fn owns(&self, id: StructId) -> bool {
-        id.mark() == self.mark
+        id.mark() == self.mark && (id.place() < self.base().structs.len() || self.custom(id).is_some())
     }
     /// The field of a JSON name, found in constant time.
     #[inline]
@@ -512,24 +619,31 @@ impl Schema {
     }
     /// The root struct of a kind.
     pub fn kind(&self, gvk: &Gvk) -> Option<StructId> {
-        self.kinds.get(gvk).copied()
+        self.base().kinds.get(gvk).or_else(|| self.above.kinds.get(gvk)).copied()
     }
-    /// Every kind with its root struct, in no order.
+    /// Every built-in kind with its root struct, in no order.
     pub fn kinds(&self) -> impl Iterator<Item = (&Gvk, StructId)> {
-        self.kinds.iter().map(|(g, s)| (g, *s))
+        self.base().kinds.iter().map(|(g, s)| (g, *s))
     }
     /// The struct of an OpenAPI definition name.
     pub fn named(&self, name: &str) -> Option<StructId> {
-        self.names.get(name).copied()
+        self.base().names.get(name).copied()
     }
-    /// Every struct type.
+    /// Every built-in struct type.
     pub fn structs(&self) -> impl Iterator<Item = (StructId, &StructType)> {
-        self.structs.iter().enumerate().map(|(i, s)| (StructId::unmarked(i).with(self.mark), s))
+        self.base().structs.iter().enumerate().map(|(i, s)| (StructId::unmarked(i).with(self.mark), s))
     }
     /// The number of types.
     pub fn type_count(&self) -> usize {
-        self.types.len()
+        self.base().types.len()
     }
+}
+
+/// Refuses a struct of another schema.
+#[cold]
+#[allow(clippy::panic, reason = "to go on would read one field as another")]
+fn foreign() -> ! {
+    panic!("a tree is read with a schema that is not its own")
 }
 
 #[cfg(test)]
@@ -547,6 +661,7 @@ mod tests {
             by_json: Vec::new(),
             message: Vec::new(),
             names: NameIndex::default(),
+            rest: None,
         };
         Schema::new(vec![Type::Struct(StructId::unmarked(0))], vec![st], HashMap::new())
     }

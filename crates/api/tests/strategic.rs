@@ -81,6 +81,7 @@ fn schema() -> Schema {
         by_json: Vec::new(),
         message: Vec::new(),
         names: ferrokube_api::schema::NameIndex::default(),
+        rest: None,
     };
     Schema::new(types, vec![st("MergeItem", item), st("RetainKeysMergeItem", retained)], HashMap::new())
 }

@@ -58,6 +58,7 @@ impl<'a> Builder<'a> {
             by_json: Vec::new(),
             message: Vec::new(),
             names: ferrokube_api::schema::NameIndex::default(),
+            rest: None,
         });
         self.push(Type::Struct(StructId::unmarked(self.structs.len() - 1)))
     }

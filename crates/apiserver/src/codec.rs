@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use compact_str::format_compact;
 use kinds::Strategy;
 
-use crate::negotiate::Format;
+use crate::negotiate::{Format, unsupported};
 
 /// `k8s\0`: what every protobuf body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -190,6 +190,9 @@ pub(crate) fn decode(
     body: &[u8],
 ) -> Result<Body, Status> {
     let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+    if format == Format::Protobuf && schema.st(root).rest.is_some() {
+        return Err(unsupported(&[Format::Json, Format::Yaml].map(Format::media_type)));
+    }
     let decoded = match format {
         Format::Json => json::decode(schema, root, body),
         Format::Yaml => {

@@ -258,7 +258,7 @@ async fn nobody_waits_forever() {
     let find = |version| catalog.resources.find(GROUP, version, PLURAL).unwrap();
     let (from, to) = (&find("v2").kind, &find("v1").kind);
     let deadline = Some(Instant::now() + Duration::from_secs(2));
-    let conversion = Conversion { schema: catalog.schema, resource: find("v1"), from, to, deadline };
+    let conversion = Conversion { schema: catalog.schema(), resource: find("v1"), from, to, deadline };
     let started = Instant::now();
     let late = conversion.one(Struct::new(find("v2").root)).get().await.unwrap_err();
     assert_eq!((late.code, late.reason.as_str()), (504, "Timeout"));

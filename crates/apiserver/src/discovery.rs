@@ -102,7 +102,8 @@ pub(crate) fn serve(
         document.json.clone()
     } else {
         let agent = header_of(parts, header::USER_AGENT);
-        let form = negotiate::output(&accept, query, &agent, Allowed::Plain, false);
+        let form =
+            negotiate::output(&accept, query, &agent, Allowed::Plain, false, negotiate::Objects::BuiltIn);
         let form = match form {
             Ok(form) => form,
             Err(status) => return Some(status_response(&status, negotiate::Form::JSON)),
@@ -142,7 +143,7 @@ fn protobuf(catalog: &Catalog, json: &Bytes) -> Response<Body> {
         .and_then(|v| v.get("kind").and_then(Value::as_str).map(str::to_owned))
         .unwrap_or_default();
     let name = format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");
-    match codec::proto_of_json(catalog.schema, &name, json) {
+    match codec::proto_of_json(catalog.schema(), &name, json) {
         Ok(raw) => json_response(codec::envelope("v1", &kind, &raw), Format::Protobuf.media_type()),
         Err(status) => status_response(&status, negotiate::Form::JSON),
     }

@@ -202,6 +202,17 @@ fn accept(clause: &Clause<'_>, format: Format, allowed: Allowed, stream: bool) -
     Some((convert, pretty))
 }
 
+/// The objects of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Objects {
+    /// Objects of built-in kinds.
+    BuiltIn,
+    /// Objects of definitions, which have no protobuf form.
+    ///
+    /// DIFFERENCE: upstream refuses whoever prefers protobuf, even if it takes JSON too.
+    Custom,
+}
+
 /// The form in which to answer; a 406 with upstream's text if there is none.
 pub(crate) fn output(
     accept_header: &str,
@@ -209,6 +220,7 @@ pub(crate) fn output(
     user_agent: &str,
     allowed: Allowed,
     stream: bool,
+    objects: Objects,
 ) -> Result<Form, Status> {
     let mut form = Form::JSON;
     let mut found = accept_header.is_empty();
@@ -221,6 +233,9 @@ pub(crate) fn output(
                 continue;
             }
             if let Some((convert, pretty)) = accept(&clause, format, allowed, stream) {
+                if convert == Convert::None && format == Format::Protobuf && objects == Objects::Custom {
+                    continue;
+                }
                 form = Form { format, convert, pretty, ..Form::JSON };
                 found = true;
                 break 'all;
@@ -291,7 +306,7 @@ mod tests {
     #[test]
     fn accept_headers() {
         let check = |accept: &str, expected: Option<(Format, Convert)>| {
-            let got = output(accept, &Query::default(), "", Allowed::Meta, false)
+            let got = output(accept, &Query::default(), "", Allowed::Meta, false, Objects::BuiltIn)
                 .ok()
                 .map(|f| (f.format, f.convert));
             assert_eq!(got, expected, "{accept}");

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
 
+use crate::catalog::custom::CustomResource;
 use crate::catalog::{Catalog, Documents, ResourceEntry, Rules};
 use crate::config::Config;
 
@@ -72,9 +73,15 @@ impl Objects {
         self.catalog.store(Arc::new(catalog.map_err(CatalogError)?));
         Ok(())
     }
-    /// The schema of all trees.
+    /// The schema of the built-in kinds.
+    #[allow(clippy::unused_self, reason = "the schema is that of these objects")]
     pub(crate) fn schema(&self) -> &'static Schema {
-        self.catalog.load().schema
+        Schema::builtin()
+    }
+    /// Serves the resources of these definitions from now on, instead of those that were.
+    pub(crate) fn serve_custom(&self, custom: &[Arc<CustomResource>]) {
+        let catalog = self.catalog.load().with_custom(custom);
+        self.catalog.store(Arc::new(catalog));
     }
     /// The store.
     pub fn store(&self) -> &Store {
@@ -92,7 +99,7 @@ impl Objects {
     pub(crate) fn tree(&self, group: &str, plural: &str, object: &Object) -> Result<Struct, Status> {
         let catalog = self.catalog.load();
         let resource = catalog.resources.stored(group, plural).ok_or_else(Status::no_such_resource)?;
-        crate::codec::stored(catalog.schema, resource.stored()?.root, object)
+        crate::codec::stored(catalog.schema(), resource.stored()?.root, object)
     }
     /// The current objects as Added events, then every change.
     pub(crate) fn watch(&self, resource: ResourceName) -> Option<Watcher> {

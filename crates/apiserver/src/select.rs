@@ -1,15 +1,18 @@
 //! Which objects of a resource a list or a watch is about.
 
+use std::sync::Arc;
+
 use api::selector::marks::Wanted;
 use api::selector::{fields, labels};
 use api::{Object, Status, Text};
 use kinds::strategy::SelectableField;
 use storage::Scope;
 
-use crate::catalog::Stored;
+use crate::catalog::{Catalog, ResourceEntry};
+use crate::codec;
 
 /// A selection: a scope that the store knows how to find, and what is left to check.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Selection {
     /// For the store.
     pub scope: Scope,
@@ -18,6 +21,8 @@ pub(crate) struct Selection {
     fields: Vec<(Place, Text, bool)>,
     /// Nothing is left out within the namespace.
     pub everything: bool,
+    /// Who knows the fields' values, where these are those of the version of the request.
+    by_version: Option<(Arc<Catalog>, Arc<ResourceEntry>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +35,7 @@ enum Place {
 impl Selection {
     /// Reads the selectors of a request.
     pub(crate) fn new(
-        stored: &Stored,
+        (catalog, resource): (&Arc<Catalog>, &Arc<ResourceEntry>),
         namespace: &str,
         name: &str,
         label_selector: &str,
@@ -40,12 +45,14 @@ impl Selection {
             labels::Selector::parse(label_selector).map_err(|e| Status::bad_request(e.to_string()))?;
         let fields =
             fields::Selector::parse(field_selector).map_err(|e| Status::bad_request(e.to_string()))?;
-        let selectable = &stored.strategy.facts().fields;
+        let facts = resource.strategy.facts();
+        let selectable = &facts.fields;
         let mut selection = Self {
             scope: Scope { namespace: namespace.into(), ..Scope::default() },
             everything: labels.is_empty() && fields.is_empty(),
             labels,
             fields: Vec::new(),
+            by_version: None,
         };
         for term in &fields.terms {
             let place = match term.field.as_str() {
@@ -70,6 +77,9 @@ impl Selection {
                 }
                 _ => {}
             }
+            if matches!(place, Place::Field(_)) && facts.fields_by_version {
+                selection.by_version = Some((Arc::clone(catalog), Arc::clone(resource)));
+            }
             selection.fields.push((place, term.value.clone(), wanted));
         }
         if !name.is_empty() {
@@ -87,14 +97,29 @@ impl Selection {
     pub(crate) fn marks(&self) -> Wanted {
         Wanted::by(&self.labels)
     }
+    /// Whether it is of objects in the version of the request: no others can be asked whether they match.
+    pub(crate) fn is_by_version(&self) -> bool {
+        self.by_version.is_some()
+    }
+    /// The values of an object's fields.
+    fn values(&self, object: &Object) -> Option<Vec<Text>> {
+        let (catalog, resource) = self.by_version.as_ref()?;
+        let mut out = Vec::new();
+        if let Ok(tree) = codec::stored(catalog.schema(), resource.root, object) {
+            resource.strategy.field_values(catalog.schema(), &tree, &mut out);
+        }
+        Some(out)
+    }
     /// Whether an object is in it; its scope is checked again.
     pub(crate) fn matches(&self, object: &Object) -> bool {
         let data = &object.data;
+        let own = self.values(object);
+        let values = own.as_deref().unwrap_or(&data.fields);
         self.fields.iter().all(|(place, value, wanted)| {
             let got = match place {
                 Place::Name => &data.name,
                 Place::Namespace => &data.namespace,
-                Place::Field(at) => match data.fields.get(*at) {
+                Place::Field(at) => match values.get(*at) {
                     Some(v) => v,
                     None => return !*wanted && !value.is_empty() || *wanted && value.is_empty(),
                 },

@@ -137,7 +137,7 @@ impl Transport for Local {
                 }),
                 Outcome::Computed { items, .. } => Ok(ListAnswer {
                     resource_version: String::new(),
-                    items: items.iter().map(|i| codec::json_with(request.catalog.schema, b"", i)).collect(),
+                    items: items.iter().map(|i| codec::json_with(request.catalog.schema(), b"", i)).collect(),
                     continue_token: String::new(),
                 }),
                 _ => Err(Status::bad_request("not a list")),
@@ -184,7 +184,7 @@ impl Stream for LocalWatch {
                 let number = resource.number << 12 | LOCAL_FORM;
                 let bytes = match event {
                     Some(event) if resource.same_version() => {
-                        Ok(event.encoded(number, || object.json(&resource.type_meta)))
+                        Ok(event.encoded(number, || object.json(&resource.stored_meta)))
                     }
                     _ => object_json(&this.catalog, resource, &object),
                 };
@@ -192,7 +192,7 @@ impl Stream for LocalWatch {
             }
             WatchItem::Bookmark { revision, initial_end } => {
                 let tree = this.catalog.bookmark(resource, revision, initial_end);
-                let object = codec::json_with(this.catalog.schema, &resource.type_meta, &tree);
+                let object = codec::json_with(this.catalog.schema(), &resource.type_meta, &tree);
                 Ok(WatchEvent { kind: EventKind::Bookmark, object })
             }
             WatchItem::Error(status) => Err(*status),

@@ -73,8 +73,42 @@ pub(crate) struct WatchSource {
     error: Option<Box<Status>>,
     /// The conversion of events, where somebody must be asked for it.
     conversion: Option<Conversion>,
+    /// The bringing of a definition's objects into the version of the watch, before anything is selected.
+    bringing: Option<Bringing>,
     ends: Ends,
     done: bool,
+}
+
+/// Brings the objects of events into the version of a resource.
+struct Bringing {
+    catalog: Arc<Catalog>,
+    /// The events as they will be. The lock is never taken: it lets threads share the watch, which its body must.
+    answer: Mutex<Option<BoxFuture<'static, Result<Vec<Arc<Event>>, Status>>>>,
+}
+
+impl Bringing {
+    /// The events with objects of the version of the resource; those that need nothing stay as they are.
+    async fn bring(
+        catalog: Arc<Catalog>,
+        resource: Arc<ResourceEntry>,
+        events: Vec<Arc<Event>>,
+    ) -> Result<Vec<Arc<Event>>, Status> {
+        let objects: Vec<Arc<Object>> =
+            events.iter().flat_map(|e| [Some(&e.object), e.previous.as_ref()]).flatten().cloned().collect();
+        let brought = catalog.current_objects(&resource, &objects, &resource.kind.kind, None).await?;
+        let mut brought = brought.into_iter();
+        let event = |event: Arc<Event>| {
+            let object = brought.next()?;
+            let previous = if event.previous.is_some() { brought.next() } else { None };
+            let same = Arc::ptr_eq(&object, &event.object)
+                && match (&previous, &event.previous) {
+                    (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                    _ => true,
+                };
+            Some(if same { event } else { Arc::new(Event::new(event.cause, object, previous)) })
+        };
+        Ok(events.into_iter().filter_map(event).collect())
+    }
 }
 
 type Converted = BoxFuture<'static, Result<Vec<Arc<Object>>, Status>>;
@@ -190,6 +224,7 @@ impl WatchSource {
             bookmark: None,
             error,
             conversion: None,
+            bringing: None,
             ends: Ends::new(timeout, shutdown),
             done: false,
         }
@@ -205,10 +240,37 @@ impl WatchSource {
         };
         Self { resource: converted, conversion: Some(conversion), ..self }
     }
+    /// The watch with its events in the version of its resource, which a definition describes.
+    pub(crate) fn bringing(self, catalog: &Arc<Catalog>) -> Self {
+        let bringing = Bringing { catalog: Arc::clone(catalog), answer: Mutex::default() };
+        Self { bringing: Some(bringing), ..self }
+    }
+    /// Takes the events that are brought into the version of the watch, once they are.
+    fn poll_brought(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let Some(bringing) = &mut self.bringing else { return Poll::Ready(Ok(())) };
+        let Some(answer) = bringing.answer.get_mut() else { return Poll::Ready(Ok(())) };
+        let events = std::task::ready!(answer.as_mut().poll(cx));
+        *bringing.answer.get_mut() = None;
+        self.events = events?.into_iter();
+        Poll::Ready(Ok(()))
+    }
     fn take(&mut self, batch: Batch) {
         let bookmark = |revision, initial_end| WatchItem::Bookmark { revision, initial_end };
         match batch {
-            Batch::Events(events) => self.events = events.into_iter(),
+            Batch::Events(events) => {
+                let is_current = |e: &Arc<Event>| {
+                    let both = [Some(&e.object), e.previous.as_ref()];
+                    both.into_iter().flatten().all(|object| self.resource.is_current(object))
+                };
+                match &mut self.bringing {
+                    Some(bringing) if !events.iter().all(is_current) => {
+                        let (catalog, resource) = (Arc::clone(&bringing.catalog), Arc::clone(&self.resource));
+                        *bringing.answer.get_mut() =
+                            Some(Box::pin(Bringing::bring(catalog, resource, events)));
+                    }
+                    _ => self.events = events.into_iter(),
+                }
+            }
             Batch::Synced(revision) => {
                 if self.initial_end && self.bookmarks {
                     self.bookmark = Some(bookmark(revision, true));
@@ -302,6 +364,15 @@ impl Stream for WatchSource {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         let this = &mut *self;
         loop {
+            match this.poll_brought(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(status)) => {
+                    this.error = Some(Box::new(status));
+                    this.done = true;
+                }
+                Poll::Pending if this.ends.poll(cx) => this.done = true,
+                Poll::Pending => return Poll::Pending,
+            }
             match this.poll_conversion(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(status)) => {

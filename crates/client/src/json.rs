@@ -60,6 +60,7 @@ mod types {
     use k8s_openapi::api::authentication::v1 as authentication;
     use k8s_openapi::api::authorization::v1 as authorization;
     use k8s_openapi::api::autoscaling::v1 as autoscaling;
+    use k8s_openapi::api::batch::v1 as batch;
     use k8s_openapi::api::certificates::v1 as certificates;
     use k8s_openapi::api::coordination::v1 as coordination;
     use k8s_openapi::api::core::v1 as core;
@@ -82,6 +83,8 @@ mod types {
         authentication::TokenReview,
         authorization::SubjectAccessReview,
         autoscaling::Scale,
+        batch::CronJob,
+        batch::Job,
         certificates::CertificateSigningRequest,
         coordination::Lease,
         core::ConfigMap,
@@ -92,7 +95,9 @@ mod types {
         core::PersistentVolume,
         core::PersistentVolumeClaim,
         core::Pod,
+        core::PodTemplateSpec,
         core::ReplicationController,
+        core::ResourceQuota,
         core::Secret,
         core::Service,
         core::ServiceAccount,

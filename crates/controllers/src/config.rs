@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::FeatureGates;
 use component::Clock;
 
 use crate::certificates::Signers;
@@ -44,8 +45,33 @@ pub struct Config {
     pub signers: Signers,
     /// Whether the certificates of nodes are approved that upstream leaves to an administrator.
     pub node_certificates: bool,
+    /// The numbers of keys that controllers look at at a time.
+    pub workers: Workers,
     /// The controllers that run.
     pub controllers: Choice,
+    /// The features that are on.
+    pub gates: FeatureGates,
+}
+
+/// The numbers of keys that controllers look at at a time; upstream's by default.
+#[derive(Debug, Clone, Copy)]
+pub struct Workers {
+    /// Of StatefulSets.
+    pub stateful_sets: usize,
+    /// Of DaemonSets.
+    pub daemon_sets: usize,
+    /// Of Jobs.
+    pub jobs: usize,
+    /// Of CronJobs.
+    pub cron_jobs: usize,
+    /// Of Jobs that are removed some time after their end.
+    pub ttl_after_finished: usize,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { stateful_sets: 5, daemon_sets: 2, jobs: 5, cron_jobs: 5, ttl_after_finished: 5 }
+    }
 }
 
 impl Config {
@@ -67,7 +93,9 @@ impl Config {
             load_balancers: None,
             signers: Signers::default(),
             node_certificates: false,
+            workers: Workers::default(),
             controllers: Choice::default(),
+            gates: FeatureGates::default(),
         }
     }
 }

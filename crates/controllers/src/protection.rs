@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use api::Status;
 use client::{Change, Client, Informer, Key, KubeObject, ListParams, resource_of};
-use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -45,7 +44,7 @@ impl Controller for Claims {
                 Change::Updated { old, new } => (Some(new), (old.uid() != new.uid()).then_some(old)),
             };
             for pod in used.into_iter().chain(freed) {
-                let all = pod.claims().iter().chain(pod.ephemeral_claims());
+                let all = pod.claims().chain(pod.ephemeral_claims());
                 all.for_each(|name| queue.add(Key::new(pod.namespace(), name)));
             }
         });
@@ -151,8 +150,8 @@ fn before<T>(change: &Change<T>) -> Option<&T> {
 /// Whether a Pod keeps a claim. A Pod without a node does not: the kubelet starts no Pod with a claim that is being
 /// deleted. A Pod that has ended does not hold its ephemeral claims, which may wait for it.
 fn uses(pod: &PodView, claim: &str) -> bool {
-    let has = |names: &[Text]| names.iter().any(|name| name == claim);
-    !pod.node.is_empty() && (has(pod.claims()) || !pod.expired && has(pod.ephemeral_claims()))
+    let made = || pod.ephemeral_claims().iter().any(|name| name == claim);
+    !pod.node.is_empty() && (pod.claims().any(|name| name == claim) || !pod.expired && made())
 }
 
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &String> {

@@ -39,6 +39,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         ..controllers::Config::new(clock, root_ca)
     };
     flags.endpoints.configure(&mut config);
+    flags.workers.configure(&mut config);
     let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();
     let about = About {
@@ -156,6 +157,14 @@ where
         }
     };
     until_signal(Box::pin(working), &shutdown).await
+}
+
+/// Resolves once a signal asks the process to end.
+pub(crate) async fn a_signal() -> Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    Ok(())
 }
 
 /// Works until a signal stops the process, and ends everything that `shutdown` began.

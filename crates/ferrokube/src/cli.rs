@@ -187,6 +187,41 @@ pub(crate) struct Up {
     /// Enforce no network policies: Pods start without waiting for the rules of theirs
     #[arg(long)]
     pub(crate) disable_network_policy: bool,
+    #[command(flatten)]
+    pub(crate) hosts: Hosts,
+}
+
+/// The flags of several nodes on this machine.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Hosts {
+    /// Number of nodes: each has a network, a containerd and an equal part of the machine for itself, and is called
+    /// NODE_NAME-1, NODE_NAME-2 and so on [default: the machine itself is the one node]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=32),
+        conflicts_with_all = ["node_ip", "container_runtime_endpoint", "cni_conf_dir", "cni_bin_dir"]
+    )]
+    pub(crate) nodes: Option<u8>,
+    /// Network of the nodes of --nodes; one of each family, separated by commas, for two
+    #[arg(
+        long,
+        value_name = "CIDR",
+        default_value = "10.242.0.0/24",
+        value_delimiter = ',',
+        requires = "nodes"
+    )]
+    pub(crate) nodes_cidr: Vec<Cidr>,
+    /// The program containerd, for the nodes of --nodes
+    #[arg(long, value_name = "FILE", default_value = "containerd", requires = "nodes")]
+    pub(crate) containerd: PathBuf,
+    /// Configuration of containerd that counts more than the nodes' own, for the nodes of --nodes
+    #[arg(long, value_name = "FILE", requires = "nodes")]
+    pub(crate) containerd_config: Option<PathBuf>,
+    /// Directory of archives of images that every node of --nodes has, also those that are put there later [default:
+    /// DATA_DIR/images]
+    #[arg(long, value_name = "DIR", requires = "nodes")]
+    pub(crate) images: Option<PathBuf>,
 }
 
 /// The flags of a node of a cluster whose control plane runs elsewhere.
@@ -222,6 +257,28 @@ pub(crate) struct Agent {
     pub(crate) service_cidr: Vec<String>,
     #[command(flatten)]
     pub(crate) node: Node,
+    #[command(flatten)]
+    pub(crate) hosted: Option<Hosted>,
+}
+
+/// The flags by which `up --nodes` starts its nodes.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Hosted {
+    /// Beginning of the paths of the files that keep the node's namespaces
+    #[arg(long, value_name = "PREFIX", hide = true, required = false)]
+    pub(crate) host_namespaces: PathBuf,
+    /// The node's directory
+    #[arg(long, value_name = "DIR", hide = true, required = false)]
+    pub(crate) host_dir: PathBuf,
+    /// Number of nodes that share the machine
+    #[arg(long, value_name = "N", hide = true, required = false)]
+    pub(crate) host_nodes: u32,
+    /// The program containerd
+    #[arg(long, value_name = "FILE", hide = true, required = false)]
+    pub(crate) containerd: PathBuf,
+    /// Directory of archives of images
+    #[arg(long, value_name = "DIR", hide = true, required = false)]
+    pub(crate) images: PathBuf,
 }
 
 /// The flags of a node.
@@ -360,7 +417,40 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) endpoints: Endpoints,
     #[command(flatten)]
+    pub(crate) workers: Workers,
+    #[command(flatten)]
     pub(crate) signing: Signing,
+}
+
+/// The flags that say how much controllers do at a time.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Workers {
+    /// How many DaemonSets are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_daemonset_syncs: u16,
+    /// How many StatefulSets are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_statefulset_syncs: u16,
+    /// How many Jobs are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_job_syncs: u16,
+    /// How many CronJobs are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_cron_job_syncs: u16,
+    /// How many ended Jobs are removed at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_ttl_after_finished_syncs: u16,
+}
+
+impl Workers {
+    /// Puts the flags into the controllers' configuration.
+    pub(crate) fn configure(&self, config: &mut controllers::Config) {
+        config.workers.daemon_sets = self.concurrent_daemonset_syncs.into();
+        config.workers.stateful_sets = self.concurrent_statefulset_syncs.into();
+        config.workers.jobs = self.concurrent_job_syncs.into();
+        config.workers.cron_jobs = self.concurrent_cron_job_syncs.into();
+        config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();
+    }
 }
 
 /// The flags of the controllers of endpoints.
@@ -546,9 +636,15 @@ pub(crate) struct ProxyFields {
 /// A node's agent alone, with upstream's flag names. A flag counts more than the file of --config.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Kubelet {
-    /// Where the API server is, and the credentials of the node
+    /// Where the API server is, and the credentials of the node; with --bootstrap-kubeconfig the kubelet writes it
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
+    /// Kubeconfig with credentials to get the node's certificate with, unless --kubeconfig leads to one that is good
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of the node's certificates that --bootstrap-kubeconfig gets, and that are exchanged in time
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/pki")]
+    pub(crate) cert_dir: PathBuf,
     /// Upstream's KubeletConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

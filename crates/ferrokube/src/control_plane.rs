@@ -67,6 +67,13 @@ impl Settings {
             load_balancers: None,
         })
     }
+    /// With addresses by which nodes of this machine reach it; the first is told to them.
+    pub(crate) fn reached_at(mut self, addresses: &[IpAddr]) -> Self {
+        let serving = &mut self.api.serving;
+        serving.addresses.extend(addresses);
+        serving.advertise_address = serving.advertise_address.or(addresses.first().copied());
+        self
+    }
     /// With the node of this machine, which gets its certificates from the control plane.
     pub(crate) fn with_node(mut self, node: NodeIdentity) -> Self {
         self.api.serving.node = Some(node);
@@ -112,6 +119,7 @@ pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    gates: FeatureGates,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
     /// The shutdown of the API server's clients; it stops first.
@@ -127,7 +135,7 @@ impl ControlPlane {
         let Settings { mut api, kubeconfig, cluster_cidr, controllers, load_balancers } = settings;
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
-        let service_cidrs = api.services.cidrs.clone();
+        let (service_cidrs, gates) = (api.services.cidrs.clone(), api.gates);
         let serving = Shutdown::new();
         let components = serving.apart();
         let running = match standalone::start(api, &serving).await {
@@ -148,6 +156,7 @@ impl ControlPlane {
             kubeconfig,
             cluster_cidr,
             service_cidrs,
+            gates,
             controllers,
             load_balancers,
             components,
@@ -165,6 +174,7 @@ impl ControlPlane {
             signers: self.signers()?,
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
+            gates: self.gates,
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
             controllers_tell: Telling::default(),
@@ -233,6 +243,14 @@ impl ControlPlane {
     pub(crate) fn url(&self) -> String {
         self.running.url()
     }
+    /// The port of the API server.
+    pub(crate) fn port(&self) -> u16 {
+        self.running.address.port()
+    }
+    /// The clock of all parts.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
     /// The URL of the API server for other machines.
     pub(crate) fn advertised_url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.running.advertised, self.running.address.port()))
@@ -285,6 +303,7 @@ impl ControlPlane {
             service_cidrs: self.service_cidrs.clone(),
             tls: kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?,
             parts,
+            nodes_of_machine: 1,
             clock: self.clock,
             shutdown: self.components.clone(),
             failure: self.failure(),
@@ -308,6 +327,7 @@ struct Parts {
     signers: Signers,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    gates: FeatureGates,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
     controllers_tell: Telling,
@@ -325,6 +345,7 @@ impl Parts {
             load_balancers: self.load_balancers.clone(),
             signers: self.signers.clone(),
             node_certificates: true,
+            gates: self.gates,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
         let clients = self.clients("kube-controller-manager");

@@ -120,11 +120,7 @@ impl DataDir {
 
     /// A name for this cluster's things on a shared machine, made from the directory's path.
     pub(crate) fn id(&self) -> String {
-        let mut hash: u32 = 0x811c_9dc5;
-        for b in self.path.as_os_str().as_encoded_bytes() {
-            hash = (hash ^ u32::from(*b)).wrapping_mul(0x0100_0193);
-        }
-        format!("{hash:08x}")
+        id_of(&self.path)
     }
 
     /// Writes the list of things made outside.
@@ -143,6 +139,15 @@ impl DataDir {
             Err(e) => Err(e).context("footprint.json can't be read"),
         }
     }
+}
+
+/// The name of the cluster whose data directory has this path, without links.
+pub(crate) fn id_of(path: &Path) -> String {
+    let mut hash: u32 = 0x811c_9dc5;
+    for b in path.as_os_str().as_encoded_bytes() {
+        hash = (hash ^ u32::from(*b)).wrapping_mul(0x0100_0193);
+    }
+    format!("{hash:08x}")
 }
 
 #[cfg(test)]

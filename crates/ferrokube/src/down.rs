@@ -6,6 +6,7 @@ use component::Shutdown;
 use crate::cli::Down;
 use crate::cluster_dns;
 use crate::data_dir::DataDir;
+use crate::hosts;
 use crate::kube_proxy;
 use crate::neighbours;
 use crate::network_policy;
@@ -39,6 +40,7 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         cluster_dns::take_addresses(&footprint.dns)
             .context("the address of the cluster's DNS could not be removed")?;
     }
+    hosts::remove(&dir).await?;
     if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(dir.path()) {
         std::fs::remove_file(&footprint.kubeconfig)?;
     }

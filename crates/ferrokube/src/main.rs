@@ -10,6 +10,7 @@ mod down;
 mod endpoints;
 mod failure;
 mod flags;
+mod hosts;
 mod introduce;
 mod joining;
 mod kube_proxy;
@@ -27,6 +28,7 @@ mod seat;
 mod signing;
 mod snapshot;
 mod token;
+mod until;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,17 +36,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use access::pki::NodeIdentity;
-use cli::{Cli, Command, Network};
+use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
 use data_dir::DataDir;
-use say::say;
+use say::{say, took};
 use seat::NodeParts;
+use until::until_stopped;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -97,6 +99,13 @@ fn main() -> ExitCode {
         eprintln!("ferrokube: {warning}");
     }
     let command = Cli::parse_from(line.arguments).command;
+    // A process changes its namespaces only before it has threads.
+    if let Command::Agent(cli::Agent { hosted: Some(hosted), .. }) = &command
+        && let Err(e) = hosts::enter(&hosted.host_namespaces)
+    {
+        eprintln!("ferrokube: {e:#}");
+        return ExitCode::FAILURE;
+    }
     let runtime =
         match tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build() {
             Ok(runtime) => runtime,
@@ -130,14 +139,17 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Down(down) => down::run(&down).await,
         Command::Snapshot(command) => snapshot::run(&command).await,
-        Command::Agent(flags) => agent::run(&flags).await,
+        Command::Agent(flags) => match &flags.hosted {
+            Some(hosted) => hosts::member::run(&flags, hosted).await,
+            None => agent::run(&flags).await,
+        },
         Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
             let plane = ControlPlane::start(dir, Settings::of_api_server(&flags)?).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
-            until_stopped(plane, "stopping").await
+            until_stopped(plane, None, "stopping").await
         }
         Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
         Command::Scheduler(flags) => alone::scheduler(&flags).await,
@@ -165,9 +177,12 @@ async fn run(command: Command) -> Result<()> {
             }
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
-            until_stopped(plane, "stopping").await
+            until_stopped(plane, None, "stopping").await
         }
-        Command::Up(flags) => up(&flags, started).await,
+        Command::Up(flags) => match flags.hosts.nodes {
+            Some(count) => hosts::up(&flags, count, started).await,
+            None => up(&flags, started).await,
+        },
     }
 }
 
@@ -179,6 +194,12 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     let addresses = node::addresses(&flags.node, server.bind_address)?;
     let identity = NodeIdentity { name: name.clone(), addresses };
     let dir = DataDir::open(&server.data_dir)?;
+    if hosts::present(&dir) > 0 {
+        let shown = dir.path().display();
+        bail!(
+            "the cluster of {shown} has several nodes on this machine: start it with --nodes, or remove it with `ferrokube down --data-dir {shown}`"
+        );
+    }
     node::check_port(&flags.node, server.bind_address)?;
     let claim = node::claim(&flags.node, &dir, &server.cluster_cidr, &server.service_cidr);
     let _held = neighbours::claim(&dir, &claim)?;
@@ -186,13 +207,7 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     let plane = ControlPlane::start(dir, settings).await?;
     say(&format!("control plane: {}", plane.url()));
     plane.start_components()?;
-    let parts = NodeParts {
-        network: flags.network == Network::Own,
-        proxy: !flags.disable_kube_proxy,
-        dns: !server.disable_dns && flags.node.cluster_dns.is_none(),
-        policy: flags.network == Network::Own && !flags.disable_network_policy,
-        balancer: load_balancers::are_announced(server),
-    };
+    let parts = node::parts(flags);
     let seat = plane.seat(server.bind_address, identity, parts)?;
     plane.kubelet_at(node::start_kubelet(&flags.node, &seat)?);
     node::start_parts(&flags.node, &seat)?;
@@ -206,35 +221,7 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
         }
     });
     drop(seat);
-    until_stopped(plane, "stopping; containers go on running").await
-}
-
-fn took(since: Instant) -> String {
-    format!("{:.2} s", since.elapsed().as_secs_f64())
-}
-
-/// Waits for an interrupt, then stops in order.
-async fn until_stopped(plane: ControlPlane, farewell: &str) -> Result<()> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let failure = plane.failure();
-    let process = plane.shutdown().clone();
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        why = failure.wait() => return Err(why),
-        lost = process.panicked() => bail!(
-            "{lost}; that is a defect of FerroKube, please report it; nothing that was acknowledged is lost, start it again"
-        ),
-    }
-    say(farewell);
-    let again = async {
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-    };
-    tokio::select! {
-        () = plane.stop() => Ok(()),
-        () = again => bail!("stopped at once; what was acknowledged is safe"),
-    }
+    until_stopped(plane, None, "stopping; containers go on running").await
 }
 
 #[cfg(test)]
@@ -266,7 +253,7 @@ mod tests {
         let plane = ControlPlane::start(dir, Settings::of_server(&flags).unwrap()).await.unwrap();
         let part = plane.shutdown().child();
         part.spawn(async { panic!("the part is gone") });
-        let why = until_stopped(plane, "").await.unwrap_err().to_string();
+        let why = until_stopped(plane, None, "").await.unwrap_err().to_string();
         assert!(why.contains("main.rs:") && why.contains("the part is gone"), "{why}");
     }
 }

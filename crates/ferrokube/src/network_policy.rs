@@ -1,15 +1,19 @@
 //! Network policies on this node: the account that reads them, and the enforcer between the pod network and the API.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
 use client::{Backoff, Client, Key};
 use component::Registry;
+use component::metrics::{CONTENT_TYPE, process};
+use http::StatusCode;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use network::{Guard, Joined};
 use policy::{Attached, Config, Gate, Owner};
+use proxy::http::{Handler, answer, not_found, serve};
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
@@ -18,6 +22,8 @@ use crate::introduce::create;
 use crate::joining::POLICY_USER;
 use crate::seat::Seat;
 
+/// The port of `/metrics`, kube-network-policies'.
+const METRICS_PORT: u16 = 9080;
 const NAMESPACE: &str = "kube-system";
 /// The name of the account, and that of its role.
 const ACCOUNT: &str = "ferrokube-network-policy";
@@ -75,6 +81,27 @@ pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
         }
     });
     Arc::new(Door(gate))
+}
+
+/// Serves the metrics of policies where no Service proxy of ours does, on this machine's loopback.
+pub(crate) fn serve_metrics(registry: Registry, seat: &Seat<'_>) {
+    let handler: Arc<Handler> = Arc::new(move |path, _| {
+        Some(match path {
+            "/metrics" => {
+                let mut page = registry.page();
+                process(&mut page);
+                answer(StatusCode::OK, CONTENT_TYPE, page.text())
+            }
+            _ => not_found(),
+        })
+    });
+    let stop = seat.shutdown.clone();
+    seat.shutdown.spawn(async move {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
+        if let Err(error) = serve(handler, address, &stop).await {
+            tracing::warn!(%address, %error, "the metrics of network policies have no page");
+        }
+    });
 }
 
 /// Makes the account for the nodes of a control plane that has no node itself.

@@ -12,7 +12,7 @@ use kubelet::{Kubelet, Runtime};
 use network::Place;
 use objects::Cidr;
 
-use crate::cli::Node as Flags;
+use crate::cli::{Network, Node as Flags, Up};
 use crate::cluster_dns;
 use crate::data_dir::{DataDir, Footprint};
 use crate::kube_proxy;
@@ -20,7 +20,7 @@ use crate::load_balancers;
 use crate::machine;
 use crate::neighbours::{self, Claim};
 use crate::network_policy;
-use crate::seat::Seat;
+use crate::seat::{NodeParts, Seat};
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
@@ -72,15 +72,32 @@ pub(crate) fn claim(flags: &Flags, dir: &DataDir, cluster_cidr: &str, service_ci
     }
 }
 
+/// The cgroup of a node's Pods.
+pub(crate) fn cgroup_root(id: &str) -> String {
+    format!("/ferrokube-{id}")
+}
+
+/// The parts of the nodes of `up`.
+pub(crate) fn parts(flags: &Up) -> NodeParts {
+    NodeParts {
+        network: flags.network == Network::Own,
+        proxy: !flags.disable_kube_proxy,
+        dns: !flags.server.disable_dns && flags.node.cluster_dns.is_none(),
+        policy: flags.network == Network::Own && !flags.disable_network_policy,
+        balancer: load_balancers::are_announced(&flags.server),
+    }
+}
+
 /// Starts the kubelet; returns the port on which it serves.
 pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
-    let cgroup_root = format!("/ferrokube-{}", seat.dir.id());
+    let cgroup_root = cgroup_root(&seat.dir.id());
     seat.dir.write_footprint(&Footprint {
         runtime_endpoint: flags.container_runtime_endpoint.clone(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
         cni_bin_dir: flags.cni_bin_dir.clone(),
         cgroup_root: cgroup_root.clone(),
-        kubeconfig: seat.kubeconfig.clone(),
+        // `down` may run in another directory.
+        kubeconfig: std::path::absolute(&seat.kubeconfig)?,
         node_name: seat.name.clone(),
         cluster_cidr: seat.cluster_cidr.clone(),
         dns: if seat.parts.dns { dns_addresses(seat)? } else { Vec::new() },
@@ -101,6 +118,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         node: kubelet::node::Options {
             port,
             eviction_hard: flags.eviction_hard.clone().unwrap_or_default(),
+            nodes_of_machine: seat.nodes_of_machine,
             ..kubelet::node::Options::default()
         },
         server: Some(kubelet::server::Options {
@@ -145,7 +163,12 @@ pub(crate) fn start_parts(flags: &Flags, seat: &Seat<'_>) -> Result<()> {
         let own = (seat.clients)("kubelet").of(&format!("system:node:{}", seat.name));
         let nodes = (seat.clients)("network").of(kube_proxy::USER);
         let guard = if seat.parts.policy {
-            let registry = services.as_ref().map(|services| services.registry.clone()).unwrap_or_default();
+            let registry = services.as_ref().map(|services| services.registry.clone());
+            let registry = registry.unwrap_or_else(|| {
+                let own = component::Registry::default();
+                network_policy::serve_metrics(own.clone(), seat);
+                own
+            });
             Some(network_policy::start(registry, seat))
         } else {
             network_policy::clear(seat.dir);

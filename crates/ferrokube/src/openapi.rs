@@ -1,7 +1,7 @@
 //! The documents of OpenAPI: the schema with its descriptions, made when a client asks for it.
 
 use api::Schema;
-use api::openapi as make;
+use api::openapi::{self as make, CustomKinds};
 use api::resources::ResourceInfo;
 use apiserver::catalog::Documents;
 use bytes::Bytes;
@@ -10,14 +10,16 @@ use bytes::Bytes;
 pub(crate) struct Builtin;
 
 impl Documents for Builtin {
-    fn v2(&self, rows: &[ResourceInfo], protobuf: bool) -> Bytes {
+    fn v2(&self, rows: &[ResourceInfo], custom: &CustomKinds, protobuf: bool) -> Bytes {
         let docs = docs::Docs::load();
         let build = if protobuf { make::v2_protobuf } else { make::v2 };
-        build(Schema::builtin(), rows, &|definition, field| docs.get(definition, field)).into()
+        build(Schema::builtin(), rows, custom, &|definition, field| docs.get(definition, field)).into()
     }
-    fn v3(&self, rows: &[ResourceInfo], path: &str, protobuf: bool) -> Option<Bytes> {
+    fn v3(&self, rows: &[ResourceInfo], custom: &CustomKinds, path: &str, protobuf: bool) -> Option<Bytes> {
         let docs = docs::Docs::load();
-        let json = make::v3(Schema::builtin(), rows, path, &|definition, field| docs.get(definition, field))?;
+        let json = make::v3(Schema::builtin(), rows, custom, path, &|definition, field| {
+            docs.get(definition, field)
+        })?;
         if protobuf { make::v3_protobuf(&json).map(Into::into) } else { Some(json.into()) }
     }
     fn sources(&self) -> Vec<&'static [u8]> {

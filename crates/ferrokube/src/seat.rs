@@ -83,6 +83,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) tls: rustls::ServerConfig,
     /// The parts that run.
     pub(crate) parts: NodeParts,
+    /// The number of nodes that share this machine.
+    pub(crate) nodes_of_machine: u32,
     pub(crate) clock: Clock,
     pub(crate) shutdown: Shutdown,
     pub(crate) failure: Failure,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::image::Image;
-use testkit::{Cluster, Host, Options, binary, eventually};
+use testkit::{Cluster, Host, Hosts, Options, binary, eventually};
 
 /// The address of the node on the control plane's host.
 const ADDRESS: &str = "192.0.2.11";
@@ -183,4 +183,89 @@ fn a_foreign_cluster_is_refused_in_one_sentence() -> Result<()> {
     check("form", &|args| "abc".clone_into(&mut args[3]), "the bootstrap token was not of the form")?;
     check("secret", &|args| args[3].replace_range(7.., "0000000000000000"), "can't trust this API Server")?;
     Ok(())
+}
+
+/// Two Pods that serve their node's name.
+const PAIR: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NODE}
+spec:
+  nodeName: NODE
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: c
+    image: test.local/app:1
+    command: [sh, -c, "mkdir /www && echo NODE > /www/index.html && echo started && exec busybox httpd -f -p 80 -h /www"]
+    readinessProbe: {httpGet: {port: 80}, periodSeconds: 1}
+"#;
+
+/// A cluster with a node on the first host, and the second host's node in it, with a Pod on each.
+fn pair(mut hosts: Hosts) -> Result<(Hosts, Cluster, Cluster)> {
+    let image = Image::busybox("test.local/app:1")?;
+    let mut machines = hosts.take().into_iter();
+    let (first, second) = machines.next().zip(machines.next()).context("two hosts")?;
+    let mut options = Options { images: vec![image.clone()], ..Options::default() };
+    options
+        .flags
+        .push("--eviction-hard=memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".to_owned());
+    let cluster = Cluster::start_on(first, options)?;
+    let mut joined = Cluster::runtime_on(second, vec![image])?;
+    joined.join(&ferrokube(&cluster, &["token", "create"])?)?;
+    for node in ["one", "two"] {
+        eventually("the node has its account", || cluster.apply(&PAIR.replace("NODE", node)).map(Some))?;
+    }
+    let waited = ["wait", "--for=condition=Ready", "pod", "one", "two", "--timeout=90s"];
+    cluster
+        .kubectl(&waited)
+        .with_context(|| format!("{}\n{}", cluster.report(), joined.host().log("ferrokube")))?;
+    Ok((hosts, cluster, joined))
+}
+
+/// Each Pod gets the other's page.
+fn reach_each_other(cluster: &Cluster) -> Result<()> {
+    for (from, to) in [("one", "two"), ("two", "one")] {
+        let address = cluster.get("pod", to)?["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+        let url = format!("http://{address}/");
+        let get = ["exec", from, "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", &url];
+        eventually("Pods of two hosts reach each other", || {
+            Ok((cluster.kubectl(&get)?.trim() == to).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn pods_of_hosts_behind_a_router_reach_each_other() -> Result<()> {
+    let (hosts, cluster, joined) = pair(Hosts::routed(&["one", "two"])?)?;
+    reach_each_other(&cluster)?;
+    let tunnel = joined.host().run("ip", &["-d", "-br", "link", "show", "type", "vxlan"])?;
+    ensure!(tunnel.contains("fk-"), "{tunnel}");
+    let routes = hosts.middle().run("ip", &["route"])?;
+    ensure!(!routes.contains("10.244."), "the router knows nothing of Pods: {routes}");
+    Ok(())
+}
+
+#[test]
+fn a_node_that_moves_goes_on_with_its_new_address() -> Result<()> {
+    let (_hosts, cluster, joined) = pair(Hosts::on_one_link(&["one", "two"])?)?;
+    reach_each_other(&cluster)?;
+    let vxlan = joined.host().run("ip", &["-br", "link", "show", "type", "vxlan"])?;
+    ensure!(vxlan.is_empty(), "nodes of one link need no tunnel: {vxlan}");
+    let ip = |args: &[&str]| joined.host().run("ip", args);
+    ip(&["address", "delete", "192.0.2.11/24", "dev", "eth0"])?;
+    ip(&["address", "add", "192.0.2.77/24", "dev", "eth0"])?;
+    ip(&["route", "replace", "default", "via", "192.0.2.1"])?;
+    let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
+    let log = || joined.host().log("ferrokube");
+    eventually("the Node has the new address", || {
+        Ok((cluster.kubectl(&["get", "node", "two", "-o", address])? == "192.0.2.77").then_some(()))
+    })
+    .with_context(log)?;
+    // The API server verifies the kubelet's certificate for this address.
+    eventually("the log of a Pod on the node", || {
+        Ok((cluster.kubectl(&["logs", "two"])? == "started\n").then_some(()))
+    })
+    .with_context(log)?;
+    reach_each_other(&cluster)
 }

@@ -96,6 +96,14 @@ fn start(cluster: &Cluster, flags: &[String]) -> Result<Child> {
     host.spawn("kubelet", host.command(link).args(flags))
 }
 
+/// Kills a kubelet, which is the child of the child.
+fn kill(mut kubelet: Child) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(Host::pid_of(&kubelet)?)?).context("no process has this id")?;
+    kill_process(pid, Signal::KILL)?;
+    kubelet.wait()?;
+    Ok(())
+}
+
 fn node_is_ready(cluster: &Cluster) -> Result<Option<Value>> {
     let node = cluster.get("node", NODE)?;
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -177,8 +185,8 @@ fn runs_and_is_adopted(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_kubelet_alone_runs_pods_and_adopts_them() -> Result<()> {
+/// A control plane with a runtime beside it, whose Pods have a network of somebody else's.
+fn control_plane() -> Result<Cluster> {
     let options = Options {
         images: vec![Image::busybox(IMAGE)?],
         control_plane_only: true,
@@ -190,6 +198,53 @@ fn a_kubelet_alone_runs_pods_and_adopts_them() -> Result<()> {
         "type": "bridge", "bridge": "test0", "isGateway": true,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.250.0.0/24"}]]}}]});
     std::fs::write(cluster.host().path("cni/10-test.conflist"), network.to_string())?;
+    Ok(cluster)
+}
+
+/// Starts a kubelet that has credentials to join with, and starts it again without them.
+fn joins_and_comes_back(cluster: &Cluster) -> Result<()> {
+    let admin_config = cluster.kubeconfig().display().to_string();
+    let token = |args: &[&str]| {
+        let own = ["token", args[0], "--kubeconfig", &admin_config];
+        cluster.host().run(&binary().to_string_lossy(), &[&own, &args[1..]].concat())
+    };
+    let created = token(&["create", "--print-join-command=false"])?;
+    let mut bootstrap = admin(cluster)?;
+    bootstrap["users"][0]["user"] = json!({"token": created.trim()});
+    let file = |name: &str| cluster.host().path(name);
+    std::fs::write(file("bootstrap.kubeconfig"), bootstrap.to_string())?;
+    let mut flags = flags(cluster)?;
+    flags[0] = format!("--kubeconfig={}", file("joined.kubeconfig").display());
+    flags.push(format!("--bootstrap-kubeconfig={}", file("bootstrap.kubeconfig").display()));
+    flags.push(format!("--cert-dir={}", file("pki").display()));
+    let kubelet = start(cluster, &flags)?;
+    eventually("the node is Ready", || node_is_ready(cluster))?;
+    let signed = || cluster.kubectl(&["get", "csr", "-o", "jsonpath={.items[*].spec.signerName}"]);
+    ensure!(signed()? == "kubernetes.io/kube-apiserver-client-kubelet", "{}", signed()?);
+    let written = std::fs::read_to_string(file("joined.kubeconfig"))?;
+    ensure!(written.contains("pki/kubelet-client-current.pem"), "{written}");
+    kill(kubelet)?;
+
+    token(&["delete", created.trim()])?;
+    cluster.kubectl(&["delete", "node", NODE])?;
+    let kubelet = start(cluster, &flags)?;
+    eventually("the node is back", || node_is_ready(cluster))?;
+    ensure!(signed()? == "kubernetes.io/kube-apiserver-client-kubelet", "{}", signed()?);
+    kill(kubelet)?;
+    Ok(())
+}
+
+#[test]
+fn a_kubelet_alone_gets_its_certificate_with_a_bootstrap_kubeconfig() -> Result<()> {
+    let cluster = control_plane()?;
+    let result = joins_and_comes_back(&cluster);
+    remove_cgroups()?;
+    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+}
+
+#[test]
+fn a_kubelet_alone_runs_pods_and_adopts_them() -> Result<()> {
+    let cluster = control_plane()?;
     let result = runs_and_is_adopted(&cluster);
     remove_cgroups()?;
     result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))

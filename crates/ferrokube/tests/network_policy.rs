@@ -105,5 +105,14 @@ fn a_policy_holds_from_the_first_packet_and_without_the_agent() -> Result<()> {
     ensure!(metrics.contains("\nferrokube_network_policy_policies 3\n"), "{metrics}");
     cluster.kubectl(&["delete", "networkpolicy", "closed"])?;
     eventually("all reach it again", || Ok(page(&cluster, "later", &address)?.then_some(())))?;
-    Ok(())
+
+    // Without a Service proxy of ours, the metrics have a page of their own.
+    cluster.stop_ferrokube(Signal::TERM)?;
+    cluster.set_flags(&["--disable-kube-proxy"]);
+    cluster.start_ferrokube()?;
+    cluster.wait_ready()?;
+    eventually("the page of metrics", || {
+        let metrics = cluster.host().run("curl", &["-s", "http://127.0.0.1:9080/metrics"])?;
+        Ok(metrics.contains("\nferrokube_network_policy_policies 2\n").then_some(()))
+    })
 }

@@ -82,7 +82,7 @@ impl Gated {
     }
 
     /// Drops the fields from a new object, except those that the stored one uses.
-    pub fn drop(&self, new: &mut Struct, old: Option<&Struct>) {
+    pub fn strip(&self, new: &mut Struct, old: Option<&Struct>) {
         let mut found = Vec::new();
         self.find(new, &mut found);
         if let Some(old) = old.filter(|_| !found.is_empty()) {
@@ -179,7 +179,7 @@ mod tests {
             let mut tree = read(new);
             let on = Gate::all().fold(FeatureGates::default(), |on, gate| on.with(gate, gate != off));
             let gated = Gated::new(schema, on);
-            gated.drop(&mut tree, old.map(read).as_ref());
+            gated.strip(&mut tree, old.map(read).as_ref());
             assert!(tree.same_as_written(&read(expected)), "{off}: {new}");
         };
         let pod = Gvk::new("", "v1", "Pod");

@@ -7,6 +7,7 @@
 
 pub mod columns;
 pub mod convert;
+pub mod custom;
 pub mod defaults;
 pub mod gated;
 pub mod resources;

@@ -23,6 +23,8 @@ pub enum SelectorForm {
     Labels,
     /// A `metav1.LabelSelector`.
     LabelSelector,
+    /// The text of a label selector.
+    Text,
 }
 
 /// The struct that holds a path's last field, and that field.
@@ -31,7 +33,21 @@ fn parent<'a, 'p>(schema: &'a Schema, object: &'a Struct, path: &'p [Text]) -> O
     Some((above.iter().fold(View::new(schema, object), |v, name| v.st(name)), last))
 }
 
+/// The value at a path in the values that a definition describes; `None` for a built-in kind, too.
+fn custom<'a>(schema: &Schema, object: &'a Struct, path: &[Text]) -> Option<&'a Node> {
+    let values = object.map(schema.st(object.id).rest.as_ref()?.field)?;
+    let (last, above) = path.split_last()?;
+    above.iter().try_fold(values, |map, name| map.get(name)?.as_map())?.get(last)
+}
+
+fn is_custom(schema: &Schema, object: &Struct) -> bool {
+    schema.st(object.id).rest.is_some()
+}
+
 fn number(schema: &Schema, object: &Struct, path: &[Text]) -> i64 {
+    if is_custom(schema, object) {
+        return custom(schema, object, path).and_then(Node::as_int).unwrap_or(0);
+    }
     parent(schema, object, path).map_or(0, |(v, name)| v.int(name))
 }
 
@@ -46,10 +62,19 @@ impl Scale {
     }
     /// Sets the wanted number of replicas.
     pub fn set_replicas(&self, schema: &Schema, object: &mut Struct, replicas: i64) {
-        set(&mut Edit::new(schema, object), &self.replicas, replicas);
+        match &schema.st(object.id).rest {
+            Some(rest) => {
+                let values = object.get_or_insert_with(rest.field, || Map::new().into());
+                set_custom(values, &self.replicas, replicas);
+            }
+            None => set(&mut Edit::new(schema, object), &self.replicas, replicas),
+        }
     }
     /// The selector of the replicas' Pods, as the text of a label selector.
     pub fn selector(&self, schema: &Schema, object: &Struct) -> String {
+        if is_custom(schema, object) {
+            return custom(schema, object, &self.selector).map_or("", Node::as_str).to_owned();
+        }
         let Some((v, name)) = parent(schema, object, &self.selector) else { return String::new() };
         match self.form {
             SelectorForm::Labels => {
@@ -58,6 +83,7 @@ impl Scale {
                 all.join(",")
             }
             SelectorForm::LabelSelector => selector_text(&v.st(name)),
+            SelectorForm::Text => v.str(name).to_owned(),
         }
     }
     /// The field of an object, with its value, that holds only the wanted number; for a configuration to apply.
@@ -70,6 +96,21 @@ impl Scale {
         });
         Some((first, value))
     }
+}
+
+/// Sets the value at a path, whose objects are made where they are absent.
+fn set_custom(at: &mut Node, path: &[Text], value: i64) {
+    let Some((first, below)) = path.split_first() else {
+        *at = Node::Int(value);
+        return;
+    };
+    if at.as_map().is_none() {
+        *at = Map::new().into();
+    }
+    let Some(map) = at.as_map_mut() else { return };
+    let mut inner = map.remove(first).unwrap_or(Node::Null);
+    set_custom(&mut inner, below, value);
+    map.insert(first.clone(), inner);
 }
 
 fn set(e: &mut Edit<'_>, path: &[Text], value: i64) {

@@ -82,6 +82,8 @@ pub trait Subresource: Send + Sync {
 pub struct Facts {
     /// Selectable fields besides `metadata.name` and `metadata.namespace`.
     pub fields: Vec<SelectableField>,
+    /// Whether selectable fields are found in the version that is asked for, rather than stored with the object.
+    pub fields_by_version: bool,
     /// The columns of its Tables.
     pub columns: Vec<Column>,
     /// Whether a PUT may create an object.

@@ -48,7 +48,7 @@ impl Server {
         let warn = |_: String| {};
         let ctx = Ctx { schema: self.schema, now: "2026-01-02T03:04:05Z", gates: self.on, warn: &warn };
         let rules = strategy(&kind.group, plural);
-        Gated::new(self.schema, self.on).drop(&mut tree, old);
+        Gated::new(self.schema, self.on).strip(&mut tree, old);
         let errors = match old {
             None => {
                 rules.prepare_create(&ctx, &mut tree);

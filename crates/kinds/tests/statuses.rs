@@ -25,7 +25,7 @@ fn statuses_are_refused_as_upstream_refuses_them() {
             sent["status"][field] = value.clone();
         }
         let (mut new, old) = (read(&sent), read(stored));
-        kinds::gated::Gated::new(schema, gates).drop(&mut new, Some(&old));
+        kinds::gated::Gated::new(schema, gates).strip(&mut new, Some(&old));
         let rules = strategy(&kind.group, plural);
         let rules = rules.subresource("status").unwrap();
         rules.prepare_update(&ctx, &mut new, &old);

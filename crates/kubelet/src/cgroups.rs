@@ -111,8 +111,9 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Makes `kubepods` and the classes' cgroups; `cpus` is how many the node has.
-    pub(crate) fn ensure_root(&self, cpus: usize) -> io::Result<()> {
+    /// Makes `kubepods` and the classes' cgroups; `milli_cpus` is how many thousandths of a processor the node has, and
+    /// `memory` how much all its Pods may have, if less than the machine.
+    pub(crate) fn ensure_root(&self, milli_cpus: i64, memory: Option<i64>) -> io::Result<()> {
         if self.driver == CgroupDriver::Systemd {
             tracing::warn!(
                 "the container runtime uses systemd's cgroup driver: limits of whole Pods and the shares of their classes are not set with it"
@@ -122,8 +123,16 @@ impl Cgroups {
         for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
             let names = self.names(class, None);
             self.create(&names)?;
-            let milli = if class == Qos::Guaranteed { cpus as i64 * 1000 } else { 0 };
-            self.set(&names, &PodCgroup { shares: shares(milli), ..PodCgroup::default() })?;
+            let milli = if class == Qos::Guaranteed { milli_cpus } else { 0 };
+            let wanted = PodCgroup { shares: shares(milli), ..PodCgroup::default() };
+            self.set(&names, &wanted)?;
+            if class == Qos::Guaranteed
+                && memory.is_some()
+                && let Err(error) = self.set(&names, &PodCgroup { memory, ..wanted })
+            {
+                // Pods that run have more already.
+                tracing::warn!(%error, "the memory of the node's Pods is not limited to the node's");
+            }
         }
         Ok(())
     }

@@ -245,9 +245,10 @@ impl Kubelet {
             ..Selection::default()
         };
         let nodes: Informer<Node> = Informer::new(&client, named("metadata.name"));
-        let node = NodeView::new(&config.node_name, nodes.clone());
+        let node = NodeView::new(&config.node_name, nodes.clone(), config.node.nodes_of_machine);
         let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver);
-        cgroups.ensure_root(node.cpus()).map_err(StartError::Cgroups)?;
+        let limit = (config.node.nodes_of_machine > 1).then_some(node.memory());
+        cgroups.ensure_root(node.milli_cpus() as i64, limit).map_err(StartError::Cgroups)?;
         let recorder = Recorder::start(client.clone(), "kubelet", &config.node_name, clock, &shutdown);
         let recorder = PodRecorder(recorder);
         let workers = Arc::new(Workers::default());

@@ -55,10 +55,20 @@ pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
         tracing::debug!(%error, "not everything could be removed, will retry");
         tokio::time::sleep(PAUSE).await;
     }
-    let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver);
-    attempts = 1;
+    remove_cgroups(&Cgroups::new(&config.cgroup_root, runtime.cgroup_driver)).await;
+    remove_dir(config.root_dir.clone()).await
+}
+
+/// Removes the cgroups of a kubelet whose Pods' processes were killed without their runtime; `cgroup_root` is that of
+/// its settings, and the runtime's cgroup driver was `cgroupfs`.
+pub async fn remove_root_cgroup(cgroup_root: &str) {
+    remove_cgroups(&Cgroups::new(cgroup_root, cri::runtime::CgroupDriver::Cgroupfs)).await;
+}
+
+async fn remove_cgroups(cgroups: &Cgroups) {
+    let mut attempts = 1;
     while let Err(error) = cgroups.remove_all() {
-        // The last processes of a sandbox leave their cgroups a moment after the runtime has removed it.
+        // The last processes of a sandbox leave their cgroups a moment after they end.
         if attempts == ATTEMPTS {
             tracing::warn!(%error, "cgroups stay");
             break;
@@ -66,7 +76,6 @@ pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
         attempts += 1;
         tokio::time::sleep(PAUSE).await;
     }
-    remove_dir(config.root_dir.clone()).await
 }
 
 /// Removes every Pod that can be; tells of the first that cannot.

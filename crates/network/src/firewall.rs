@@ -4,7 +4,7 @@ use netlink::nft::{Family, Filter, Hook};
 
 /// The sentences about them, each with the command that helps. Only those of nftables are seen, to which today's
 /// `iptables` belongs.
-pub(crate) fn that_drops() -> Result<Vec<String>, netlink::Error> {
+pub fn that_drops() -> Result<Vec<String>, netlink::Error> {
     let mut filter = Filter::open()?;
     let mut sentences = Vec::new();
     for (family, name, tool) in

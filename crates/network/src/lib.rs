@@ -35,7 +35,9 @@ pub mod teardown;
 mod testing;
 
 pub use agent::Agent;
+pub use firewall::that_drops as firewalls;
 pub use guard::{Guard, Joined, PodName};
 pub use nodes::{Tunnel, WayError};
 pub use place::{Installed, Place, PlaceError};
 pub use run::{Clients, Options, run};
+pub use sysctl::allow_forwarding;

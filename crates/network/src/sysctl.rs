@@ -29,7 +29,7 @@ fn set(path: &Path, value: &str) -> io::Result<()> {
 /// Lets the kernel pass packets on; tells each setting that it cannot change.
 ///
 /// A node whose own routes come from router advertisements goes on taking them: the kernel would stop to.
-pub(crate) fn allow_forwarding(ipv6: bool) -> Vec<String> {
+pub fn allow_forwarding(ipv6: bool) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut wanted = vec![Path::new(NET).join("ipv4/ip_forward")];
     if ipv6 {

@@ -1,35 +1,66 @@
 //! The nodes on which a Pod may run (upstream's `component-helpers/scheduling/corev1/nodeaffinity`).
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
 
 /// The one field that terms may name.
 const NAME: &str = "metadata.name";
 
 /// The terms of a Pod's required node affinity, one of which must match; `None` if the Pod requires nothing.
 pub fn required_terms(pod: &Pod) -> Option<&[NodeSelectorTerm]> {
-    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    terms_of(pod.spec.as_ref()?)
+}
+
+fn terms_of(spec: &PodSpec) -> Option<&[NodeSelectorTerm]> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     Some(&affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms)
+}
+
+/// A node, as far as selectors see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'n> {
+    /// The node's name.
+    pub name: &'n str,
+    /// The node's labels.
+    pub labels: Option<&'n BTreeMap<String, String>>,
+}
+
+impl<'n> Seen<'n> {
+    /// The part of a node that selectors see.
+    pub fn of(node: &'n Node) -> Self {
+        let meta = &node.metadata;
+        Self { name: meta.name.as_deref().unwrap_or_default(), labels: meta.labels.as_ref() }
+    }
+
+    fn label(self, key: &str) -> Option<&'n str> {
+        self.labels?.get(key).map(String::as_str)
+    }
 }
 
 /// Whether a Pod's node selector and required node affinity admit a node.
 pub fn admits(pod: &Pod, node: &Node) -> bool {
-    let Some(spec) = &pod.spec else { return true };
+    pod.spec.as_ref().is_none_or(|spec| spec_admits(spec, Seen::of(node)))
+}
+
+/// The same for the spec of a Pod.
+pub fn spec_admits(spec: &PodSpec, node: Seen<'_>) -> bool {
     let mut selector = spec.node_selector.iter().flatten();
-    selector.all(|(key, value)| label(node, key) == Some(value))
-        && required_terms(pod).is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
+    selector.all(|(key, value)| node.label(key) == Some(value))
+        && terms_of(spec).is_none_or(|terms| terms.iter().any(|t| matches(t, node)))
 }
 
 /// Whether a node satisfies a selector term; an empty or wrong term matches no node.
 pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+    matches(term, Seen::of(node))
+}
+
+fn matches(term: &NodeSelectorTerm, node: Seen<'_>) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     (!expressions.is_empty() || !fields.is_empty())
-        && expressions.iter().all(|r| label_matches(r, label(node, &r.key)))
-        && fields.iter().all(|r| field_matches(r, node))
-}
-
-fn label<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
-    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+        && expressions.iter().all(|r| label_matches(r, node.label(&r.key)))
+        && fields.iter().all(|r| field_matches(r, node.name))
 }
 
 fn label_matches(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -50,8 +81,7 @@ fn label_matches(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
 }
 
 /// Whether a node satisfies a requirement on a field, which is compared with one value.
-fn field_matches(r: &NodeSelectorRequirement, node: &Node) -> bool {
-    let name = node.metadata.name.as_deref().unwrap_or_default();
+fn field_matches(r: &NodeSelectorRequirement, name: &str) -> bool {
     match (r.operator.as_str(), r.values.as_deref().unwrap_or_default()) {
         _ if r.key != NAME => false,
         ("In", [only]) => only == name,

@@ -453,17 +453,15 @@ impl Contents {
     }
 }
 
-#[cfg(test)]
 impl Contents {
     /// The rules of a chain.
     pub(crate) fn rules(&self, chain: &str) -> &[Rule] {
-        &self.chains[chain].rules
+        self.chains.get(chain).map_or(&[], |chain| &chain.rules)
     }
 
     /// Whether a set has an element.
     pub(crate) fn has(&self, set: &str, key: &[u8]) -> bool {
-        let set = &self.sets[set];
-        assert!(set.wanted);
+        let Some(set) = self.sets.get(set).filter(|set| set.wanted) else { return false };
         let within =
             |range: &Element<'_>| &range.key[..] <= key && key <= range.last.as_deref().unwrap_or(&range.key);
         set.cells.get(key).is_some_and(|cell| cell.wanted() != 0) || set.ranges.iter().any(within)
@@ -471,9 +469,12 @@ impl Contents {
 
     /// The chain to which a map leads.
     pub(crate) fn leads(&self, map: &str, key: &[u8]) -> Option<Name> {
-        Some(self.sets[map].cells.get(key)?.leads.first()?.1.clone())
+        Some(self.sets.get(map)?.cells.get(key)?.leads.first()?.1.clone())
     }
+}
 
+#[cfg(test)]
+impl Contents {
     /// All that is asked for, as text.
     pub(crate) fn wanted(&self) -> String {
         let mut text = String::new();

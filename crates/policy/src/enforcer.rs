@@ -115,6 +115,8 @@ pub struct Enforcer {
     dirty_containers: BTreeSet<Text>,
     /// Selections that are named no more once isolation is as it should be.
     doomed: Vec<Id>,
+    /// Whether a Pod was isolated by other policies since it was asked last.
+    isolated: bool,
 }
 
 pub(crate) fn bytes(address: IpAddr) -> Vec<u8> {
@@ -148,6 +150,7 @@ impl Enforcer {
             dirty: BTreeSet::new(),
             dirty_containers: BTreeSet::new(),
             doomed: Vec::new(),
+            isolated: false,
         }
     }
 
@@ -518,7 +521,13 @@ impl Enforcer {
         }
     }
 
+    /// Whether the last changes may forbid what was allowed.
+    pub(crate) fn take_stricter(&mut self, changes: Changes) -> bool {
+        std::mem::take(&mut self.isolated) || changes.removed + changes.objects > 0
+    }
+
     fn isolate(&mut self, owner: &Arc<Key>, before: &Isolation, now: &Isolation) {
+        self.isolated |= !now.is_empty() && now != before;
         for (direction, address, chain) in now {
             let name = self.acquire(chain);
             let family = Family::of(*address);

@@ -4,6 +4,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use component::Shutdown;
+use netlink::conntrack::Connections;
 use netlink::nft::Filter;
 use tokio::sync::{mpsc, oneshot};
 
@@ -51,12 +52,12 @@ pub(crate) struct Committer(mpsc::Sender<(Work, Reply)>);
 impl Committer {
     /// Starts the thread in the network namespace of the caller's thread. It ends with the committer.
     pub(crate) fn start(enforcer: Enforcer, shutdown: &Shutdown) -> Result<Self, netlink::Error> {
-        let mut filter = Filter::open()?;
+        let (mut filter, connections) = (Filter::open()?, Connections::open()?);
         // A kernel without nftables tells here.
         filter.tables(enforcer.table.family)?;
         let (sender, receiver) = mpsc::channel(1);
         let guard = shutdown.clone();
-        let thread = Thread { enforcer, filter };
+        let thread = Thread { enforcer, filter, connections };
         shutdown.spawn(async move {
             let _ = tokio::task::spawn_blocking(move || guard.guard(|| thread.run(receiver))).await;
         });
@@ -74,6 +75,7 @@ impl Committer {
 struct Thread {
     enforcer: Enforcer,
     filter: Filter,
+    connections: Connections,
 }
 
 impl Thread {
@@ -102,6 +104,11 @@ impl Thread {
         let changes = self.enforcer.sync(&mut self.filter)?;
         if !changes.is_empty() {
             tracing::debug!(?changes, "network policies are in force");
+        }
+        if self.enforcer.take_stricter(changes)
+            && let Err(error) = self.enforcer.forget_forbidden(&mut self.connections)
+        {
+            tracing::warn!(%error, "cannot forget flows that policies forbid");
         }
         let mut admitted = Vec::new();
         for (since, reply) in ready {

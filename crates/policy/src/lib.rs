@@ -25,6 +25,7 @@ mod chains;
 mod contents;
 mod enforcer;
 mod gate;
+mod judge;
 mod kernel;
 mod metrics;
 mod name;

@@ -4,80 +4,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use client::{FromJson, Key};
-use objects::backends::Family;
 use serde_json::{Value, json};
 
-use crate::chains::{BASES, Rule, isolated, itself};
-use crate::enforcer::{Attached, Enforcer, Event, Owner, bytes, endpoint};
-use crate::name::Name;
+use crate::enforcer::{Attached, Enforcer, Event, Owner};
+use crate::judge;
 use crate::oracle::{Cluster, Packet};
 use crate::protocol::protocol;
-use crate::spec::Direction;
 use crate::views::{Listed, PodView, PolicyView, SpaceView};
 
 /// The node of the tests.
 const NODE: &str = "me";
 
-/// The end of a chain.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    Accepted,
-    Dropped,
-    /// The chain before goes on.
-    Over,
-}
-
 /// Whether the contents let a packet pass.
 fn passes(enforcer: &Enforcer, packet: Packet) -> bool {
-    BASES.iter().all(|base| run(enforcer, base.name, packet) != End::Dropped)
-}
-
-fn run(enforcer: &Enforcer, chain: &str, packet: Packet) -> End {
-    let contents = &enforcer.contents;
-    let family = Family::of(packet.to);
-    let number = protocol(Some(packet.protocol)).unwrap();
-    let then =
-        |chain: &Option<Name>| chain.as_ref().map_or(End::Accepted, |chain| run(enforcer, chain, packet));
-    for rule in contents.rules(chain) {
-        let end = match rule {
-            // All packets here begin a connection.
-            Rule::Established => End::Over,
-            Rule::Itself(of) if *of == family => {
-                let key = [bytes(packet.from), bytes(packet.to)].concat();
-                if contents.has(&itself(family), &key) { End::Accepted } else { End::Over }
-            }
-            Rule::Isolated(direction, of) if *of == family => {
-                let own = if *direction == Direction::Ingress { packet.to } else { packet.from };
-                let chain = contents.leads(&isolated(*direction, family), &bytes(own));
-                chain.map_or(End::Over, |chain| run(enforcer, &chain, packet))
-            }
-            Rule::Itself(_) | Rule::Isolated(..) => End::Over,
-            Rule::Jump(chain) => run(enforcer, chain, packet),
-            Rule::Anyone(chain) => then(chain),
-            Rule::Peers { direction, family: of, set, then: chain } => {
-                assert_eq!(*of, family);
-                let peer = if *direction == Direction::Ingress { packet.from } else { packet.to };
-                if contents.has(set, &bytes(peer)) { then(chain) } else { End::Over }
-            }
-            Rule::Port(of, low, high) => {
-                if *of == number && (low..=high).contains(&&packet.port) {
-                    End::Accepted
-                } else {
-                    End::Over
-                }
-            }
-            Rule::Named(of, set) => {
-                assert_eq!(*of, family);
-                let key = endpoint(packet.to, number, packet.port);
-                if contents.has(set, &key) { End::Accepted } else { End::Over }
-            }
-            Rule::Drop => End::Dropped,
-        };
-        if end != End::Over {
-            return end;
-        }
-    }
-    End::Over
+    let Packet { from, to, protocol: name, port } = packet;
+    enforcer.passes(judge::Packet { from, to, protocol: protocol(Some(name)).unwrap(), port })
 }
 
 fn view<T: FromJson>(object: &impl serde::Serialize) -> Arc<T> {

@@ -1,7 +1,7 @@
 //! Real packets from every Pod, and from outside, to every Pod and port, under the policies of upstream's suite.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -280,4 +280,33 @@ fn the_node_reaches_its_pods_and_connections_go_on() {
     talk();
     assert!(network.node_reaches(to) && network.node_reaches(format!("[{xa6}]:80").parse().unwrap()));
     assert_eq!(network.probe(0).0, Vec::new());
+}
+
+#[test]
+fn a_flow_of_udp_ends_with_the_policy_that_forbids_it() {
+    let mut network = Network::new();
+    network.sync();
+    let flow = |network: &Network, to: &str| {
+        let socket = within(network.host(OUTSIDE[0]), || UdpSocket::bind("0.0.0.0:0").unwrap());
+        socket.connect(format!("{to}:80")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.send(b"?").unwrap();
+        socket.recv(&mut [0; 8]).unwrap();
+        socket
+    };
+    let ([xa, _], [ya, _]) = (addresses(0, 0), addresses(1, 0));
+    let (forbidden, allowed) = (flow(&network, &xa), flow(&network, &ya));
+    let mut tcp = within(network.host(OUTSIDE[0]), || TcpStream::connect(format!("{xa}:80")).unwrap());
+    assert_eq!(network.forget_forbidden(), 0, "nothing is forbidden");
+    network.policy("x", "p", ingress(json!({}), json!([{"from": [{"podSelector": {}}]}])));
+    network.sync();
+    assert_eq!(network.forget_forbidden(), 1);
+    forbidden.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    forbidden.send(b"?").unwrap();
+    assert!(forbidden.recv(&mut [0; 8]).is_err(), "its next packet is judged anew");
+    allowed.send(b"?").unwrap();
+    allowed.recv(&mut [0; 8]).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    tcp.write_all(b"?").unwrap();
+    tcp.read_exact(&mut [0]).unwrap();
 }

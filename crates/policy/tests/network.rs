@@ -168,6 +168,13 @@ impl Network {
         within(&self.node, || self.enforcer.sync(&mut Filter::open().unwrap())).unwrap()
     }
 
+    /// Forgets what policies forbid; returns how many flows there were.
+    pub(crate) fn forget_forbidden(&self) -> usize {
+        within(&self.node, || {
+            self.enforcer.forget_forbidden(&mut netlink::conntrack::Connections::open().unwrap()).unwrap()
+        })
+    }
+
     /// Forgets connections of UDP: a new socket may have the port of one before, whose flow would go on.
     pub(crate) fn forget_flows(&self) {
         let forget = || Connections::open()?.delete_all(|flow| flow.protocol == UDP);

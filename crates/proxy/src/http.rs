@@ -27,13 +27,13 @@ const HEADERS_TIME: Duration = Duration::from_secs(10);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// An answer.
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub type Answer = Response<Full<Bytes>>;
 
 /// The answer to a request for a path at one of the machine's addresses; `None` closes the connection.
-pub(crate) type Handler = dyn Fn(&str, SocketAddr) -> Option<Answer> + Send + Sync;
+pub type Handler = dyn Fn(&str, SocketAddr) -> Option<Answer> + Send + Sync;
 
 /// An answer of a media type, which clients must believe.
-pub(crate) fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answer {
+pub fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -43,12 +43,12 @@ pub(crate) fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes
 }
 
 /// The answer for a path that there is not.
-pub(crate) fn not_found() -> Answer {
+pub fn not_found() -> Answer {
     answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
 /// Serves a port until `shutdown`; returns the address.
-pub(crate) async fn serve(
+pub async fn serve(
     handler: Arc<Handler>,
     address: SocketAddr,
     shutdown: &Shutdown,

@@ -13,7 +13,7 @@ mod conntrack;
 mod contents;
 pub mod file;
 mod health;
-mod http;
+pub mod http;
 mod kernel;
 mod layout;
 mod limits;

@@ -123,13 +123,26 @@ impl Cluster {
         chosen: &[&str],
         set: impl FnOnce(&mut controllers::Config),
     ) -> Result<Running> {
+        self.controllers_until(&self.shutdown, chosen, set)
+    }
+
+    /// Starts controllers that end with a shutdown of their own.
+    ///
+    /// # Errors
+    /// Where one of them is not known, or the settings cannot be used.
+    pub fn controllers_until(
+        &self,
+        shutdown: &Shutdown,
+        chosen: &[&str],
+        set: impl FnOnce(&mut controllers::Config),
+    ) -> Result<Running> {
         let mut config = controllers::Config {
             controllers: controllers::Choice::parse(chosen)?,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
         set(&mut config);
         let running = Running::default();
-        controllers::run(&config, &self.clients(), &running.metrics, &running.health, &self.shutdown)?;
+        controllers::run(&config, &self.clients(), &running.metrics, &running.health, shutdown)?;
         Ok(running)
     }
 

@@ -57,6 +57,7 @@ pub struct Rule {
     subresource: Option<String>,
     name: Option<String>,
     path: Option<String>,
+    writes: bool,
     skip: usize,
     times: usize,
     /// The names that it met, where it meets each name once.
@@ -73,6 +74,7 @@ impl Rule {
             subresource: None,
             name: None,
             path: None,
+            writes: false,
             skip: 0,
             times: usize::MAX,
             met: None,
@@ -104,6 +106,11 @@ impl Rule {
         self.path = Some(path.to_owned());
         self
     }
+    /// For requests that change something alone, Events aside.
+    pub fn writes(mut self) -> Self {
+        self.writes = true;
+        self
+    }
     /// Not for the first so many of these requests.
     pub fn skip(mut self, count: usize) -> Self {
         self.skip = count;
@@ -122,7 +129,9 @@ impl Rule {
 
     fn picks(&self, call: &Call) -> bool {
         let is = |wanted: &Option<String>, has: &str| wanted.as_deref().is_none_or(|w| w == has);
+        let reads = matches!(call.verb, Verb::Get | Verb::List | Verb::Watch);
         self.path.is_none()
+            && !(self.writes && (reads || call.resource.plural == "events"))
             && self.verb.is_none_or(|v| v == call.verb)
             && is(&self.resource, &call.resource.plural)
             && is(&self.subresource, &call.subresource)

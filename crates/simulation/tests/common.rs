@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ferrokube_simulation::Cluster;
+use client::Verb;
+use ferrokube_simulation::{Cluster, Fault, Rule};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -75,4 +76,34 @@ pub(crate) async fn eventually(
 /// Waits until an Event gives this reason.
 pub(crate) async fn said(cluster: &Cluster, reason: &str) -> Result<()> {
     eventually(reason, MINUTE, async || Ok(cluster.reasons().await?.iter().any(|r| r == reason))).await
+}
+
+/// Interrupts a controller at its write number `skip` of a kind: it hangs there, whatever it does next, and another one
+/// starts with what the server has. Deletions are not held up, since nodes make some too: the controller ends when it
+/// has begun one.
+pub(crate) async fn interrupted(
+    cluster: &Cluster,
+    controller: &str,
+    (verb, resource, subresource, skip): (Verb, &str, &str, usize),
+    change: impl AsyncFnOnce(&Cluster) -> Result<()>,
+) -> Result<()> {
+    let stop = cluster.shutdown().child();
+    if verb != Verb::Delete {
+        let rule = Rule::new(Fault::Hang).verb(verb).resource(resource).subresource(subresource);
+        cluster.faults().add(rule.skip(skip));
+    }
+    cluster.controllers_until(&stop, &[controller], |_| {})?;
+    change(cluster).await?;
+    let end = Instant::now() + MINUTE;
+    while Instant::now() < end {
+        let pods = cluster.list::<Pod>("default").await?;
+        if verb == Verb::Delete && pods.iter().any(|p| p.metadata.deletion_timestamp.is_some()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await; // the pace of looking, in simulated time
+    }
+    stop.stop();
+    cluster.faults().clear();
+    cluster.controllers(&[controller])?;
+    Ok(())
 }

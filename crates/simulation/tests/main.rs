@@ -1,12 +1,15 @@
 //! Controllers and the scheduler with a real API server, on a simulated clock.
 
 mod common;
+mod daemon_sets;
 mod disruption;
 mod endpoints;
 mod host;
+mod jobs;
 mod leader;
 mod load_balancers;
 mod nodes;
 mod scale;
 mod scheduling;
+mod stateful_sets;
 mod workloads;

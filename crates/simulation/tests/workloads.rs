@@ -31,8 +31,13 @@ pub(crate) fn node_of(pod: &Pod) -> &str {
 
 /// A cluster with all controllers, the scheduler and nodes.
 pub(crate) async fn cluster(nodes: usize, shape: &Shape) -> Result<(Cluster, Fleet)> {
+    cluster_with(&["*"], nodes, shape).await
+}
+
+/// The same with these controllers.
+pub(crate) async fn cluster_with(chosen: &[&str], nodes: usize, shape: &Shape) -> Result<(Cluster, Fleet)> {
     let cluster = Cluster::start().await?;
-    cluster.controllers(&["*"])?;
+    cluster.controllers(chosen)?;
     cluster.scheduler();
     let fleet = Fleet::start(&cluster, "node", nodes, shape);
     cluster.until::<Node>(MINUTE, "", |all| all.len() == nodes).await?;

@@ -38,6 +38,24 @@ state = "{dir}/containerd-state"
     )
 }
 
+/// The settings of the containerds of nodes on one host, beside those that FerroKube gives them.
+pub fn nodes_containerd_config() -> String {
+    format!(
+        r#"version = 3
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+"#
+    )
+}
+
+/// The search path with the tools first.
+fn tools_path() -> String {
+    let bin = tool("containerd");
+    format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.parent().unwrap_or(&bin).display())
+}
+
 /// The options of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -53,6 +71,9 @@ pub struct Options {
     pub runtime: bool,
     /// The binary to start; by default [`binary`].
     pub binary: Option<PathBuf>,
+    /// The number of nodes that FerroKube makes of namespaces (`--nodes`), each with a containerd that it starts; 0 for
+    /// one node, the host itself.
+    pub nodes: usize,
 }
 
 /// A running cluster.
@@ -75,13 +96,51 @@ impl Cluster {
         if !options.offline {
             host.connect()?;
         }
+        Self::start_on(host, options)
+    }
+
+    /// Starts a cluster on a host that has its network, and waits until its node is Ready.
+    pub fn start_on(host: Host, options: Options) -> Result<Self> {
         let mut cluster = Self { host, containerd: None, ferrokube: None, options };
-        if !cluster.options.control_plane_only || cluster.options.runtime {
+        if cluster.options.nodes > 0 {
+            cluster.prepare_nodes()?;
+        } else if !cluster.options.control_plane_only || cluster.options.runtime {
             cluster.start_containerd()?;
         }
         cluster.start_ferrokube()?;
         cluster.wait_ready()?;
         Ok(cluster)
+    }
+
+    /// Starts a containerd alone on a host that has its network, for a node that joins another's cluster by
+    /// [`Cluster::join`].
+    pub fn runtime_on(host: Host, images: Vec<Image>) -> Result<Self> {
+        let options = Options { images, control_plane_only: true, runtime: true, ..Options::default() };
+        let mut cluster = Self { host, containerd: None, ferrokube: None, options };
+        cluster.start_containerd()?;
+        Ok(cluster)
+    }
+
+    /// The flags of a node on this host, whose data are in a directory of this name.
+    pub fn node_flags(&self, dir: &str, name: &str) -> Vec<String> {
+        let path = |name: &str| self.host.path(name).display().to_string();
+        vec![
+            format!("--data-dir={}", path(dir)),
+            format!("--container-runtime-endpoint={}", self.socket().display()),
+            format!("--cni-conf-dir={}", path("cni")),
+            format!("--cni-bin-dir={}", path("cni-bin")),
+            format!("--node-name={name}"),
+            "--eviction-hard=memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".to_owned(),
+        ]
+    }
+
+    /// Starts `ferrokube agent` on this host, with the token that `token create` printed in the cluster that it is to join.
+    pub fn join(&mut self, printed: &str) -> Result<()> {
+        let words = printed.split_whitespace().skip(1);
+        let mut command = self.host.command(self.binary());
+        command.args(words).args(self.node_flags("data", self.host.name()));
+        self.ferrokube = Some(self.host.spawn("ferrokube", &mut command)?);
+        Ok(())
     }
 
     /// The host on which the cluster runs.
@@ -111,9 +170,8 @@ impl Cluster {
         let config = containerd_config(h.dir());
         fs::write(h.path("containerd.toml"), config)?;
         fs::create_dir_all(h.path("cni"))?;
-        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.parent().unwrap_or(&bin).display());
         let mut command = h.command(&bin);
-        command.arg("--config").arg(h.path("containerd.toml")).env("PATH", path);
+        command.arg("--config").arg(h.path("containerd.toml")).env("PATH", tools_path());
         self.containerd = Some(h.spawn("containerd", &mut command)?);
         let h = &self.host;
         eventually("containerd", || {
@@ -124,6 +182,18 @@ impl Cluster {
         self.import(&Image::pause(PAUSE)?)?;
         for image in &self.options.images {
             self.import(image)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the containerds of nodes on one host have: their settings, and archives of images.
+    fn prepare_nodes(&self) -> Result<()> {
+        fs::write(self.host.path("containerd.toml"), nodes_containerd_config())?;
+        let images = self.host.path("images");
+        fs::create_dir_all(&images)?;
+        let pause = Image::pause(PAUSE)?;
+        for (number, image) in std::iter::once(&pause).chain(&self.options.images).enumerate() {
+            image.write(&images.join(format!("{number}.tar")))?;
         }
         Ok(())
     }
@@ -166,7 +236,13 @@ impl Cluster {
         command.arg(if self.options.control_plane_only { "server" } else { "up" });
         command.arg("--data-dir").arg(self.data_dir());
         command.arg("--write-kubeconfig").arg(self.kubeconfig());
-        if !self.options.control_plane_only {
+        if self.options.nodes > 0 {
+            command.env("PATH", tools_path()).arg("--nodes").arg(self.options.nodes.to_string());
+            command.arg("--containerd").arg(tool("containerd"));
+            command.arg("--containerd-config").arg(h.path("containerd.toml"));
+            command.arg("--images").arg(h.path("images"));
+            command.args(["--node-name", h.name()]);
+        } else if !self.options.control_plane_only {
             command.arg("--container-runtime-endpoint").arg(self.socket());
             command.arg("--cni-conf-dir").arg(h.path("cni"));
             command.arg("--cni-bin-dir").arg(h.path("cni-bin"));
@@ -204,7 +280,8 @@ impl Cluster {
                 "-o",
                 "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}",
             ])?;
-            Ok((ready == "True").then_some(()))
+            let expected = vec!["True"; self.options.nodes.max(1)].join(" ");
+            Ok((ready == expected).then_some(()))
         });
         if let Some(status) = ended {
             bail!("ferrokube ended with {status}: {}", self.host.log("ferrokube"));
@@ -277,7 +354,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             eprintln!("{}", self.report());
         }
-        if self.options.control_plane_only {
+        if self.options.control_plane_only && !self.data_dir().join("footprint.json").exists() {
             return;
         }
         // Processes, mounts and networks go with the host; cgroups are the machine's own.

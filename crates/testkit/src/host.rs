@@ -75,6 +75,16 @@ impl Host {
         format!("/proc/{}/ns/net", self.pid).into()
     }
 
+    /// Makes a link of this host, whose other end is the other host's `eth0`; both are down.
+    pub fn link_to(&self, name: &str, other: &Self) -> Result<()> {
+        // The process ids are those outside, so the command stays there but for the network.
+        let (network, pid) = (format!("--net={}", self.network().display()), other.pid.to_string());
+        let add = ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", &pid];
+        let out = Command::new("nsenter").arg(network).args(["--", "ip"]).args(add).output()?;
+        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).trim());
+        Ok(())
+    }
+
     /// The host's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,7 +1,8 @@
 //! Clusters, hosts and images for tests.
 //!
 //! A [`Host`] is a machine for one test: PID, mount, network and UTS namespaces with a private `/run`, so that
-//! everything in it dies with the test, also when the test itself is killed. A [`Cluster`] is FerroKube with its own
+//! everything in it dies with the test, also when the test itself is killed. [`Hosts`] are several that reach each other,
+//! on one link or behind a router. A [`Cluster`] is FerroKube with its own
 //! containerd on such a host, driven through the real kubectl. A [`Server`] is an API server without a node, asked
 //! through curl and kubectl. [`Etcd`] is a real etcd of one member or several.
 //!
@@ -12,6 +13,7 @@
 mod cluster;
 mod etcd;
 mod host;
+mod hosts;
 mod http;
 pub mod image;
 mod ports;
@@ -19,9 +21,10 @@ mod seeds;
 mod server;
 mod wait;
 
-pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config};
+pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config, nodes_containerd_config};
 pub use etcd::Etcd;
 pub use host::Host;
+pub use hosts::Hosts;
 pub use http::{Answer, Request, Stream};
 pub use ports::free_port;
 pub use seeds::{Property, try_seeds};

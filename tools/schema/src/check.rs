@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use api::Schema;
+use api::openapi::CustomKinds;
 use serde_json::{Map, Value};
 
 /// Compares with each of `files` (JSON, or JSON in gzip): OpenAPI v2 or one group version's v3.
@@ -42,12 +43,12 @@ fn read(file: &Path) -> Result<Value> {
 fn ours(file: &Path, theirs: &Value) -> Result<Option<Value>> {
     let (schema, resources) = (Schema::builtin(), api::resources::builtin());
     let text = if theirs.get("swagger").is_some() {
-        api::openapi::v2(schema, resources, &|_, _| None)
+        api::openapi::v2(schema, resources, &CustomKinds::default(), &|_, _| None)
     } else {
         // The name is such as apis__apps__v1_openapi.json.
         let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let path = name.trim_end_matches("_openapi.json").replace("__", "/");
-        match api::openapi::v3(schema, resources, &path, &|_, _| None) {
+        match api::openapi::v3(schema, resources, &CustomKinds::default(), &path, &|_, _| None) {
             Some(text) => text,
             None => return Ok(None),
         }

@@ -283,6 +283,17 @@ fn settle_node(schema: &Schema, ty: TypeId, node: &mut Node) {
     }
 }
 
+/// Brings the values that a definition describes into their form: fields that it does not know are dropped, and named
+/// in the complaints.
+pub(crate) fn prune(schema: &Schema, tree: &mut Struct, strict: &mut Vec<String>) {
+    let Some(rest) = &schema.st(tree.id).rest else { return };
+    let Some(values) = tree.get_mut(rest.field).and_then(Node::as_map_mut) else { return };
+    let mut unknown =
+        if rest.values.has_embedded() { rest.values.coerce_embedded(schema, values) } else { Vec::new() };
+    unknown.extend(rest.values.prune(values));
+    strict.extend(unknown.into_iter().map(|path| format!("unknown field \"{path}\"")));
+}
+
 /// Sorts entries by key. Of entries with the same key it keeps the last and reports the others.
 pub(crate) fn distinct(report: &mut Report<'_, '_>, mut entries: Vec<(Text, Node)>) -> Map {
     if !entries.windows(2).all(|w| w[0].0 < w[1].0) {

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::set::{Element, FieldSet};
-use super::value::{Class, Shape, Val, item_element};
-use crate::schema::{ListKind, Schema, StructId, TypeId};
+use super::value::{Class, Item, Merging, Shape, Val, item_element};
+use crate::schema::{Schema, StructId};
 use crate::tree::{Map, Node};
 
 /// The object with every value of the configuration in it.
 pub(super) fn merge(schema: &Schema, root: StructId, live: Node, config: Node) -> Result<Node, String> {
-    let merged = Merger { schema }.value(Shape::root(root), Some(live), Some(config))?;
+    let merged = Merger { schema }.value(Shape::root(schema, root), Some(live), Some(config))?;
     Ok(merged.unwrap_or_else(|| Node::Map(Map::new())))
 }
 
@@ -29,12 +29,7 @@ fn blank(node: Option<&Node>) -> bool {
 impl Merger<'_> {
     fn value(&self, shape: Shape<'_>, l: Option<Node>, r: Option<Node>) -> Result<Option<Node>, String> {
         let class = |n: &Option<Node>| n.as_ref().map(|n| Val::Node(n).class(shape));
-        let atomic = matches!(
-            shape,
-            Shape::List { kind: ListKind::Atomic, .. }
-                | Shape::Map { atomic: true, .. }
-                | Shape::Struct { atomic: true, .. }
-        );
+        let atomic = shape.is_atomic();
         let class = match (class(&l), class(&r)) {
             (Some(Class::Any), Some(c)) | (Some(c), Some(Class::Any)) => c,
             (Some(a), Some(b)) if a != b => Class::Leaf,
@@ -62,7 +57,7 @@ impl Merger<'_> {
         Ok((!out.is_empty()).then_some(Node::Map(Map::from_tree(out))))
     }
 
-    fn steps(&self, of: TypeId, kind: &ListKind, items: &[Node]) -> Result<Vec<Element>, String> {
+    fn steps(&self, of: Item<'_>, kind: Merging<'_>, items: &[Node]) -> Result<Vec<Element>, String> {
         items
             .iter()
             .enumerate()
@@ -74,8 +69,14 @@ impl Merger<'_> {
 
     /// Elements in the order of the object if the configuration does not change it, else in the
     /// configuration's, with the object's own ones left where they stand between.
-    fn lists(&self, of: TypeId, kind: &ListKind, l: Vec<Node>, r: Vec<Node>) -> Result<Vec<Node>, String> {
-        let below = Shape::new(self.schema, of, None);
+    fn lists(
+        &self,
+        of: Item<'_>,
+        kind: Merging<'_>,
+        l: Vec<Node>,
+        r: Vec<Node>,
+    ) -> Result<Vec<Node>, String> {
+        let below = of.shape(self.schema);
         let (left, right) = (self.steps(of, kind, &l)?, self.steps(of, kind, &r)?);
         let mut here: BTreeMap<&Element, Option<&Node>> = BTreeMap::new();
         for (step, node) in left.iter().zip(&l) {
@@ -141,18 +142,12 @@ pub(super) fn remove(schema: &Schema, root: StructId, object: Node, set: &FieldS
     if set.is_empty() {
         return object;
     }
-    take(schema, Shape::root(root), object, set).unwrap_or_else(|| Node::Map(Map::new()))
+    take(schema, Shape::root(schema, root), object, set).unwrap_or_else(|| Node::Map(Map::new()))
 }
 
 /// Takes the fields of the set out of a value; `None` if nothing is left.
 fn take(schema: &Schema, shape: Shape<'_>, node: Node, set: &FieldSet) -> Option<Node> {
-    let atomic = matches!(
-        shape,
-        Shape::List { kind: ListKind::Atomic, .. }
-            | Shape::Map { atomic: true, .. }
-            | Shape::Struct { atomic: true, .. }
-            | Shape::Opaque
-    );
+    let atomic = shape.is_atomic() || matches!(shape, Shape::Opaque);
     // A part that is not taken itself loses its taken parts: containers stay, if empty.
     let inner = |step: &Element, node: Node, touched: &mut bool| -> Node {
         let Some(under) = set.under(step) else { return node };
@@ -198,14 +193,14 @@ fn take(schema: &Schema, shape: Shape<'_>, node: Node, set: &FieldSet) -> Option
 pub(super) fn with_named_fields(schema: &Schema, root: StructId, mut set: FieldSet) -> FieldSet {
     fn walk(schema: &Schema, shape: Shape<'_>, set: &mut FieldSet) {
         for e in set.entries.iter_mut().filter(|e| !e.under.is_empty()) {
-            if let (Shape::Struct { id, .. }, Element::Field(name)) = (shape, &e.element)
-                && schema.st(id).field(name).is_some()
+            if let Element::Field(name) = &e.element
+                && shape.names(schema, name)
             {
                 e.member = true;
             }
             walk(schema, shape.below(schema, &e.element), &mut e.under);
         }
     }
-    walk(schema, Shape::root(root), &mut set);
+    walk(schema, Shape::root(schema, root), &mut set);
     set
 }

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use super::set::Element;
 use crate::codec::json;
 use crate::schema::{AnyKind, Field, FieldNo, ListKind, Mark, Schema, StructId, StructType, Type, TypeId};
+use crate::structural::{Entry, Kind, ListType, PartId, Structural};
 use crate::tree::{Node, Struct, Text};
 
 static NULL: Node = Node::Null;
@@ -80,8 +81,8 @@ pub(super) enum Scalar {
 pub(super) enum Shape<'s> {
     Scalar(Scalar),
     List {
-        of: TypeId,
-        kind: &'s ListKind,
+        of: Item<'s>,
+        kind: Merging<'s>,
     },
     Map {
         of: TypeId,
@@ -91,10 +92,61 @@ pub(super) enum Shape<'s> {
         id: StructId,
         atomic: bool,
     },
+    /// An object that a definition describes.
+    Object {
+        of: &'s Structural,
+        id: PartId,
+        /// The root struct, if it is the whole object.
+        root: Option<StructId>,
+    },
     /// No schema: maps merge, any other value is taken as a whole.
     Deduced,
     /// No schema, and the value is taken as a whole.
     Opaque,
+}
+
+/// The type of a list's elements.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Item<'s> {
+    /// A type of the schema.
+    Type(TypeId),
+    /// A part of a definition's schema.
+    Part(&'s Structural, PartId),
+    /// Anything.
+    Any,
+}
+
+impl<'s> Item<'s> {
+    pub(super) fn shape(self, schema: &'s Schema) -> Shape<'s> {
+        match self {
+            Self::Type(ty) => Shape::new(schema, ty, None),
+            Self::Part(of, id) => Shape::part(of, id),
+            Self::Any => Shape::Deduced,
+        }
+    }
+}
+
+/// The way in which a list merges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Merging<'s> {
+    /// The list is one value.
+    Atomic,
+    /// The list is a set of scalars.
+    Set,
+    /// The list is a map by these fields of its structs.
+    Fields(&'s [FieldNo]),
+    /// The list is a map by these names.
+    Names(&'s [Text]),
+}
+
+impl<'s> Merging<'s> {
+    fn of(kind: &'s ListKind) -> Self {
+        match kind {
+            ListKind::Atomic => Self::Atomic,
+            ListKind::Set => Self::Set,
+            ListKind::Map(keys) => Self::Fields(keys),
+        }
+    }
 }
 
 impl<'s> Shape<'s> {
@@ -118,9 +170,9 @@ impl<'s> Shape<'s> {
             Type::Any(AnyKind::RawExtension) => Self::Opaque,
             Type::Any(_) | Type::Or { .. } => Self::Deduced,
             Type::List { of, .. } if mark == Some(Mark::Atomic) => {
-                Self::List { of: *of, kind: &ListKind::Atomic }
+                Self::List { of: Item::Type(*of), kind: Merging::Atomic }
             }
-            Type::List { of, kind } => Self::List { of: *of, kind },
+            Type::List { of, kind } => Self::List { of: Item::Type(*of), kind: Merging::of(kind) },
             Type::Map { of, atomic: own } => Self::Map { of: *of, atomic: atomic(*own) },
             Type::Struct(id) => Self::Struct { id: *id, atomic: atomic(schema.st(*id).atomic) },
         }
@@ -130,8 +182,71 @@ impl<'s> Shape<'s> {
         Self::new(schema, field.ty, field.mark)
     }
     /// The shape of a whole object.
-    pub(super) fn root(id: StructId) -> Self {
-        Self::Struct { id, atomic: false }
+    pub(super) fn root(schema: &'s Schema, id: StructId) -> Self {
+        match &schema.st(id).rest {
+            Some(rest) => Self::Object { of: &rest.values, id: rest.values.root(), root: Some(id) },
+            None => Self::Struct { id, atomic: false },
+        }
+    }
+    /// The shape of a part of a definition's schema.
+    fn part(of: &'s Structural, id: PartId) -> Self {
+        let part = of.part(id);
+        match part.kind {
+            Kind::Object => Self::Object { of, id, root: None },
+            Kind::Array => Self::List {
+                of: part.items.map_or(Item::Any, |id| Item::Part(of, id)),
+                kind: match part.list {
+                    ListType::Atomic => Merging::Atomic,
+                    ListType::Set => Merging::Set,
+                    ListType::Map => Merging::Names(part.keys()),
+                },
+            },
+            Kind::String => Self::Scalar(Scalar::Text),
+            Kind::Integer | Kind::Number => Self::Scalar(Scalar::Number),
+            Kind::Boolean => Self::Scalar(Scalar::Bool),
+            Kind::IntOrString => Self::Scalar(Scalar::Any),
+            Kind::Any => Self::Deduced,
+        }
+    }
+    /// Whether a list or map is one value.
+    pub(super) fn is_atomic(self) -> bool {
+        match self {
+            Self::List { kind, .. } => kind == Merging::Atomic,
+            Self::Map { atomic, .. } | Self::Struct { atomic, .. } => atomic,
+            Self::Object { of, id, .. } => of.part(id).atomic,
+            Self::Scalar(_) | Self::Deduced | Self::Opaque => false,
+        }
+    }
+    /// Whether a struct or a definition names a field; entries of maps are not named.
+    pub(super) fn names(self, schema: &Schema, name: &str) -> bool {
+        match self {
+            Self::Struct { id, .. } => schema.st(id).field(name).is_some(),
+            Self::Object { of, id, root } => {
+                let is_meta = root.is_some_and(|id| !name.is_empty() && schema.st(id).field(name).is_some());
+                let part = of.part(id);
+                let is_embedded = part.embedded && matches!(name, "kind" | "apiVersion" | "metadata");
+                is_meta || is_embedded || part.property(name).is_some()
+            }
+            _ => false,
+        }
+    }
+    /// Whether an object may have an entry of this name.
+    pub(super) fn allows(self, schema: &Schema, name: &str) -> bool {
+        match self {
+            Self::Struct { .. } => self.names(schema, name),
+            Self::Object { of, id, .. } => self.names(schema, name) || of.entry(id, name) != Entry::Unknown,
+            _ => true,
+        }
+    }
+    /// The shape of a field that every object has.
+    fn embedded(schema: &'s Schema, name: &str) -> Self {
+        match name {
+            "metadata" => match schema.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") {
+                Some(id) => Self::Struct { id, atomic: false },
+                None => Self::Deduced,
+            },
+            _ => Self::Scalar(Scalar::Text),
+        }
     }
     /// The shape of the part to which a step leads.
     pub(super) fn below(self, schema: &'s Schema, element: &Element) -> Self {
@@ -140,8 +255,22 @@ impl<'s> Shape<'s> {
                 let st = schema.st(id);
                 st.field(name).map_or(Self::Opaque, |no| Self::field(schema, st.at(no)))
             }
-            (Self::Map { of, .. }, Element::Field(_))
-            | (Self::List { of, .. }, Element::Key(_) | Element::Value(_)) => Self::new(schema, of, None),
+            (Self::Map { of, .. }, Element::Field(_)) => Self::new(schema, of, None),
+            (Self::List { of, .. }, Element::Key(_) | Element::Value(_)) => of.shape(schema),
+            (Self::Object { of, id, root }, Element::Field(name)) => {
+                let of_root = root.map(|id| schema.st(id));
+                if let Some(st) = of_root
+                    && let Some(no) = st.field(name).filter(|_| !name.is_empty())
+                {
+                    return Self::field(schema, st.at(no));
+                }
+                match of.entry(id, name) {
+                    Entry::Part(id) => Self::part(of, id),
+                    Entry::Any => Self::Deduced,
+                    Entry::Unknown if of.part(id).embedded => Self::embedded(schema, name),
+                    Entry::Unknown => Self::Opaque,
+                }
+            }
             (Self::Deduced, Element::Field(_)) => Self::Deduced,
             _ => Self::Opaque,
         }
@@ -229,7 +358,14 @@ impl<'a> Val<'a> {
                 .collect()
         };
         match self.plain() {
-            Self::Struct(s) => of(s.id),
+            Self::Struct(s) => {
+                let mut all = of(s.id);
+                if let Some(values) = schema.st(s.id).rest.as_ref().and_then(|rest| s.map(rest.field)) {
+                    all.extend(values.iter().map(|(k, v)| (k, Val::Node(v))));
+                    all.sort_by(|a, b| a.0.cmp(b.0));
+                }
+                all
+            }
             Self::Zero(id) => of(id),
             Self::Node(Node::Map(m)) => {
                 let mut all: Vec<_> = m.iter().map(|(k, v)| (k, Val::Node(v).plain())).collect();
@@ -246,7 +382,7 @@ impl<'a> Val<'a> {
         match shape {
             Shape::Scalar(_) => Class::Leaf,
             Shape::List { .. } => Class::List,
-            Shape::Map { .. } | Shape::Struct { .. } => Class::Map,
+            Shape::Map { .. } | Shape::Struct { .. } | Shape::Object { .. } => Class::Map,
             Shape::Opaque => Class::Leaf,
             Shape::Deduced if self.is_null() => Class::Any,
             Shape::Deduced if self.is_map() => Class::Map,
@@ -301,13 +437,13 @@ fn absent<'a>(schema: &Schema, field: &Field) -> Option<Val<'a>> {
 /// The step to an element of a list that is a set or a map.
 pub(super) fn item_element(
     schema: &Schema,
-    of: TypeId,
-    kind: &ListKind,
+    of: Item<'_>,
+    kind: Merging<'_>,
     item: Val<'_>,
 ) -> Result<Element, String> {
     match kind {
-        ListKind::Atomic => Err("invalid indexing of non-associative list".into()),
-        ListKind::Set => match item {
+        Merging::Atomic => Err("invalid indexing of non-associative list".into()),
+        Merging::Set => match item {
             Val::Node(Node::List(_)) => Err("not supported: associative list with lists as elements".into()),
             Val::Node(Node::Null) => {
                 Err("associative list without keys has an element that's an explicit null".into())
@@ -315,18 +451,40 @@ pub(super) fn item_element(
             v if v.is_map() => Err("associative list without keys has an element that's a map type".into()),
             v => Ok(Element::Value(v.scalar().unwrap_or(Node::Null))),
         },
-        ListKind::Map(keys) => {
+        Merging::Fields(_) | Merging::Names(_) => {
             if item.is_null() {
                 return Err("associative list with keys may not have a null element".into());
             }
             if !item.is_map() {
                 return Err("associative list with keys may not have non-map elements".into());
             }
-            let Type::Struct(id) = schema.ty(of) else {
-                return Err("associative list may not have non-map types".into());
-            };
+            let (mut found, names) = keys_of(schema, of, kind, item)?;
+            if found.is_empty() {
+                let names: Vec<String> = names.iter().map(|name| crate::go::quote(name)).collect();
+                return Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                    names.join(" ")
+                ));
+            }
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            Ok(Element::Key(found))
+        }
+    }
+}
+
+/// The keys of an element with their values, or defaults; and the names of all keys.
+fn keys_of(
+    schema: &Schema,
+    of: Item<'_>,
+    kind: Merging<'_>,
+    item: Val<'_>,
+) -> Result<(Vec<(Text, Node)>, Vec<Text>), String> {
+    let mut found = Vec::new();
+    let not_maps = || "associative list may not have non-map types".to_owned();
+    match (kind, of) {
+        (Merging::Fields(keys), Item::Type(ty)) => {
+            let Type::Struct(id) = schema.ty(ty) else { return Err(not_maps()) };
             let st = schema.st(*id);
-            let mut found = Vec::with_capacity(keys.len());
             for no in keys {
                 let field = st.at(*no);
                 let value = match (item.field(schema, st, *no), &field.default) {
@@ -337,15 +495,25 @@ pub(super) fn item_element(
                 };
                 found.extend(value.map(|value| (field.json.clone(), value)));
             }
-            if found.is_empty() {
-                let names: Vec<String> = keys.iter().map(|no| crate::go::quote(&st.at(*no).json)).collect();
-                return Err(format!(
-                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
-                    names.join(" ")
-                ));
-            }
-            found.sort_by(|a, b| a.0.cmp(&b.0));
-            Ok(Element::Key(found))
+            Ok((found, keys.iter().map(|no| st.at(*no).json.clone()).collect()))
         }
+        (Merging::Names(keys), of) => {
+            let entries = match item {
+                Val::Node(Node::Map(m)) => m,
+                _ => return Err(not_maps()),
+            };
+            for key in keys {
+                let default = match of {
+                    Item::Part(of, id) => {
+                        of.part(id).property(key).and_then(|id| of.part(id).default_value())
+                    }
+                    _ => None,
+                };
+                let value = entries.get(key).or(default);
+                found.extend(value.map(|value| (key.clone(), value.clone())));
+            }
+            Ok((found, keys.to_vec()))
+        }
+        _ => Err(not_maps()),
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::set::{Element, Entry, FieldSet};
-use super::value::{Class, Scalar, Shape, Val, item_element};
+use super::value::{Class, Item, Merging, Scalar, Shape, Val, item_element};
 use crate::go::quote;
-use crate::schema::{ListKind, Schema, StructId, TypeId};
+use crate::schema::{Schema, StructId};
 use crate::tree::{Node, Struct};
 
 /// The fields in which two objects differ. No field is in more than one of the sets.
@@ -28,12 +28,12 @@ impl Comparison {
 
 /// The fields of an object: every leaf, every element of lists by key, and every entry of maps.
 pub fn of(schema: &Schema, tree: &Struct) -> Result<FieldSet, String> {
-    of_value(schema, Shape::root(tree.id), Val::Struct(tree))
+    of_value(schema, Shape::root(schema, tree.id), Val::Struct(tree))
 }
 
 /// Like [`of`], for an object without a schema's types.
 pub(super) fn of_any(schema: &Schema, root: StructId, object: &Node) -> Result<FieldSet, String> {
-    of_value(schema, Shape::root(root), Val::Node(object))
+    of_value(schema, Shape::root(schema, root), Val::Node(object))
 }
 
 /// Finds the fields in which `new` differs from `old`; both are of the same root struct.
@@ -53,7 +53,7 @@ pub(super) fn compare_any(
 
 fn compare_values(schema: &Schema, root: StructId, old: Val<'_>, new: Val<'_>) -> Result<Comparison, String> {
     let mut out = Comparison::default();
-    Walker { schema }.compare(Shape::root(root), Some(old), Some(new), &mut out)?;
+    Walker { schema }.compare(Shape::root(schema, root), Some(old), Some(new), &mut out)?;
     Ok(out)
 }
 
@@ -67,12 +67,11 @@ fn of_value(schema: &Schema, shape: Shape<'_>, value: Val<'_>) -> Result<FieldSe
 /// Adds the members below a value; returns whether the value is a leaf.
 fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet) -> Result<bool, String> {
     match (value.class(shape), shape) {
-        (Class::Leaf, _)
-        | (Class::List, Shape::List { kind: ListKind::Atomic, .. })
-        | (Class::Map, Shape::Map { atomic: true, .. } | Shape::Struct { atomic: true, .. }) => Ok(true),
+        (Class::Leaf, _) => Ok(true),
+        (Class::List | Class::Map, shape) if shape.is_atomic() => Ok(true),
         (Class::List, Shape::List { of, kind }) => {
             let items = indexed(schema, of, kind, Some(value))?;
-            let below = Shape::new(schema, of, None);
+            let below = of.shape(schema);
             for group in items.chunk_by(|a, b| a.0 == b.0) {
                 let mut under = FieldSet::default();
                 if let [(_, item)] = group {
@@ -98,8 +97,14 @@ fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet)
             for (name, v) in value.entries(schema) {
                 let element = Element::Field(name.clone());
                 let mut under = FieldSet::default();
-                fields(schema, shape.below(schema, &element), v, &mut under)?;
-                set.push(Entry { element, member: true, under });
+                let leaf = fields(schema, shape.below(schema, &element), v, &mut under)?;
+                // A field that a definition names goes with what is below it.
+                let member = leaf
+                    || !matches!(shape, Shape::Object { .. })
+                    || !shape.names(schema, name)
+                    || v.is_null()
+                    || v.is_empty_map(schema);
+                set.push(Entry { element, member, under });
             }
             Ok(false)
         }
@@ -109,8 +114,8 @@ fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet)
 /// The elements of a list with their steps, sorted by step; elements of the same step keep their order.
 fn indexed<'a>(
     schema: &Schema,
-    of: TypeId,
-    kind: &ListKind,
+    of: Item<'_>,
+    kind: Merging<'_>,
     list: Option<Val<'a>>,
 ) -> Result<Vec<(Element, Val<'a>)>, String> {
     let items = list.map_or(&[][..], Val::items);
@@ -207,15 +212,8 @@ impl Walker<'_> {
             }
         };
         match (class, shape) {
-            (Class::Leaf, _)
-            | (
-                _,
-                Shape::List { kind: ListKind::Atomic, .. }
-                | Shape::Map { atomic: true, .. }
-                | Shape::Struct { atomic: true, .. },
-            ) => {
-                return Ok(self.leaf(left, right));
-            }
+            (Class::Leaf, _) => return Ok(self.leaf(left, right)),
+            (_, shape) if shape.is_atomic() => return Ok(self.leaf(left, right)),
             (Class::List, Shape::List { of, kind }) => {
                 let empty = |v: Option<Val<'_>>| v.is_none_or(|v| v.items().is_empty());
                 if empty(left) && empty(right) {
@@ -275,15 +273,15 @@ impl Walker<'_> {
 
     fn lists(
         &self,
-        of: TypeId,
-        kind: &ListKind,
+        of: Item<'_>,
+        kind: Merging<'_>,
         l: Option<Val<'_>>,
         r: Option<Val<'_>>,
         out: &mut Comparison,
     ) -> Result<(), String> {
         let schema = self.schema;
         let (l, r) = (indexed(schema, of, kind, l)?, indexed(schema, of, kind, r)?);
-        let below = Shape::new(schema, of, None);
+        let below = of.shape(schema);
         let (mut l, mut r) = (l.as_slice(), r.as_slice());
         let run = |all: &[(Element, Val<'_>)], element: &Element| {
             all.iter().take_while(|e| e.0 == *element).count()
@@ -327,7 +325,7 @@ pub(super) fn validate(
     duplicates: bool,
 ) -> Result<(), String> {
     let mut errors = Complaints::default();
-    check(schema, Shape::root(root), object, duplicates, &mut String::new(), &mut errors);
+    check(schema, Shape::root(schema, root), object, duplicates, &mut String::new(), &mut errors);
     match errors.texts.as_slice() {
         [] => Ok(()),
         [one] if errors.more == 0 => Err(one.clone()),
@@ -437,31 +435,29 @@ fn check(
             let Node::List(items) = value else {
                 return errors.add(path, &format!("expected list, got &{{{}}}", go_value(value)));
             };
-            let below = Shape::new(schema, of, None);
+            let below = of.shape(schema);
             let mut seen = std::collections::BTreeSet::new();
             for (i, item) in items.iter().enumerate() {
                 let step = match kind {
-                    ListKind::Atomic => Element::Index(i64::try_from(i).unwrap_or(i64::MAX)),
+                    Merging::Atomic => Element::Index(i64::try_from(i).unwrap_or(i64::MAX)),
                     _ => match item_element(schema, of, kind, Val::Node(item)) {
                         Ok(step) => step,
                         Err(e) => return errors.add(path, &format!("element {i}: {e}")),
                     },
                 };
-                if *kind != ListKind::Atomic && !seen.insert(step.clone()) && !duplicates {
+                if kind != Merging::Atomic && !seen.insert(step.clone()) && !duplicates {
                     errors.add(path, &format!("duplicate entries for key {step}"));
                 }
                 into(path, &step, below, item, errors);
             }
         }
-        Shape::Map { .. } | Shape::Struct { .. } => {
+        Shape::Map { .. } | Shape::Struct { .. } | Shape::Object { .. } => {
             let Node::Map(map) = value else {
                 return errors.add(path, &format!("expected map, got &{{{}}}", go_value(value)));
             };
             for (name, v) in map.iter() {
                 let step = Element::Field(name.clone());
-                if let Shape::Struct { id, .. } = shape
-                    && schema.st(id).field(name).is_none()
-                {
+                if !shape.allows(schema, name) {
                     return errors.add(&format!("{path}{step}"), "field not declared in schema");
                 }
                 into(path, &step, shape.below(schema, &step), v, errors);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::custom::CustomKinds;
 use super::{Dialect, object, strings};
 use crate::schema::{AnyKind, Field, ListKind, Mark, Or, Schema, StructId, StructType, Type, TypeId};
 use crate::tree::{Map, Node, Text};
@@ -33,7 +34,7 @@ pub(super) fn reference(dialect: Dialect, name: &str) -> Node {
 
 /// The definitions of `needed` names and of the names to which they refer.
 pub(super) fn all(
-    schema: &Schema,
+    (schema, custom): (&Schema, &CustomKinds),
     needed: BTreeSet<Text>,
     dialect: Dialect,
     versions: &[(Text, Text)],
@@ -48,7 +49,13 @@ pub(super) fn all(
         }
         let mut node = match schema.named(&name) {
             Some(id) => structure(schema, id, dialect, versions, docs, &mut queue),
-            None => own_form(&name, dialect),
+            None => match custom.definition(&name, dialect, docs) {
+                Some((node, refers)) => {
+                    queue.extend(refers);
+                    node
+                }
+                None => own_form(&name, dialect),
+            },
         };
         if let (Some(text), Some(m)) = (docs(&name, None), node.as_map_mut()) {
             m.insert("description", text);

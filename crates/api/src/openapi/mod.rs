@@ -2,6 +2,7 @@
 //!
 //! Documents are built once and kept by the server; nothing here is on a request's path.
 
+mod custom;
 mod definitions;
 mod gnostic;
 mod paths;
@@ -15,8 +16,9 @@ use crate::resources::ResourceInfo;
 use crate::schema::Schema;
 use crate::tree::{Map, Node, Text};
 
+pub use custom::{CustomKinds, CustomResource};
 pub use definitions::Docs;
-use paths::PathItem;
+use paths::{Described, PathItem};
 
 /// The version of OpenAPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +51,10 @@ fn text(node: &Node) -> Vec<u8> {
 
 /// The sources of documents besides resources and descriptions: the schema, and the code that makes them. Where one of
 /// these differs, documents may.
-pub const SOURCES: [&str; 7] = [
+pub const SOURCES: [&str; 8] = [
     include_str!("../../schema/v1.36.schema"),
     include_str!("../../schema/resources.tsv"),
+    include_str!("custom.rs"),
     include_str!("definitions.rs"),
     include_str!("gnostic/mod.rs"),
     include_str!("gnostic/v3.rs"),
@@ -60,7 +63,7 @@ pub const SOURCES: [&str; 7] = [
 ];
 
 /// The paths of the OpenAPI v3 documents, as `/openapi/v3` lists them: `api/v1`, `apis/apps/v1`, …
-pub fn v3_paths(resources: &[ResourceInfo]) -> Vec<String> {
+pub fn v3_paths(resources: &[ResourceInfo], custom: &CustomKinds) -> Vec<String> {
     let mut out: BTreeSet<String> =
         ["api", "apis", "version", "openid/v1/jwks", ".well-known/openid-configuration"]
             .map(String::from)
@@ -73,12 +76,22 @@ pub fn v3_paths(resources: &[ResourceInfo]) -> Vec<String> {
             out.insert(format!("apis/{}/{}", r.group, r.version));
         }
     }
+    for r in custom.resources() {
+        out.insert(format!("apis/{}", r.group));
+        out.insert(format!("apis/{}/{}", r.group, r.version));
+    }
     out.into_iter().collect()
 }
 
 /// The OpenAPI v3 document of one of [`v3_paths`], as JSON; `None` if there is none of that path. `resources` are the
 /// served ones.
-pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'_>) -> Option<Vec<u8>> {
+pub fn v3(
+    schema: &Schema,
+    resources: &[ResourceInfo],
+    custom: &CustomKinds,
+    path: &str,
+    docs: &Docs<'_>,
+) -> Option<Vec<u8>> {
     let mut items = BTreeMap::new();
     let version = match path.split('/').collect::<Vec<_>>()[..] {
         ["api"] => {
@@ -112,14 +125,20 @@ pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'
     if let Some((group, version)) = version {
         items.extend(paths::resource_list(group, version));
         let of: Vec<_> = resources.iter().filter(|r| r.group == group && r.version == version).collect();
-        if of.is_empty() {
+        let of_definitions: Vec<_> =
+            custom.resources().filter(|r| r.group == group && r.version == version).collect();
+        if of.is_empty() && of_definitions.is_empty() {
             return None;
         }
         for r in of {
-            paths::resource(schema, r, &mut items);
+            paths::resource(schema, custom, &Described::from(r), &mut items);
+        }
+        for r in of_definitions {
+            paths::resource(schema, custom, &r.described(), &mut items);
         }
     } else if let ["apis", group] = path.split('/').collect::<Vec<_>>()[..]
         && !resources.iter().any(|r| r.group == group)
+        && !custom.resources().any(|r| r.group == group)
     {
         return None;
     }
@@ -127,7 +146,7 @@ pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'
         Some((g, v)) if !g.is_empty() => vec![("".into(), "v1".into()), (g.into(), v.into())],
         _ => vec![("".into(), "v1".into())],
     };
-    let (paths, schemas) = render(schema, &items, Dialect::V3, &versions, docs);
+    let (paths, schemas) = render((schema, custom), &items, Dialect::V3, &versions, docs);
     let security = object([
         ("description", "Bearer Token authentication".into()),
         ("in", "header".into()),
@@ -156,7 +175,7 @@ fn info() -> Node {
     object([("title", "Kubernetes".into()), ("version", "1.36".into())])
 }
 
-fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Node {
+fn v2_document(schema: &Schema, resources: &[ResourceInfo], custom: &CustomKinds, docs: &Docs<'_>) -> Node {
     let mut items = BTreeMap::new();
     items.extend(paths::api_versions());
     items.extend(paths::api_groups());
@@ -168,9 +187,15 @@ fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> 
             items.extend(paths::api_group(r.group));
         }
         items.extend(paths::resource_list(r.group, r.version));
-        paths::resource(schema, r, &mut items);
+        paths::resource(schema, custom, &Described::from(r), &mut items);
     }
-    let (mut paths, definitions) = render(schema, &items, Dialect::V2, schema.versions(), docs);
+    for r in custom.resources() {
+        items.extend(paths::api_group(&r.group));
+        items.extend(paths::resource_list(&r.group, &r.version));
+        paths::resource(schema, custom, &r.described(), &mut items);
+    }
+    let versions = custom.with_versions(schema.versions());
+    let (mut paths, definitions) = render((schema, custom), &items, Dialect::V2, &versions, docs);
     let parameters = share(&mut paths);
     let security = object([
         ("description", "Bearer Token authentication".into()),
@@ -190,18 +215,23 @@ fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> 
 }
 
 /// The OpenAPI v2 document of the served `resources`, as JSON.
-pub fn v2(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Vec<u8> {
-    text(&v2_document(schema, resources, docs))
+pub fn v2(schema: &Schema, resources: &[ResourceInfo], custom: &CustomKinds, docs: &Docs<'_>) -> Vec<u8> {
+    text(&v2_document(schema, resources, custom, docs))
 }
 
 /// The OpenAPI v2 document of the served `resources`, as [`V2_PROTOBUF`].
-pub fn v2_protobuf(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Vec<u8> {
-    gnostic::document(&v2_document(schema, resources, docs))
+pub fn v2_protobuf(
+    schema: &Schema,
+    resources: &[ResourceInfo],
+    custom: &CustomKinds,
+    docs: &Docs<'_>,
+) -> Vec<u8> {
+    gnostic::document(&v2_document(schema, resources, custom, docs))
 }
 
 /// Renders paths, and the definitions that they need, directly or not.
 fn render(
-    schema: &Schema,
+    (schema, custom): (&Schema, &CustomKinds),
     items: &BTreeMap<String, PathItem>,
     dialect: Dialect,
     versions: &[(Text, Text)],
@@ -214,7 +244,7 @@ fn render(
         describe(&mut node, docs);
         out.insert(path.as_str(), node);
     }
-    (out.into(), definitions::all(schema, needed, dialect, versions, docs))
+    (out.into(), definitions::all((schema, custom), needed, dialect, versions, docs))
 }
 
 /// Gives the parameters of a path and of its operations their descriptions: those of the fields that they set.
@@ -318,24 +348,25 @@ mod tests {
         let schema = Schema::builtin();
         let served: Vec<ResourceInfo> =
             crate::resources::builtin().iter().filter(|r| r.served_by_default).cloned().collect();
-        for path in v3_paths(&served) {
-            let doc = v3(schema, &served, &path, &|_, _| None).unwrap();
+        let none = CustomKinds::default();
+        for path in v3_paths(&served, &none) {
+            let doc = v3(schema, &served, &none, &path, &|_, _| None).unwrap();
             crate::codec::json::decode_any(&doc).unwrap();
         }
-        assert_eq!(v3(schema, &served, "apis/none/v1", &|_, _| None), None);
-        assert_eq!(v3(schema, &served, "apis/none", &|_, _| None), None);
-        assert_eq!(v3(schema, &served, "", &|_, _| None), None);
+        assert_eq!(v3(schema, &served, &none, "apis/none/v1", &|_, _| None), None);
+        assert_eq!(v3(schema, &served, &none, "apis/none", &|_, _| None), None);
+        assert_eq!(v3(schema, &served, &none, "", &|_, _| None), None);
     }
 
     #[test]
     fn protobuf_has_the_shape_of_gnostic() {
         let schema = Schema::builtin();
-        let doc = v2_protobuf(schema, crate::resources::builtin(), &|_, _| None);
+        let doc = v2_protobuf(schema, crate::resources::builtin(), &CustomKinds::default(), &|_, _| None);
         // Field 1 of a Document: swagger "2.0".
         assert!(doc.starts_with(b"\x0a\x032.0"));
         assert!(doc.len() > 100_000);
         let served = crate::resources::builtin();
-        let json = v3(schema, served, "apis/apps/v1", &|_, _| None).unwrap();
+        let json = v3(schema, served, &CustomKinds::default(), "apis/apps/v1", &|_, _| None).unwrap();
         let doc = v3_protobuf(&json).unwrap();
         // Fields 1 and 2: openapi "3.0.0", info.
         assert!(doc.starts_with(b"\x0a\x053.0.0\x12"));

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::custom::CustomKinds;
 use super::definitions::reference;
 use super::{Dialect, object, strings};
-use crate::resources::{ResourceInfo, SubresourceInfo};
+use crate::resources::ResourceInfo;
 use crate::schema::{Gvk, Schema, Type};
 use crate::tree::{Map, Node, Text};
 
@@ -12,7 +13,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const PLAIN: &[&str] = &[JSON, YAML, PROTOBUF];
+pub(super) const PLAIN: &[&str] = &[JSON, YAML, PROTOBUF];
 const STREAMED: &[&str] = &[
     JSON,
     YAML,
@@ -20,6 +21,11 @@ const STREAMED: &[&str] = &[
     "application/json;stream=watch",
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
+/// The media types of objects of definitions.
+pub(super) const CUSTOM: &[&str] = &[JSON, YAML];
+/// The patches of objects of definitions.
+pub(super) const CUSTOM_PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 const DISCOVERED: &[&str] = &[JSON, YAML, PROTOBUF];
 const ANYTHING: &[&str] = &["*/*"];
 const PATCHES: &[&str] = &[
@@ -379,9 +385,66 @@ fn query_type(ty: &Type) -> &'static str {
     }
 }
 
+/// A resource, as paths need it.
+pub(super) struct Described<'a> {
+    pub(super) group: &'a str,
+    pub(super) version: &'a str,
+    pub(super) resource: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) list_kind: Text,
+    pub(super) namespaced: bool,
+    pub(super) verbs: &'a [&'a str],
+    pub(super) subresources: Vec<Below<'a>>,
+    pub(super) returns_deleted: bool,
+    /// The media types of its objects.
+    pub(super) plain: &'static [&'static str],
+    /// The media types of its lists and watches.
+    pub(super) streamed: &'static [&'static str],
+    /// The media types of its patches.
+    pub(super) patches: &'static [&'static str],
+}
+
+/// A subresource, as paths need it.
+pub(super) struct Below<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: Gvk,
+    pub(super) verbs: &'a [&'a str],
+}
+
+impl<'a> From<&'a ResourceInfo> for Described<'a> {
+    fn from(r: &'a ResourceInfo) -> Self {
+        let below = |s: &'a crate::resources::SubresourceInfo| Below {
+            name: s.name,
+            kind: Gvk::new(s.group, s.version, s.kind),
+            verbs: &s.verbs,
+        };
+        Self {
+            group: r.group,
+            version: r.version,
+            resource: r.resource,
+            kind: r.kind,
+            list_kind: compact_str::format_compact!("{}List", r.kind),
+            namespaced: r.namespaced,
+            verbs: &r.verbs,
+            subresources: r.subresources.iter().map(below).collect(),
+            returns_deleted: r.returns_deleted,
+            plain: PLAIN,
+            streamed: STREAMED,
+            patches: PATCHES,
+        }
+    }
+}
+
+impl Described<'_> {
+    fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+}
+
 struct Builder<'a> {
     schema: &'a Schema,
-    resource: &'a ResourceInfo,
+    custom: &'a CustomKinds,
+    resource: &'a Described<'a>,
     gvk: Gvk,
     tag: String,
     /// The group and version, such as `CoreV1`.
@@ -390,10 +453,16 @@ struct Builder<'a> {
 }
 
 /// The paths of a resource and its subresources.
-pub(super) fn resource(schema: &Schema, r: &ResourceInfo, items: &mut BTreeMap<String, PathItem>) {
+pub(super) fn resource(
+    schema: &Schema,
+    custom: &CustomKinds,
+    r: &Described<'_>,
+    items: &mut BTreeMap<String, PathItem>,
+) {
     let group = camel(r.group);
     let mut b = Builder {
         schema,
+        custom,
         resource: r,
         gvk: Gvk::new(r.group, r.version, r.kind),
         tag: format!("{group}_{}", r.version),
@@ -461,7 +530,8 @@ fn described_below(action: &str, subresource: &str, kind: &str) -> String {
 
 impl Builder<'_> {
     fn definition(&self, gvk: &Gvk) -> Text {
-        self.schema.kind(gvk).map(|id| self.schema.st(id).name.clone()).unwrap_or_default()
+        let built_in = self.schema.kind(gvk).map(|id| self.schema.st(id).name.clone());
+        built_in.or_else(|| self.custom.name(gvk)).unwrap_or_default()
     }
 
     fn put(&mut self, path: String, mut operation: Operation) {
@@ -494,20 +564,19 @@ impl Builder<'_> {
             body: None,
             codes: &[200],
             answer: Answer::Object(self.definition(gvk)),
-            produces: PLAIN.to_vec(),
+            produces: self.resource.plain.to_vec(),
         }
     }
 
     fn list_of(&self, method: &'static str, id: String, action: &'static str) -> Operation {
         let mut o = self.operation(method, id, action, &self.gvk, query(LIST));
         o.answer = if action == "list" {
-            let list =
-                Gvk { kind: compact_str::format_compact!("{}List", self.gvk.kind), ..self.gvk.clone() };
+            let list = Gvk { kind: self.resource.list_kind.clone(), ..self.gvk.clone() };
             Answer::Object(self.definition(&list))
         } else {
             meta("WatchEvent")
         };
-        o.produces = STREAMED.to_vec();
+        o.produces = self.resource.streamed.to_vec();
         o
     }
 
@@ -552,7 +621,7 @@ impl Builder<'_> {
         let mut params = query(WRITE);
         params.extend(query(&[("force", "boolean")]));
         let mut o = self.operation("patch", id, "patch", gvk, params);
-        o.body = Some((compact_str::format_compact!("{META}Patch"), true, PATCHES));
+        o.body = Some((compact_str::format_compact!("{META}Patch"), true, self.resource.patches));
         o.codes = &[200, 201];
         o
     }
@@ -583,9 +652,9 @@ impl Builder<'_> {
         }
     }
 
-    fn subresource(&mut self, path: &str, scope: &str, s: &SubresourceInfo) {
+    fn subresource(&mut self, path: &str, scope: &str, s: &Below<'_>) {
         let (r, v) = (self.resource, self.version.clone());
-        let gvk = Gvk::new(s.group, s.version, s.kind);
+        let gvk = s.kind.clone();
         let suffix = format!("{scope}{}{}", r.kind, pascal(s.name));
         if gvk.kind.ends_with("Options") {
             for with_path in [false, true] {
@@ -612,7 +681,7 @@ impl Builder<'_> {
             }
             return;
         }
-        for verb in &s.verbs {
+        for verb in s.verbs {
             let mut o = match *verb {
                 "get" if s.name == "log" => {
                     let options = Gvk::new("", "v1", "PodLogOptions");

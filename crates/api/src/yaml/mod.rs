@@ -10,6 +10,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::depth::{MAX_DEPTH, TOO_DEEP};
+use crate::go::quote;
 use crate::tree::{Map, Node, Text};
 
 /// The reason for which a text is no YAML document.
@@ -120,7 +121,21 @@ pub fn parse(text: &[u8]) -> Result<Node, YamlError> {
         },
     };
     let parsed = serde_saphyr::from_str_with_options::<Yaml>(text, options);
-    parsed.map(|y| y.0).map_err(|e| YamlError(format!("yaml: {e}")))
+    parsed.map(|y| y.0).map_err(|e| YamlError(told(&e)))
+}
+
+/// An error in upstream's words where these have any: clients look for duplicate keys.
+fn told(error: &serde_saphyr::Error) -> String {
+    match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
+            format!(
+                "yaml: unmarshal errors:\n  line {}: key {} already set in map",
+                location.line(),
+                quote(key)
+            )
+        }
+        other => format!("yaml: {other}"),
+    }
 }
 
 #[cfg(test)]
@@ -139,6 +154,12 @@ mod tests {
         assert_eq!(m.get("d"), Some(&Node::Null));
         assert_eq!(m.get("e"), Some(&Node::List(vec![Node::Float(1.5), Node::Str("x".into())])));
         assert_eq!(m.get("f").and_then(|f| f.as_map()).map(|f| f.str("g")), Some("h"));
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_told_as_upstream_does() {
+        let error = parse(b"a: 1\nb:\n  foo: x\n  foo: y\n").unwrap_err().to_string();
+        assert!(error.ends_with("line 4: key \"foo\" already set in map"), "{error}");
     }
 
     #[test]

@@ -562,7 +562,7 @@ fn ip_address(
     (namespace, name): (&str, &str),
 ) -> Result<NewObject, Status> {
     let catalog = objects.catalog();
-    let schema = catalog.schema;
+    let schema = catalog.schema();
     let mut tree = Struct::new(resource.root);
     let uid = uuid::Uuid::new_v4().to_string();
     let labels = [("ipaddress.kubernetes.io/ip-family", family), MANAGED_BY];

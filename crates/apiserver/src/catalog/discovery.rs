@@ -1,5 +1,7 @@
 //! The documents of discovery: which groups, versions and resources are served.
 
+use std::sync::{Arc, OnceLock};
+
 use api::Text;
 use bytes::Bytes;
 use http::header::HeaderValue;
@@ -9,7 +11,8 @@ use sha2::{Digest, Sha256};
 use super::resource::ResourceEntry;
 use super::resources::Resources;
 
-/// A document that is made once.
+/// A document.
+#[derive(Clone)]
 pub(crate) struct Document {
     pub(crate) json: Bytes,
     pub(crate) etag: HeaderValue,
@@ -23,14 +26,13 @@ impl Document {
     }
 }
 
-/// The documents of discovery, for a fixed set of resources.
+/// The documents of discovery, for a fixed set of resources. None is made before somebody asks for it; those of all
+/// groups are kept.
 pub(crate) struct Discovery {
-    core_versions: Document,
-    groups: Document,
-    aggregated_core: Document,
-    aggregated_groups: Document,
-    group: Vec<(Text, Document)>,
-    versions: Vec<((Text, Text), Document)>,
+    resources: Arc<Resources>,
+    groups: OnceLock<Document>,
+    aggregated_core: OnceLock<Document>,
+    aggregated_groups: OnceLock<Document>,
 }
 
 fn verbs(list: &[Text]) -> Value {
@@ -169,68 +171,68 @@ fn aggregated_resource(r: &ResourceEntry) -> Value {
 }
 
 impl Discovery {
-    /// Makes every document.
-    pub(crate) fn new(resources: &Resources) -> Self {
-        let named: Vec<_> = resources.groups().iter().filter(|g| !g.0.is_empty()).collect();
-        let groups = json!({
-            "kind": "APIGroupList",
-            "apiVersion": "v1",
-            "groups": named.iter().map(|(g, v)| api_group(g, v)).collect::<Vec<_>>(),
-        });
-        let group = named
-            .iter()
-            .map(|(g, v)| {
-                let mut value = api_group(g, v);
-                value["kind"] = "APIGroup".into();
-                value["apiVersion"] = "v1".into();
-                (g.clone(), Document::new(&value))
-            })
-            .collect();
-        let versions = resources
-            .groups()
-            .iter()
-            .flat_map(|(g, versions)| versions.iter().map(move |v| (g.clone(), v.clone())))
-            .map(|(g, v)| {
-                let document = Document::new(&resource_list(resources, &g, &v));
-                ((g, v), document)
-            })
-            .collect();
-        let core_versions = json!({
-            "kind": "APIVersions",
-            "versions": ["v1"],
-            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
-        });
-        Self {
-            core_versions: Document::new(&core_versions),
-            groups: Document::new(&groups),
-            aggregated_core: Document::new(&aggregated(resources, true)),
-            aggregated_groups: Document::new(&aggregated(resources, false)),
-            group,
-            versions,
-        }
+    /// Of these resources.
+    pub(crate) fn new(resources: Arc<Resources>) -> Self {
+        let (groups, aggregated_core, aggregated_groups) = Default::default();
+        Self { resources, groups, aggregated_core, aggregated_groups }
     }
     /// Whether a path is below a group that is served.
     pub(crate) fn is_group(&self, path: &str) -> bool {
         match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
             ["api", _] => true,
-            ["apis", group, _] => self.group.iter().any(|d| d.0 == group),
+            ["apis", group, _] => self.versions(group).is_some(),
             _ => false,
         }
     }
-    pub(crate) fn find(&self, path: &str, wants_aggregated: bool) -> Option<(&Document, bool)> {
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let version = |group: &str, version: &str| {
-            self.versions.iter().find(|v| v.0.0 == group && v.0.1 == version).map(|v| (&v.1, false))
-        };
-        match parts.as_slice() {
-            ["api"] if wants_aggregated => Some((&self.aggregated_core, true)),
-            ["api"] => Some((&self.core_versions, false)),
-            ["apis"] if wants_aggregated => Some((&self.aggregated_groups, true)),
-            ["apis"] => Some((&self.groups, false)),
-            ["api", v] => version("", v),
-            ["apis", g] => self.group.iter().find(|d| d.0 == *g).map(|d| (&d.1, false)),
-            ["apis", g, v] => version(g, v),
-            _ => None,
-        }
+    fn versions(&self, group: &str) -> Option<&[Text]> {
+        self.resources.groups().iter().find(|g| g.0 == group).map(|g| g.1.as_slice())
     }
+    /// All groups but the core group.
+    fn group_list(&self) -> Document {
+        let named = self.resources.groups().iter().filter(|g| !g.0.is_empty());
+        Document::new(&json!({
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": named.map(|(g, v)| api_group(g, v)).collect::<Vec<_>>(),
+        }))
+    }
+    fn group(&self, group: &str) -> Option<Document> {
+        let mut value = api_group(group, self.versions(group).filter(|_| !group.is_empty())?);
+        value["kind"] = "APIGroup".into();
+        value["apiVersion"] = "v1".into();
+        Some(Document::new(&value))
+    }
+    fn version(&self, group: &str, version: &str) -> Option<Document> {
+        self.versions(group)?.iter().find(|v| *v == version)?;
+        Some(Document::new(&resource_list(&self.resources, group, version)))
+    }
+    /// The document of a path, and whether it is one of all resources.
+    pub(crate) fn find(&self, path: &str, wants_aggregated: bool) -> Option<(Document, bool)> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let all = |core| Document::new(&aggregated(&self.resources, core));
+        let plain = match parts.as_slice() {
+            ["api"] if wants_aggregated => {
+                return Some((self.aggregated_core.get_or_init(|| all(true)).clone(), true));
+            }
+            ["apis"] if wants_aggregated => {
+                return Some((self.aggregated_groups.get_or_init(|| all(false)).clone(), true));
+            }
+            ["api"] => Some(core_versions()),
+            ["apis"] => Some(self.groups.get_or_init(|| self.group_list()).clone()),
+            ["api", v] => self.version("", v),
+            ["apis", g] => self.group(g),
+            ["apis", g, v] if !g.is_empty() => self.version(g, v),
+            _ => None,
+        };
+        plain.map(|document| (document, false))
+    }
+}
+
+/// The versions of the core group.
+fn core_versions() -> Document {
+    Document::new(&json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+    }))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use api::{ByValue, FieldNo, NewObject, Node, OwnerRef, Schema, Status, Struct, StructId, Text};
+use api::{ByValue, FieldNo, Map, NewObject, Node, OwnerRef, Schema, Status, Struct, StructId, Text};
 use kinds::Strategy;
 
 use crate::codec;
@@ -108,8 +108,19 @@ impl Meta {
         mut tree: Struct,
         stamp: u32,
     ) -> Result<NewObject, Status> {
-        let mut fields = Vec::with_capacity(strategy.facts().fields.len());
-        strategy.field_values(schema, &tree, &mut fields);
+        let facts = strategy.facts();
+        let mut fields = Vec::new();
+        if !facts.fields_by_version {
+            strategy.field_values(schema, &tree, &mut fields);
+        }
+        if let (Some(rest), Some(storage)) = (&schema.st(tree.id).rest, &facts.storage) {
+            // Objects of definitions keep the version in which they are stored: only the definition knows the others.
+            let values = tree.get_or_insert_with(rest.field, || Map::new().into());
+            if let Some(values) = values.as_map_mut() {
+                values.insert("apiVersion", storage.kind.api_version());
+                values.insert("kind", storage.kind.kind.clone());
+            }
+        }
         let mut meta =
             self.of_mut(&mut tree, at).ok_or_else(|| Status::internal("the object has no metadata"))?;
         meta.mark_resource_version();

@@ -6,6 +6,7 @@
 mod columns;
 pub(crate) mod conversion;
 pub(crate) mod converter;
+pub(crate) mod custom;
 mod discovery;
 pub(crate) mod meta;
 mod openapi;
@@ -28,6 +29,7 @@ pub(crate) use resource::{ResourceEntry, Stored, SubresourceEntry};
 
 use columns::Descriptions;
 use conversion::Conversion;
+use custom::CustomResource;
 use discovery::Discovery;
 use meta::Meta;
 use resources::Resources;
@@ -37,22 +39,22 @@ use crate::lanes::in_time;
 
 /// The resources that are served, and everything that describes them.
 pub(crate) struct Catalog {
-    /// The schema of all trees.
-    pub(crate) schema: &'static Schema,
+    /// The schema of all trees: that of the built-in kinds, with those of definitions above it.
+    schema: Arc<Schema>,
     /// Where `metadata` has its fields.
     pub(crate) meta: Meta,
     /// The fields of features that are off.
-    pub(crate) gated: Gated,
+    pub(crate) gated: Arc<Gated>,
     /// Whether objects that cannot be read may be deleted, which changes what is said of them.
     pub(crate) unsafe_deletion: bool,
     /// The resources.
-    pub(crate) resources: Resources,
+    pub(crate) resources: Arc<Resources>,
     /// The documents of discovery.
     pub(crate) discovery: Discovery,
     /// The documents of OpenAPI.
     pub(crate) openapi: OpenApi,
     /// The texts of the columns of Tables.
-    columns: Descriptions,
+    columns: Arc<Descriptions>,
 }
 
 impl Catalog {
@@ -65,17 +67,36 @@ impl Catalog {
         rules_of: impl Fn(&str, &str) -> Rules,
     ) -> Result<Self, String> {
         let schema = Schema::builtin();
-        let resources = Resources::new(schema, store, rows, rules_of)?;
+        let resources = Arc::new(Resources::new(schema, store, rows, rules_of)?);
         Ok(Self {
-            schema,
+            schema: Arc::new(schema.with_custom([])),
             meta: Meta::new(schema).ok_or("the schema lacks ObjectMeta")?,
-            gated: Gated::new(schema, gates),
+            gated: Arc::new(Gated::new(schema, gates)),
             unsafe_deletion: gates.enabled(unreadable::GATE),
-            discovery: Discovery::new(&resources),
-            columns: Descriptions::new(Arc::clone(&documents)),
+            discovery: Discovery::new(Arc::clone(&resources)),
+            columns: Arc::new(Descriptions::new(Arc::clone(&documents))),
             openapi: OpenApi::new(documents, rows.to_vec()),
             resources,
         })
+    }
+    /// The same catalog with the kinds of definitions instead of those that it has.
+    pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
+        let kinds = custom.iter().flat_map(|c| &c.kinds);
+        let resources = Arc::new(self.resources.with_custom(custom.iter().flat_map(|c| &c.entries)));
+        Self {
+            schema: Arc::new(Schema::builtin().with_custom(kinds)),
+            meta: self.meta.clone(),
+            gated: Arc::clone(&self.gated),
+            unsafe_deletion: self.unsafe_deletion,
+            discovery: Discovery::new(Arc::clone(&resources)),
+            openapi: self.openapi.with_custom(custom),
+            columns: Arc::clone(&self.columns),
+            resources,
+        }
+    }
+    /// The schema of all trees.
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
     }
     /// Decodes a stored object into the version of a resource whose objects the strategy converts.
     pub(crate) fn served_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
@@ -111,7 +132,7 @@ impl Catalog {
         if let Some(mut meta) = self.meta.of_mut(&mut tree, at) {
             meta.mark_resource_version();
         }
-        let (body, rv_at) = codec::storage_json(self.schema, &tree)?;
+        let (body, rv_at) = codec::storage_json(&self.schema, &tree)?;
         Ok(Object { data: NewObject { body, rv_at, ..of.data.clone() }, revision: of.revision })
     }
     /// The conversion from the version in which a resource is stored to that which is served.
@@ -121,7 +142,7 @@ impl Catalog {
         deadline: Option<Instant>,
     ) -> Result<Conversion<'a>, Status> {
         let (from, to) = (&resource.stored()?.kind, &resource.kind);
-        Ok(Conversion { schema: self.schema, resource, from, to, deadline })
+        Ok(Conversion { schema: &self.schema, resource, from, to, deadline })
     }
     /// Decodes a stored object in the version in which it is stored.
     fn revised_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
@@ -133,7 +154,7 @@ impl Catalog {
     }
     /// Decodes a stored object in the version in which it is stored, without its resourceVersion.
     pub(crate) fn stored_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
-        unreadable::decoded(self.schema, resource, object)?
+        unreadable::decoded(&self.schema, resource, object)?
             .map_err(|bad| unreadable::corrupted(&bad, self.unsafe_deletion))
     }
     /// A tree with the name, namespace and uid of a stored object, which is not decoded, in the version in which it is

@@ -3,20 +3,21 @@
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
-use api::openapi::v3_paths;
+use api::openapi::{CustomKinds, v3_paths};
 use api::resources::ResourceInfo;
 use bytes::Bytes;
 use sha2::{Digest, Sha512};
 
+use super::custom::CustomResource;
 use crate::version::BUILD;
 
 /// Makes the documents of OpenAPI, of the resources that are served.
 pub trait Documents: Send + Sync + 'static {
     /// The whole of v2: as JSON, or as protobuf (`openapi.v2.Document`).
-    fn v2(&self, rows: &[ResourceInfo], protobuf: bool) -> Bytes;
+    fn v2(&self, rows: &[ResourceInfo], custom: &CustomKinds, protobuf: bool) -> Bytes;
     /// The v3 document of a path (`api/v1`, `apis/apps/v1`, `version`, …): as JSON, or as protobuf
     /// (`openapi.v3.Document`).
-    fn v3(&self, rows: &[ResourceInfo], path: &str, protobuf: bool) -> Option<Bytes>;
+    fn v3(&self, rows: &[ResourceInfo], custom: &CustomKinds, path: &str, protobuf: bool) -> Option<Bytes>;
     /// The sources of all documents besides the resources.
     fn sources(&self) -> Vec<&'static [u8]>;
     /// The descriptions of some fields of definitions; "" for a field without one.
@@ -27,10 +28,10 @@ pub trait Documents: Send + Sync + 'static {
 pub struct NoDocuments;
 
 impl Documents for NoDocuments {
-    fn v2(&self, _: &[ResourceInfo], _: bool) -> Bytes {
+    fn v2(&self, _: &[ResourceInfo], _: &CustomKinds, _: bool) -> Bytes {
         Bytes::new()
     }
-    fn v3(&self, _: &[ResourceInfo], _: &str, _: bool) -> Option<Bytes> {
+    fn v3(&self, _: &[ResourceInfo], _: &CustomKinds, _: &str, _: bool) -> Option<Bytes> {
         None
     }
     fn sources(&self) -> Vec<&'static [u8]> {
@@ -61,8 +62,9 @@ pub(crate) enum Document {
 /// The documents of a catalog.
 pub(crate) struct OpenApi {
     documents: Arc<dyn Documents>,
-    rows: Vec<ResourceInfo>,
-    sources: OnceLock<Sha512>,
+    rows: Arc<[ResourceInfo]>,
+    custom: CustomKinds,
+    sources: Arc<OnceLock<Sha512>>,
     /// The body of `/openapi/v3`.
     index: OnceLock<Bytes>,
 }
@@ -70,13 +72,24 @@ pub(crate) struct OpenApi {
 impl OpenApi {
     /// Of the resources that are served.
     pub(crate) fn new(documents: Arc<dyn Documents>, rows: Vec<ResourceInfo>) -> Self {
-        Self { documents, rows, sources: OnceLock::new(), index: OnceLock::new() }
+        let custom = CustomKinds::default();
+        Self { documents, rows: rows.into(), custom, sources: Arc::default(), index: OnceLock::new() }
+    }
+    /// The documents with those of definitions.
+    pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
+        Self {
+            documents: Arc::clone(&self.documents),
+            rows: Arc::clone(&self.rows),
+            custom: CustomKinds::new(custom.iter().flat_map(|c| c.shown()).collect()),
+            sources: Arc::clone(&self.sources),
+            index: OnceLock::new(),
+        }
     }
     /// Makes a document; `None` if there is none of its path.
     pub(crate) fn make(&self, document: &Document) -> Option<Bytes> {
         match document {
-            Document::V2 { protobuf } => Some(self.documents.v2(&self.rows, *protobuf)),
-            Document::V3 { path, protobuf } => self.documents.v3(&self.rows, path, *protobuf),
+            Document::V2 { protobuf } => Some(self.documents.v2(&self.rows, &self.custom, *protobuf)),
+            Document::V3 { path, protobuf } => self.documents.v3(&self.rows, &self.custom, path, *protobuf),
         }
     }
     /// The hash of a document, by all that it is made of: another hash is another document. The forms of a document
@@ -99,6 +112,9 @@ impl OpenApi {
             // Writing to a string cannot fail.
             let _ = write!(made_of, "\n{row:?}");
         }
+        for r in self.custom.resources().filter(|r| is_of(document, &r.group, &r.version)) {
+            let _ = write!(made_of, "\n{} {} {} {}", r.group, r.version, r.plural, r.hash);
+        }
         format!("{:X}", sources.clone().chain_update(made_of).finalize())
     }
     /// The body of `/openapi/v3`: every document with its address.
@@ -108,14 +124,24 @@ impl OpenApi {
                 let hash = self.hash(&Document::V3 { path: path.clone(), protobuf: false });
                 format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}?hash={hash}\"}}")
             };
-            let entries: Vec<String> = v3_paths(&self.rows).into_iter().map(entry).collect();
+            let entries: Vec<String> = v3_paths(&self.rows, &self.custom).into_iter().map(entry).collect();
             Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")))
         });
         index.clone()
     }
     /// Whether there is a document of v3 of this path.
     pub(crate) fn has(&self, path: &str) -> bool {
-        v3_paths(&self.rows).iter().any(|known| known == path)
+        v3_paths(&self.rows, &self.custom).iter().any(|known| known == path)
+    }
+}
+
+/// Whether a document shows a definition's version.
+fn is_of(document: &Document, of_group: &str, of_version: &str) -> bool {
+    let Document::V3 { path, .. } = document else { return true };
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["apis", group, version] => group == of_group && version == of_version,
+        ["apis", group] => group == of_group,
+        _ => false,
     }
 }
 
@@ -136,10 +162,10 @@ mod tests {
     struct Of(&'static str);
 
     impl Documents for Of {
-        fn v2(&self, _: &[ResourceInfo], _: bool) -> Bytes {
+        fn v2(&self, _: &[ResourceInfo], _: &CustomKinds, _: bool) -> Bytes {
             self.0.into()
         }
-        fn v3(&self, _: &[ResourceInfo], _: &str, _: bool) -> Option<Bytes> {
+        fn v3(&self, _: &[ResourceInfo], _: &CustomKinds, _: &str, _: bool) -> Option<Bytes> {
             Some(self.0.into())
         }
         fn sources(&self) -> Vec<&'static [u8]> {

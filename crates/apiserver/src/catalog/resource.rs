@@ -13,6 +13,7 @@ use kinds::strategy::{Deprecated, Storage};
 use storage::{ResourceId, ResourceSpec, Store};
 
 use super::converter::Converter;
+use super::custom::CustomVersion;
 
 /// A subresource of a resource.
 #[derive(Clone)]
@@ -67,8 +68,14 @@ pub(crate) struct ResourceEntry {
     pub deprecated: Option<Deprecated>,
     /// How it is stored; `None` where nothing is kept.
     pub stored: Option<Stored>,
+    /// The kind of lists.
+    pub list_kind: Text,
     /// `"kind":"Pod","apiVersion":"v1",`
     pub type_meta: Bytes,
+    /// The same, where stored objects lack it; those of definitions have it.
+    pub stored_meta: Bytes,
+    /// What a definition's version adds.
+    pub custom: Option<Arc<CustomVersion>>,
     /// A number for each resource and version, for cached forms.
     pub number: u32,
 }

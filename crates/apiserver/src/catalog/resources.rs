@@ -7,6 +7,7 @@ use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{Schema, Text};
 use bytes::Bytes;
+use compact_str::format_compact;
 use kinds::defaults::Defaults;
 use kinds::strategy::Storage;
 use storage::{ResourceId, Store};
@@ -14,13 +15,18 @@ use storage::{ResourceId, Store};
 use super::converter::Rules;
 use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing};
 
+/// `"kind":"Pod","apiVersion":"v1",`
+pub(super) fn type_meta(kind: &Gvk) -> Bytes {
+    Bytes::from(format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()))
+}
+
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
 const SCALE: &str = "scale";
 
 /// All resources that are served.
 pub(crate) struct Resources {
     /// The values of absent fields.
-    pub(crate) defaults: Defaults,
+    pub(crate) defaults: Arc<Defaults>,
     resources: Vec<Arc<ResourceEntry>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
@@ -37,7 +43,7 @@ impl Resources {
         rules: impl Fn(&str, &str) -> Rules,
     ) -> Result<Self, String> {
         let mut made = Self {
-            defaults: Defaults::new(schema),
+            defaults: Arc::new(Defaults::new(schema)),
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),
@@ -50,7 +56,7 @@ impl Resources {
             let known = all_rules.entry((row.group, row.resource));
             let rules = known.or_insert_with(|| rules(row.group, row.resource)).clone();
             let resource = Self::entry(schema, store, row, rules, made.resources.len() as u32)?;
-            made.add(resource.with_converted());
+            made.add(Arc::new(resource.with_converted()));
         }
         Ok(made)
     }
@@ -90,11 +96,10 @@ impl Resources {
             version: row.version.into(),
             plural: row.resource.into(),
             singular: row.singular.into(),
-            type_meta: Bytes::from(format!(
-                "\"kind\":\"{}\",\"apiVersion\":\"{}\",",
-                kind.kind,
-                kind.api_version()
-            )),
+            list_kind: format_compact!("{}List", kind.kind),
+            type_meta: type_meta(&kind),
+            stored_meta: type_meta(&kind),
+            custom: None,
             kind,
             namespaced: row.namespaced,
             short_names: row.short_names.iter().map(|v| Text::from(*v)).collect(),
@@ -111,8 +116,30 @@ impl Resources {
             number,
         })
     }
-    fn add(&mut self, resource: ResourceEntry) {
-        match self.groups.iter_mut().find(|g| g.0 == resource.group) {
+    /// The built-in resources with those of definitions, instead of the ones that there are. A resource that is there
+    /// already is not replaced.
+    pub(crate) fn with_custom<'c>(&'c self, custom: impl Iterator<Item = &'c Arc<ResourceEntry>>) -> Self {
+        let built_in = self.resources.iter().filter(|r| r.custom.is_none());
+        let mut made = Self {
+            defaults: Arc::clone(&self.defaults),
+            resources: Vec::with_capacity(self.resources.len()),
+            by_path: HashMap::with_capacity(self.by_path.len()),
+            by_store: HashMap::with_capacity(self.by_store.len()),
+            groups: Vec::new(),
+            consulted: Vec::new(),
+        };
+        for resource in built_in.chain(custom) {
+            let (group, version) = (&resource.group, &resource.version);
+            if made.find(group, version, &resource.plural).is_none() {
+                made.add(Arc::clone(resource));
+            }
+        }
+        made
+    }
+
+    fn add(&mut self, resource: Arc<ResourceEntry>) {
+        // Resources of a group stand together, mostly.
+        match self.groups.iter_mut().rev().find(|g| g.0 == resource.group) {
             Some(g) => {
                 if !g.1.contains(&resource.version) {
                     g.1.push(resource.version.clone());
@@ -136,7 +163,7 @@ impl Resources {
                 *known = number;
             }
         }
-        self.resources.push(Arc::new(resource));
+        self.resources.push(resource);
     }
     /// A resource by its path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {

@@ -107,8 +107,8 @@ fn encode_object(
             Ok(codec::envelope(&resource.kind.api_version(), &resource.kind.kind, &raw))
         }
         (Convert::None, Format::Json) if !form.pretty && resource.same_version() => {
-            let mut out = BytesMut::with_capacity(object.data.body.len() + resource.type_meta.len() + 32);
-            object.write_json(&resource.type_meta, &mut out);
+            let mut out = BytesMut::with_capacity(object.data.body.len() + resource.stored_meta.len() + 32);
+            object.write_json(&resource.stored_meta, &mut out);
             out.put_u8(b'\n');
             Ok(out.freeze())
         }
@@ -161,7 +161,7 @@ fn encode_tree(
         (Convert::Partial(v), format) => {
             let out = partial_of_tree(encoder, tree, v.api_version());
             if format == Format::Protobuf {
-                let raw = codec::proto_of_json(encoder.catalog.schema, PARTIAL, &out)?;
+                let raw = codec::proto_of_json(encoder.catalog.schema(), PARTIAL, &out)?;
                 return Ok(codec::envelope(v.api_version(), "PartialObjectMetadata", &raw));
             }
             finish_json(out, form)
@@ -173,10 +173,10 @@ fn encode_tree(
         (Convert::None, Format::Protobuf) => Ok(codec::envelope(
             &kind.api_version(),
             &kind.kind,
-            &codec::message(encoder.catalog.schema, tree),
+            &codec::message(encoder.catalog.schema(), tree),
         )),
         (Convert::None, _) => {
-            finish_json(codec::json_with(encoder.catalog.schema, type_meta.as_bytes(), tree), form)
+            finish_json(codec::json_with(encoder.catalog.schema(), type_meta.as_bytes(), tree), form)
         }
     }
 }
@@ -198,7 +198,7 @@ fn encode_computed(
             ("PartialObjectMetadataList".to_owned(), v.api_version().into(), items)
         }
         Convert::None => {
-            let items = trees.iter().map(|i| codec::json_with(encoder.catalog.schema, b"", i)).collect();
+            let items = trees.iter().map(|i| codec::json_with(encoder.catalog.schema(), b"", i)).collect();
             (format!("{}List", resource.kind.kind), resource.kind.api_version(), items)
         }
     };
@@ -208,9 +208,9 @@ fn encode_computed(
         codec::proto_bytes(1, &[], &mut raw);
         for (json, tree) in items.iter().zip(trees) {
             let item = if partial {
-                codec::proto_of_json(encoder.catalog.schema, PARTIAL, json)?
+                codec::proto_of_json(encoder.catalog.schema(), PARTIAL, json)?
             } else {
-                codec::message(encoder.catalog.schema, tree)
+                codec::message(encoder.catalog.schema(), tree)
             };
             codec::proto_bytes(2, &item, &mut raw);
         }
@@ -251,7 +251,7 @@ fn encode_list(encoder: &Encoder, list: List, form: Form) -> Result<Encoded, Sta
             Ok(proto_list(&list, &format!("{}List", kind.kind), &kind.api_version(), items))
         }
         (Convert::None, format) => {
-            let head = Bytes::from(head(&format!("{}List", kind.kind), &kind.api_version()));
+            let head = Bytes::from(head(&list.resource.list_kind, &kind.api_version()));
             if list.resource.same_version() {
                 let mut writer = ItemWriter {
                     head,
@@ -278,7 +278,7 @@ fn encode_list(encoder: &Encoder, list: List, form: Form) -> Result<Encoded, Sta
                     .catalog
                     .served_tree(&list.resource, object?)
                     .map_err(|e| unreadable_in(encoder, &list, e))?;
-                all.put_slice(&codec::json_with(encoder.catalog.schema, b"", &tree));
+                all.put_slice(&codec::json_with(encoder.catalog.schema(), b"", &tree));
             }
             all.put_slice(b"]}");
             Ok(Encoded::Whole(finish_json(all.freeze(), form)?))
@@ -338,5 +338,5 @@ fn unreadable_in(encoder: &Encoder, list: &List, first: Status) -> Status {
     if !encoder.catalog.unsafe_deletion {
         return first;
     }
-    unreadable::in_list(encoder.catalog.schema, &list.resource, &list.items, first)
+    unreadable::in_list(encoder.catalog.schema(), &list.resource, &list.items, first)
 }

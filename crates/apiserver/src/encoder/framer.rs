@@ -81,7 +81,7 @@ impl Framer {
             (Convert::Partial(v) | Convert::PartialList(v), format) => {
                 let json = partial_json(&self.resource, object, v.api_version());
                 if format == Format::Protobuf {
-                    codec::proto_of_json(self.encoder.catalog.schema, PARTIAL, &json)
+                    codec::proto_of_json(self.encoder.catalog.schema(), PARTIAL, &json)
                         .map(|raw| codec::envelope(v.api_version(), "PartialObjectMetadata", &raw))
                 } else {
                     Ok(json)
@@ -98,11 +98,11 @@ impl Framer {
         }
     }
     fn json_direct(&self, kind: EventKind, object: &Object) -> Bytes {
-        let mut out = BytesMut::with_capacity(object.data.body.len() + self.resource.type_meta.len() + 64);
+        let mut out = BytesMut::with_capacity(object.data.body.len() + self.resource.stored_meta.len() + 64);
         out.put_slice(b"{\"type\":\"");
         out.put_slice(event_type(kind).as_bytes());
         out.put_slice(b"\",\"object\":");
-        object.write_json(&self.resource.type_meta, &mut out);
+        object.write_json(&self.resource.stored_meta, &mut out);
         out.put_slice(b"}\n");
         out.freeze()
     }
@@ -140,14 +140,14 @@ impl Framer {
             (Convert::None, Format::Protobuf) => codec::envelope(
                 &kind.api_version(),
                 &kind.kind,
-                &codec::message(self.encoder.catalog.schema, &tree),
+                &codec::message(self.encoder.catalog.schema(), &tree),
             ),
             (Convert::None, _) => {
-                codec::json_with(self.encoder.catalog.schema, &self.resource.type_meta, &tree)
+                codec::json_with(self.encoder.catalog.schema(), &self.resource.type_meta, &tree)
             }
             (Convert::Partial(v) | Convert::PartialList(v), format) => {
                 let json = partial_bookmark(revision, initial_end, v.api_version());
-                match (format, codec::proto_of_json(self.encoder.catalog.schema, PARTIAL, &json)) {
+                match (format, codec::proto_of_json(self.encoder.catalog.schema(), PARTIAL, &json)) {
                     (Format::Protobuf, Ok(raw)) => {
                         codec::envelope(v.api_version(), "PartialObjectMetadata", &raw)
                     }

@@ -31,10 +31,10 @@ pub(crate) fn object_json(
     object: &Object,
 ) -> Result<Bytes, Status> {
     if resource.same_version() {
-        return Ok(object.json(&resource.type_meta));
+        return Ok(object.json(&resource.stored_meta));
     }
     let tree = catalog.served_tree(resource, object)?;
-    Ok(codec::json_with(catalog.schema, &resource.type_meta, &tree))
+    Ok(codec::json_with(catalog.schema(), &resource.type_meta, &tree))
 }
 
 /// The protobuf message of an object, without the envelope; kept in the cache of forms.
@@ -45,7 +45,7 @@ pub(crate) fn object_proto(
 ) -> Result<Bytes, Status> {
     let make = || {
         let tree = encoder.catalog.served_tree(resource, object)?;
-        Ok(codec::message(encoder.catalog.schema, &tree))
+        Ok(codec::message(encoder.catalog.schema(), &tree))
     };
     // The bytes of an object that somebody converted go with the answer, so that their place says nothing.
     if resource.converter.is_some() { make() } else { encoder.forms.get(object, resource.number, make) }
@@ -91,12 +91,12 @@ pub(super) fn partial_proto(
     api_version: &str,
 ) -> Result<Bytes, Status> {
     let json = partial_json(resource, object, api_version);
-    codec::proto_of_json(encoder.catalog.schema, PARTIAL, &json)
+    codec::proto_of_json(encoder.catalog.schema(), PARTIAL, &json)
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of a tree.
 pub(crate) fn partial_of_tree(encoder: &Encoder, tree: &Struct, api_version: &str) -> Bytes {
-    let full = codec::json_with(encoder.catalog.schema, b"", tree);
+    let full = codec::json_with(encoder.catalog.schema(), b"", tree);
     let begin = b"{\"metadata\":";
     // A tree that is no object of the API has no metadata.
     let full = if full.starts_with(begin) { full } else { Bytes::from_static(b"{\"metadata\":null}") };

@@ -63,8 +63,8 @@ impl<'a> Builder<'a> {
         }
         self.count += 1;
         let row = match &self.rows {
-            Rows::Of(strategy) => strategy.row(self.encoder.catalog.schema, tree, self.now),
-            Rows::Shown(shown) => (shown.row)(self.encoder.catalog.schema, tree, self.now),
+            Rows::Of(strategy) => strategy.row(self.encoder.catalog.schema(), tree, self.now),
+            Rows::Shown(shown) => (shown.row)(self.encoder.catalog.schema(), tree, self.now),
         };
         self.out.extend_from_slice(b"{\"cells\":");
         self.out.extend_from_slice(Value::Array(row.cells).to_string().as_bytes());
@@ -143,7 +143,7 @@ pub(crate) fn of_trees(
             IncludeObject::Object => {
                 let type_meta =
                     format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version());
-                codec::json_with(encoder.catalog.schema, type_meta.as_bytes(), tree)
+                codec::json_with(encoder.catalog.schema(), type_meta.as_bytes(), tree)
             }
             IncludeObject::Metadata => partial_of_tree(encoder, tree, form.version.api_version()),
         };
@@ -177,7 +177,7 @@ pub(crate) fn bookmark(
     let object: &[u8] = match form.include {
         IncludeObject::None if !of.initial_end => b"null",
         IncludeObject::Object => {
-            full = codec::json_with(encoder.catalog.schema, &resource.type_meta, of.tree);
+            full = codec::json_with(encoder.catalog.schema(), &resource.type_meta, of.tree);
             &full
         }
         _ => of.partial,

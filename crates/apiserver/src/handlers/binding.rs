@@ -44,7 +44,7 @@ async fn bind_named(
     wanted: Option<&str>,
 ) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Create)?;
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let body = read_object(scope.req, kind, None, options.field_validation)?;
     let view = View::new(schema, &body);
     let meta = view.st("metadata");
@@ -106,7 +106,7 @@ async fn bind_named(
 }
 
 fn assign(scope: &Scope<'_>, pod: &mut Struct, node: &str, binding: &View<'_>) {
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let mut edit = Edit::new(schema, pod);
     if let Some(mut spec) = edit.make("spec") {
         spec.set("nodeName", node);

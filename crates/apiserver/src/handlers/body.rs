@@ -62,7 +62,7 @@ pub(crate) fn read_object(
     validation: FieldValidation,
 ) -> Result<Struct, Status> {
     let format = negotiate::input(&req.content_type)?;
-    let decoded = codec::decode(req.catalog.schema, kind, strategy, format, &req.body)?;
+    let decoded = codec::decode(req.catalog.schema(), kind, strategy, format, &req.body)?;
     if !decoded.strict_errors.is_empty() {
         match validation {
             FieldValidation::Ignore => {}

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::certificate_request::CertificateRequests;
+use super::definition::Definitions;
 use super::namespace::Namespaces;
 use super::scope::{Handlers, Lifecycle, Scope};
 use super::service::Services;
@@ -29,6 +30,7 @@ pub(crate) fn lifecycle(group: &str, plural: &str) -> Option<&'static dyn Lifecy
     match (group, plural) {
         ("", "namespaces") => Some(&Namespaces),
         ("", "services") => Some(&Services),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => Some(&Definitions),
         ("certificates.k8s.io", "certificatesigningrequests") => Some(&CertificateRequests),
         _ => None,
     }

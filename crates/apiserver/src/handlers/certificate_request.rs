@@ -25,7 +25,7 @@ impl Lifecycle for CertificateRequests {
 /// Writes the user of the request into the object as its requester, whatever the object says.
 fn set_requester(scope: &Scope<'_>, tree: &mut Struct) {
     let user = &scope.req.user;
-    let mut e = Edit::new(scope.catalog.schema, tree);
+    let mut e = Edit::new(scope.catalog.schema(), tree);
     let Some(mut spec) = e.make("spec") else { return };
     let text = |t: &Text| (!t.is_empty()).then(|| Node::from(t.clone()));
     let list = |l: &[Text]| (!l.is_empty()).then(|| strings(l.iter().map(Text::as_str)));

@@ -12,7 +12,7 @@ use crate::routes::method_not_allowed;
 
 /// Answers get and list.
 pub(crate) fn dispatch(req: &Request, resource: &Arc<ResourceEntry>) -> Result<Outcome, Status> {
-    let schema = req.catalog.schema;
+    let schema = req.catalog.schema();
     match req.info.verb {
         "list" => Ok(Outcome::Computed {
             resource: Arc::clone(resource),

@@ -107,15 +107,20 @@ async fn store_filled(
     generated: bool,
 ) -> Result<Outcome, Failed> {
     let (catalog, handlers) = (scope.catalog, scope.handlers);
+    if scope.resource.custom.as_ref().is_some_and(|custom| custom.terminating) {
+        let why = "create not allowed while custom resource definition is terminating";
+        let (group, plural) = (&scope.resource.group, &scope.resource.plural);
+        return Err(Status::forbidden(group, plural, scope.meta(&tree).name(), why).into());
+    }
     scope.ensure_namespace(&mut tree)?;
     let strategy = scope.strategy();
     let warn = |text: String| scope.req.warn(text);
     let ctx = scope.ctx(&warn);
-    catalog.gated.drop(&mut tree, None);
+    catalog.gated.strip(&mut tree, None);
     strategy.prepare_create(&ctx, &mut tree);
     let mut errors = strategy.validate(&ctx, &tree);
     if errors.is_empty() {
-        errors = kinds::validation::meta::common_create(catalog.schema, &tree, scope.resource.namespaced);
+        errors = kinds::validation::meta::common_create(catalog.schema(), &tree, scope.resource.namespaced);
     }
     if !errors.is_empty() {
         let name = scope.meta(&tree).name();
@@ -141,7 +146,7 @@ async fn store_filled(
         }
         return Ok(scope.dry_answer(201, tree).await?);
     }
-    let object = scope.new_object(tree)?;
+    let object = scope.new_object(tree).await?;
     let write = Write::Create { resource: scope.stored.id, object, ttl: scope.ttl() };
     match scope.commit(write).await {
         Ok(object) => Ok(scope.stored_answer(201, object)),

@@ -112,8 +112,8 @@ fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
         return delete_options_of_query(&req.query, unsafe_deletion);
     }
     let format = negotiate::input(&req.content_type)?;
-    let tree = codec::delete_options(scope.catalog.schema, format, &req.body)?;
-    delete_options_of_tree(View::new(scope.catalog.schema, &tree), unsafe_deletion)
+    let tree = codec::delete_options(scope.catalog.schema(), format, &req.body)?;
+    delete_options_of_tree(View::new(scope.catalog.schema(), &tree), unsafe_deletion)
 }
 
 pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
@@ -160,13 +160,13 @@ pub(crate) async fn one(
     }
     loop {
         let object = scope.find(name)?;
-        let mut tree = scope.tree(&object)?;
+        let mut tree = scope.tree(&object).await?;
         check_preconditions(scope, &object, options)?;
         if let Some(told) = told {
             scope.admit_delete(told, &tree, options).await?;
         }
         let meta = scope.meta(&tree);
-        let asked = scope.strategy().grace(scope.catalog.schema, &tree);
+        let asked = scope.strategy().grace(scope.catalog.schema(), &tree);
         let graceful = asked.map_or(Grace::None, |asked| {
             let now = Now {
                 deleted: meta.deleted(),
@@ -189,7 +189,7 @@ pub(crate) async fn one(
             if options.dry_run {
                 return scope.dry_answer(200, tree).await;
             }
-            let new = scope.new_object(tree.clone())?;
+            let new = scope.new_object(tree.clone()).await?;
             if new.body == object.data.body {
                 if !wanted.is_empty() || period > 0 {
                     return Ok(scope.stored_answer(200, object));

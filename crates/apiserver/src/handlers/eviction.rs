@@ -75,7 +75,7 @@ async fn attempt(
     before: Option<&Text>,
 ) -> Result<Option<Outcome>, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let mut body = read_object(scope.req, &sub.kind, None, create.field_validation)?;
     let asks_dry = View::new(schema, &body).st("deleteOptions").len("dryRun") > 0;
     let request =
@@ -108,7 +108,7 @@ async fn attempt(
     options.uid.get_or_insert_with(|| pod.data.uid.clone());
     let done = Outcome::Status(Status { code: 201, ..Status::success() });
     let Some(pod) = without_budget(scope, pod, &options).await? else { return Ok(Some(done)) };
-    let tree = scope.tree(&pod)?;
+    let tree = scope.tree(&pod).await?;
     match budget(scope, &pod, &tree, dry_run).await? {
         Verdict::Go => remove(scope, options).await?,
         Verdict::IfUnchanged(budget) => {
@@ -147,8 +147,8 @@ async fn without_budget(
     options: &DeleteOptions,
 ) -> Result<Option<std::sync::Arc<Object>>, Status> {
     for left in (0..TRIES).rev() {
-        let tree = scope.tree(&pod)?;
-        let phase = View::new(scope.catalog.schema, &tree).st("status").str("phase");
+        let tree = scope.tree(&pod).await?;
+        let phase = View::new(scope.catalog.schema(), &tree).st("status").str("phase");
         let pending = phase == "Pending" && !scope.meta(&tree).deleting();
         if !pending && !matches!(phase, "Succeeded" | "Failed") && !scope.meta(&tree).deleting() {
             return Ok(Some(pod));
@@ -175,7 +175,7 @@ async fn without_budget(
 
 /// Says in a Pod's status that it is evicted, and deletes it.
 async fn remove(scope: &Scope<'_>, mut options: DeleteOptions) -> Result<(), Status> {
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let name = scope.name();
     if !options.dry_run {
         let writes = WriteOptions::default();
@@ -206,7 +206,7 @@ enum Verdict {
 
 /// Asks the Pod's budget, and takes one from what that allows.
 async fn budget(scope: &Scope<'_>, object: &Object, pod: &Struct, dry_run: bool) -> Result<Verdict, Status> {
-    let (schema, objects) = (scope.catalog.schema, &scope.handlers.objects);
+    let (schema, objects) = (scope.catalog.schema(), &scope.handlers.objects);
     let Some(budgets) = scope.catalog.resources.stored(GROUP, BUDGETS).cloned() else {
         return Ok(Verdict::Go);
     };
@@ -298,7 +298,7 @@ fn allows(budget: View<'_>, name: &str) -> Result<i64, Status> {
 
 /// Takes one from what a budget allows, for this Pod.
 fn take(scope: &Scope<'_>, budget: &mut Struct, allowed: i64, pod: &str) {
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let observed = View::new(schema, budget).st("status").int("observedGeneration");
     if allowed == 1 {
         conditions::set(schema, budget, &USED_UP, &scope.now);

@@ -37,7 +37,7 @@ pub(crate) async fn list(scope: &Scope<'_>, options: ListOptions) -> Result<Outc
 /// The objects that a list's options select.
 pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<List, Status> {
     let selection = Selection::new(
-        scope.stored,
+        (scope.catalog, scope.resource),
         scope.namespace,
         scope.name(),
         &options.label_selector,
@@ -108,6 +108,9 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
             scope.req.in_time()?;
             tokio::task::yield_now().await;
         }
+        if selection.is_by_version() {
+            break;
+        }
         if !selection.everything && !selection.matches(object) {
             continue;
         }
@@ -116,6 +119,9 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
             break;
         }
         items.push(Arc::clone(object));
+    }
+    if selection.is_by_version() {
+        (items, more) = selected_by_version(scope, &selection, &snapshot, after, limit).await?;
     }
     let last = items.last().filter(|_| more);
     let (token, remaining) = last.map(|last| rest(&snapshot, &selection, last)).unwrap_or_default();
@@ -127,6 +133,35 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         items,
         deadline: scope.req.deadline,
     })
+}
+
+/// The number of objects that are brought into a version at once.
+const CHUNK: usize = 500;
+
+/// The objects of a page whose selection needs them in the version of the request, and whether more follow.
+async fn selected_by_version(
+    scope: &Scope<'_>,
+    selection: &Selection,
+    snapshot: &Snapshot,
+    after: Option<(&str, &str)>,
+    limit: usize,
+) -> Result<(Vec<Arc<Object>>, bool), Status> {
+    let mut items = Vec::new();
+    let mut candidates = snapshot.scan(&selection.scope, after).marked(selection.marks());
+    loop {
+        let chunk: Vec<Arc<Object>> = candidates.by_ref().take(CHUNK).cloned().collect();
+        if chunk.is_empty() {
+            return Ok((items, false));
+        }
+        let (resource, deadline) = (scope.resource, scope.req.deadline);
+        let chunk = scope.catalog.current_objects(resource, &chunk, &resource.list_kind, deadline).await?;
+        for object in chunk.into_iter().filter(|object| selection.matches(object)) {
+            if limit > 0 && items.len() == limit {
+                return Ok((items, true));
+            }
+            items.push(object);
+        }
+    }
 }
 
 /// The continue token of a page that ends with this object, and how many objects follow it, if that is known.

@@ -97,7 +97,7 @@ pub(crate) fn track_answered(
     options: &WriteOptions,
 ) {
     let writer = Writer {
-        schema: req.catalog.schema,
+        schema: req.catalog.schema(),
         api_version: &kind.api_version(),
         subresource: &req.info.subresource,
         manager: &manager(req, options),
@@ -115,7 +115,7 @@ fn as_writer<T>(
     answers: &Answers,
     f: impl FnOnce(&Writer<'_>) -> T,
 ) -> T {
-    let (schema, resource) = (scope.catalog.schema, scope.resource);
+    let (schema, resource) = (scope.catalog.schema(), scope.resource);
     let subresource = scope.req.info.subresource.as_str();
     let manager = manager(scope.req, options);
     let versions = KindVersions { schema, resource, answers };
@@ -178,7 +178,7 @@ pub(crate) async fn track_update(
     } else {
         as_writer(scope, options, &none, |w| w.update(old.as_ref(), &mut new));
     }
-    managed::copy_entries(scope.catalog.schema, &new, tree);
+    managed::copy_entries(scope.catalog.schema(), &new, tree);
     Ok(())
 }
 
@@ -187,7 +187,7 @@ pub(crate) async fn track_update(
 pub(crate) fn keep_times(scope: &Scope<'_>, mut tree: Struct, old: &Struct) -> Result<Struct, Status> {
     let revision = scope.meta(old).resource_version().to_owned();
     scope.meta_mut(&mut tree)?.set_resource_version(&revision);
-    managed::keep_times(scope.catalog.schema, old, &mut tree);
+    managed::keep_times(scope.catalog.schema(), old, &mut tree);
     Ok(tree)
 }
 
@@ -247,7 +247,7 @@ fn apply_to<'a>(
 /// The object of the served version as upstream reads it.
 fn settled(scope: &Scope<'_>, mut object: Struct) -> Result<Struct, Status> {
     let kind = &scope.resource.kind;
-    if let Err(why) = scope.strategy().settle(scope.catalog.schema, &mut object) {
+    if let Err(why) = scope.strategy().settle(scope.catalog.schema(), &mut object) {
         let named = named(&configuration(&scope.req.body)?);
         let kind = format!("{}, Kind={}", kind.api_version(), kind.kind);
         let why = format!("failed to convert to unversioned ({named}; {kind}): {why}");
@@ -290,7 +290,7 @@ pub(crate) fn apply_scale<'a>(
 
 /// The configuration of a workload that says what that of its Scale does.
 fn workload(scope: &Scope<'_>, kind: &Gvk, config: Node, options: &WriteOptions) -> Result<Node, Status> {
-    let root = scope.catalog.schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+    let root = scope.catalog.schema().kind(kind).ok_or_else(Status::no_such_resource)?;
     let places = scope.strategy().facts().scale.as_ref().ok_or_else(Status::no_such_resource)?;
     let replicas = config.as_map().and_then(|m| m.get("spec")?.as_map()?.get("replicas")).cloned();
     let metadata = config.as_map().and_then(|m| m.get("metadata")).cloned();

@@ -7,6 +7,7 @@ pub(crate) mod builtin;
 mod certificate_request;
 mod component_status;
 pub(crate) mod create;
+mod definition;
 pub(crate) mod delete;
 pub(crate) mod eviction;
 pub(crate) mod get;

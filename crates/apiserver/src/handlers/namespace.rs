@@ -26,10 +26,10 @@ impl Lifecycle for Namespaces {
 
 /// The first deletion marks the namespace as terminating; `None` if it is to be removed now.
 async fn delete(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<Option<Outcome>, Status> {
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     loop {
         let object = scope.find(name)?;
-        let mut tree = scope.tree(&object)?;
+        let mut tree = scope.tree(&object).await?;
         let failed = |what: &str, wanted: &str, has: &str| {
             scope.conflict(
                 name,
@@ -71,7 +71,7 @@ async fn delete(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Resul
         }
         let write = Write::Update {
             resource: scope.stored.id,
-            object: scope.new_object(tree)?,
+            object: scope.new_object(tree).await?,
             expect: object.revision,
             ttl: None,
         };

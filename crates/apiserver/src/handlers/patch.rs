@@ -50,6 +50,10 @@ pub(crate) struct Patch {
 pub(crate) fn read(req: &Request) -> Result<Patch, Status> {
     let media = req.content_type.split(';').next().unwrap_or_default().trim();
     let kind = TYPES.iter().find(|t| t.0 == media).map(|t| t.1).ok_or_else(negotiate::not_consumed)?;
+    // A definition says nothing of the merging of its lists by this patch.
+    if kind == PatchType::Strategic && req.resource.as_ref().is_some_and(|r| r.custom.is_some()) {
+        return Err(negotiate::unsupported(&[TYPES[0].0, TYPES[1].0, TYPES[3].0]));
+    }
     Ok(Patch { kind, body: req.body.clone() })
 }
 
@@ -62,7 +66,7 @@ impl Patch {
         current: &Struct,
         options: &WriteOptions,
     ) -> Result<Struct, Status> {
-        let schema = scope.catalog.schema;
+        let schema = scope.catalog.schema();
         let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
         let (patch, mut complaints) = json::decode_any_strict(&self.body)
             .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;

@@ -30,19 +30,19 @@ pub(crate) async fn create(
     wipe_system_fields(&req.catalog, &mut tree);
     let namespace = scope_namespace(resource, &req.info);
     if !resource.namespaced
-        && let Some(mut meta) = Edit::new(req.catalog.schema, &mut tree).at("metadata")
+        && let Some(mut meta) = Edit::new(req.catalog.schema(), &mut tree).at("metadata")
     {
         meta.remove("namespace");
     }
     if resource.namespaced {
-        same_namespace(View::new(req.catalog.schema, &tree).st("metadata").str("namespace"), namespace)?;
-        if let Some(mut meta) = Edit::new(req.catalog.schema, &mut tree).make("metadata") {
+        same_namespace(View::new(req.catalog.schema(), &tree).st("metadata").str("namespace"), namespace)?;
+        if let Some(mut meta) = Edit::new(req.catalog.schema(), &mut tree).make("metadata") {
             meta.set("namespace", namespace);
         }
     }
     dedup_owners(req, &mut tree);
     managed::track_answered(&handlers.objects.now(), req, &resource.kind, &mut tree, &options);
-    let name = View::new(req.catalog.schema, &tree).st("metadata").str("name").to_owned();
+    let name = View::new(req.catalog.schema(), &tree).st("metadata").str("name").to_owned();
     let request = AdmissionRequest {
         user: &req.user,
         info: &req.info,
@@ -65,7 +65,7 @@ pub(crate) async fn create(
 
 /// Drops owner references that stand twice, with a warning.
 pub(super) fn dedup_owners(req: &Request, tree: &mut Struct) {
-    if let Some(at) = req.catalog.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
+    if let Some(at) = req.catalog.schema().st(tree.id).field("metadata").filter(|at| tree.has(*at))
         && let Some(mut meta) = req.catalog.meta.of_mut(tree, at)
     {
         warn_of_owners(req, &meta.dedup_owners(), false);
@@ -74,7 +74,7 @@ pub(super) fn dedup_owners(req: &Request, tree: &mut Struct) {
 
 /// Takes away the metadata that only the server says.
 pub(super) fn wipe_system_fields(catalog: &Catalog, tree: &mut Struct) {
-    if let Some(at) = catalog.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
+    if let Some(at) = catalog.schema().st(tree.id).field("metadata").filter(|at| tree.has(*at))
         && let Some(mut meta) = catalog.meta.of_mut(tree, at)
     {
         meta.wipe_system_fields();

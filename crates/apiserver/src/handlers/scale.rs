@@ -44,7 +44,7 @@ impl Change for Applying<'_> {
 pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     let name = scope.name();
     let (kind, write) = match scope.req.info.verb {
-        "get" => return answer(scope, sub, &scope.tree(&*scope.find(name)?)?),
+        "get" => return answer(scope, sub, &scope.tree(&scope.find(name)?).await?),
         "update" => (WriteKind::Update, None),
         "patch" => {
             let patch = patch::read(scope.req)?;
@@ -59,7 +59,7 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<O
         Some(_) => None,
     };
     if let Some(body) = &body {
-        let meta = View::new(scope.catalog.schema, body).st("metadata");
+        let meta = View::new(scope.catalog.schema(), body).st("metadata");
         same_namespace(meta.str("namespace"), scope.namespace)?;
         check_name_of(meta.str("name"), name)?;
     }
@@ -71,9 +71,9 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<O
         let config = managed::configuration(&patch.body)?;
         let change = Applying { scope, kind: &sub.kind, config, options: &options };
         let done = update::run(scope, name, &plan, &change).await?;
-        return scaled(scope, sub, done);
+        return scaled(scope, sub, done).await;
     }
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let done = update::run(scope, name, &plan, &|old: Option<&Struct>| {
         let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
         let scale = match (&body, &write) {
@@ -104,12 +104,12 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<O
         Ok(tree)
     })
     .await?;
-    scaled(scope, sub, done)
+    scaled(scope, sub, done).await
 }
 
-fn scaled(scope: &Scope<'_>, sub: &SubresourceEntry, done: Done) -> Result<Outcome, Status> {
+async fn scaled(scope: &Scope<'_>, sub: &SubresourceEntry, done: Done) -> Result<Outcome, Status> {
     match done {
-        Done::Stored(object) => answer(scope, sub, &scope.tree(&object)?),
+        Done::Stored(object) => answer(scope, sub, &scope.tree(&object).await?),
         Done::Dry(tree) | Done::Deleted(tree) => answer(scope, sub, &tree),
         Done::Created(outcome) => Ok(outcome),
     }

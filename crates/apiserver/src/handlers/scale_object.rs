@@ -15,7 +15,7 @@ pub(super) fn places<'s>(scope: &Scope<'s>) -> Result<&'s Scale, Status> {
 
 /// The Scale of a workload.
 pub(super) fn of(scope: &Scope<'_>, sub: &SubresourceEntry, tree: &Struct) -> Result<Struct, Status> {
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let root = sub.root.ok_or_else(Status::no_such_resource)?;
     let mut scale = Struct::new(root);
     let places = places(scope)?;
@@ -56,7 +56,7 @@ pub(super) async fn mutate(
     let (old, mut new) = (of(scope, sub, old)?, of(scope, sub, tree)?);
     let request = scope.admission(Operation::Update, &sub.kind, scope.name(), Some(&old), dry_run);
     scope.handlers.admission.mutate(&request, &mut new).await?;
-    let schema = scope.catalog.schema;
+    let schema = scope.catalog.schema();
     let replicas = View::new(schema, &new).st("spec").int("replicas");
     let places = places(scope)?;
     if replicas != places.replicas(schema, tree) {

@@ -112,7 +112,7 @@ impl<'a> Scope<'a> {
     }
     /// The context of the kind's rules.
     pub(crate) fn ctx<'c>(&'c self, warn: &'c (dyn Fn(String) + Sync)) -> Ctx<'c> {
-        Ctx { schema: self.catalog.schema, now: &self.now, gates: self.handlers.objects.gates, warn }
+        Ctx { schema: self.catalog.schema(), now: &self.now, gates: self.handlers.objects.gates, warn }
     }
     /// Whether a feature is on.
     pub(crate) fn enabled(&self, gate: Gate) -> bool {
@@ -138,9 +138,11 @@ impl<'a> Scope<'a> {
             .of_mut(tree, self.stored.meta_at)
             .ok_or_else(|| Status::internal("the object has no metadata"))
     }
-    /// Decodes a stored object, with its resourceVersion.
-    pub(crate) fn tree(&self, object: &Object) -> Result<Struct, Status> {
-        let mut tree = self.catalog.stored_tree(self.resource, object)?;
+    /// Decodes a stored object, with its resourceVersion, in the version in which handlers work: that of the request
+    /// for kinds of definitions, the stored one for others.
+    pub(crate) async fn tree(&self, object: &Arc<Object>) -> Result<Struct, Status> {
+        let object = self.catalog.current_object(self.resource, object, self.req.deadline).await?;
+        let mut tree = self.catalog.stored_tree(self.resource, &object)?;
         self.meta_mut(&mut tree)?.set_resource_version(&object.revision.to_string());
         Ok(tree)
     }
@@ -153,7 +155,7 @@ impl<'a> Scope<'a> {
     }
     /// A conversion of the resource's objects.
     pub(crate) fn conversion<'c>(&'c self, from: &'c Gvk, to: &'c Gvk) -> Conversion<'c> {
-        let (schema, resource) = (self.catalog.schema, &**self.resource);
+        let (schema, resource) = (self.catalog.schema(), &**self.resource);
         Conversion { schema, resource, from, to, deadline: self.req.deadline }
     }
     /// Converts a tree from the stored version to the one that is served.
@@ -170,7 +172,7 @@ impl<'a> Scope<'a> {
     }
     /// Sets defaults.
     pub(crate) fn defaulted(&self, mut tree: Struct) -> Struct {
-        self.catalog.resources.defaults.apply(self.catalog.schema, &mut tree);
+        self.catalog.resources.defaults.apply(self.catalog.schema(), &mut tree);
         tree
     }
     /// Puts the request's namespace into the object, or refuses another one.
@@ -230,8 +232,11 @@ impl<'a> Scope<'a> {
         )))
     }
     /// The object that the store keeps for a tree.
-    pub(crate) fn new_object(&self, tree: Struct) -> Result<NewObject, Status> {
-        self.catalog.meta.at_rest(self.catalog.schema, self.strategy(), self.stored.meta_at, tree, 0)
+    pub(crate) async fn new_object(&self, tree: Struct) -> Result<NewObject, Status> {
+        if self.resource.custom.is_some() {
+            return self.catalog.custom_at_rest(self.resource, tree, self.req.deadline).await;
+        }
+        self.catalog.meta.at_rest(self.catalog.schema(), self.strategy(), self.stored.meta_at, tree, 0)
     }
     /// The answer with a stored object.
     pub(crate) fn stored_answer(&self, status: u16, object: Arc<Object>) -> Outcome {

@@ -21,7 +21,7 @@ pub(crate) async fn create(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<
     let name = scope.name();
     let request = scope.admission(Operation::Create, &sub.kind, name, None, options.dry_run);
     handlers.admission.mutate(&request, &mut tree).await?;
-    let view = View::new(catalog.schema, &tree).st("metadata");
+    let view = View::new(catalog.schema(), &tree).st("metadata");
     let (has_name, has_namespace) = (view.str("name").to_owned(), view.str("namespace").to_owned());
     if !has_name.is_empty() && has_name != name {
         return Err(Status::bad_request(format!(
@@ -29,14 +29,14 @@ pub(crate) async fn create(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<
         )));
     }
     same_namespace(&has_namespace, scope.namespace)?;
-    let account = scope.tree(&*scope.find(name)?)?;
-    if let Some(mut meta) = Edit::new(catalog.schema, &mut tree).make("metadata") {
+    let account = scope.tree(&scope.find(name)?).await?;
+    if let Some(mut meta) = Edit::new(catalog.schema(), &mut tree).make("metadata") {
         meta.set("name", name);
         meta.set("namespace", scope.namespace);
         meta.set("creationTimestamp", scope.now.as_str());
     }
     let tree_kind = sub.kind.clone();
-    catalog.resources.defaults.apply(catalog.schema, &mut tree);
+    catalog.resources.defaults.apply(catalog.schema(), &mut tree);
     dedup_owners(scope.req, &mut tree);
     managed::track_answered(&scope.now, scope.req, &tree_kind, &mut tree, &options);
     handlers.admission.validate(&request, Some(&tree)).await?;

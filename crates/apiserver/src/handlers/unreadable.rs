@@ -33,7 +33,7 @@ impl Scope<'_> {
         let Some(object) = self.handlers.objects.store.get(self.stored.id, self.namespace, name) else {
             return Ok(None);
         };
-        Ok(decoded(self.catalog.schema, self.resource, &object)?.err().map(Arc::new))
+        Ok(decoded(self.catalog.schema(), self.resource, &object)?.err().map(Arc::new))
     }
 
     /// Refuses to read an object whose value cannot be read.

@@ -175,7 +175,7 @@ async fn attempt(
         );
         return Err(precondition(scope, name, &why));
     }
-    let old = scope.tree(object)?;
+    let old = scope.tree(object).await?;
     let mut tree = change.make(Some(&old)).get().await?;
     let dry_run = plan.options.dry_run;
     if plan.admission {
@@ -199,14 +199,14 @@ async fn attempt(
     if !plan.privileged {
         // Before the rules, unless these count what is dropped in a generation.
         if !scope.facts().counts_gated {
-            catalog.gated.drop(&mut tree, Some(&old));
+            catalog.gated.strip(&mut tree, Some(&old));
         }
         match plan.rules {
             Some(rules) => rules.prepare_update(&ctx, &mut tree, &old),
             None => strategy.prepare_update(&ctx, &mut tree, &old),
         }
         if scope.facts().counts_gated {
-            catalog.gated.drop(&mut tree, Some(&old));
+            catalog.gated.strip(&mut tree, Some(&old));
         }
     }
     keep_metadata(scope, &mut tree, &old)?;
@@ -241,7 +241,7 @@ async fn attempt_filled(
     let ctx = scope.ctx(&warn);
     if !plan.privileged {
         let mut errors =
-            kinds::validation::meta::common_update(catalog.schema, &tree, &old, scope.resource.namespaced);
+            kinds::validation::meta::common_update(catalog.schema(), &tree, &old, scope.resource.namespaced);
         errors.extend(match plan.rules {
             Some(rules) => rules.validate_update(&ctx, &tree, &old),
             None => strategy.validate_update(&ctx, &tree, &old),
@@ -287,7 +287,7 @@ async fn attempt_filled(
             Err(e) => Err(Failed::of(scope, &e, name)),
         };
     }
-    let new = scope.new_object(managed::keep_times(scope, tree, &old)?)?;
+    let new = scope.new_object(managed::keep_times(scope, tree, &old)?).await?;
     if new.body == object.data.body {
         return Ok(Ok(Done::Stored(Arc::clone(object))));
     }
@@ -361,5 +361,5 @@ fn finalized(scope: &Scope<'_>, tree: &Struct, old: &Struct) -> bool {
     scope.meta(tree).finalizers().is_empty()
         && before.deleting()
         && before.grace().is_none_or(|g| g == 0)
-        && !scope.strategy().is_held(scope.catalog.schema, tree)
+        && !scope.strategy().is_held(scope.catalog.schema(), tree)
 }

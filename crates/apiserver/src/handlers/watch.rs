@@ -16,7 +16,7 @@ use crate::watch::{Begun, WatchSource};
 pub(crate) async fn watch(scope: &Scope<'_>, options: ListOptions) -> Result<Outcome, Status> {
     let (stored, objects) = (scope.stored, &scope.handlers.objects);
     let selection = Selection::new(
-        stored,
+        (scope.catalog, scope.resource),
         scope.namespace,
         scope.name(),
         &options.label_selector,
@@ -59,6 +59,8 @@ pub(crate) async fn watch(scope: &Scope<'_>, options: ListOptions) -> Result<Out
         }
     };
     let begun = Begun { selection, watcher, bookmarks: options.bookmarks, initial, timeout };
-    let source = WatchSource::new(scope.resource, begun, &scope.handlers.shutdown);
+    // The watches of a definition end when it changes.
+    let ends = scope.resource.custom.as_ref().map_or(&scope.handlers.shutdown, |custom| &custom.ended);
+    let source = WatchSource::new(scope.resource, begun, ends);
     Ok(Outcome::Watch(Box::new(source)))
 }

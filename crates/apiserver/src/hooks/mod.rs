@@ -1,8 +1,7 @@
 //! Work of the API server beside answering requests: upstream's post-start hooks. Each has a name, what it
 //! runs, and a check of its own, which passes once that has run.
 //!
-//! Left out is what this server does not do, since a check of nothing would always pass: definitions of resources
-//! (`start-apiextensions-*`, `crd-informer-synced`), aggregation (`*-kube-aggregator-*`, `apiservice-*`,
+//! Left out is what this server does not do, since a check of nothing would always pass: aggregation (`*-kube-aggregator-*`, `apiservice-*`,
 //! `autoregister-completion`), flow control by levels (`priority-and-fairness-config-consumer`, `-filter`,
 //! `storage-object-count-tracker-hook`), leases of servers, the map of front proxies
 //! (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of the server to
@@ -10,6 +9,7 @@
 
 mod bootstrap;
 mod default_service_cidr;
+mod definitions;
 mod env;
 mod flow_schema_conditions;
 mod kept_object;
@@ -36,6 +36,9 @@ const STAGES: [&[Hook]; 5] = [
         Hook("start-apiserver-admission-initializer", |_| there()),
         Hook("generic-apiserver-start-informers", |_| there()),
         Hook("storage-readiness", |_| there()),
+        Hook("start-apiextensions-informers", |_| there()),
+        Hook("start-apiextensions-controllers", |env| definitions::run(env).boxed()),
+        Hook("crd-informer-synced", |_| there()),
         Hook("start-system-namespaces-controller", |env| bootstrap::namespaces(&*env.transport).boxed()),
     ],
     &[
@@ -51,9 +54,12 @@ const STAGES: [&[Hook]; 5] = [
 ];
 
 /// The hooks' names, in the order in which upstream's checks stand.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 13] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
     "start-system-namespaces-controller",
     "storage-readiness",
     "start-service-ip-repair-controllers",

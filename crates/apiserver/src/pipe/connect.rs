@@ -41,7 +41,7 @@ pub(crate) async fn admit(rooms: &Rooms, ctx: &Request) -> Result<(), Status> {
     }
     let sub = resource.and_then(|resource| resource.subresource(&info.subresource));
     let sub = sub.ok_or_else(Status::no_such_resource)?;
-    let mut options = proxy::options(ctx.catalog.schema, &sub.kind, info, &ctx.query)?;
+    let mut options = proxy::options(ctx.catalog.schema(), &sub.kind, info, &ctx.query)?;
     let request = AdmissionRequest {
         user: &ctx.user,
         info,

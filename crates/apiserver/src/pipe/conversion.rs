@@ -15,6 +15,7 @@ pub(super) async fn convert(ctx: &Request, outcome: Outcome) -> Result<Outcome, 
     match outcome {
         Outcome::Stored { status, resource, object } => {
             let Some(converted) = &resource.converted else {
+                let object = catalog.current_object(&resource, &object, ctx.deadline).await?;
                 return Ok(Outcome::Stored { status, resource, object });
             };
             let kind = &resource.stored()?.kind.kind;
@@ -24,23 +25,31 @@ pub(super) async fn convert(ctx: &Request, outcome: Outcome) -> Result<Outcome, 
             Ok(Outcome::Stored { status, resource: Arc::clone(converted), object })
         }
         Outcome::List(list) => {
-            let Some(converted) = list.resource.converted.clone() else { return Ok(Outcome::List(list)) };
+            let Some(converted) = list.resource.converted.clone() else {
+                if list.items.iter().all(|object| list.resource.is_current(object)) {
+                    return Ok(Outcome::List(list));
+                }
+                let kind = &list.resource.list_kind;
+                let items = catalog.current_objects(&list.resource, &list.items, kind, ctx.deadline).await?;
+                return Ok(Outcome::List(List { items, ..list }));
+            };
             let kind = format!("{}List", list.resource.stored()?.kind.kind);
             let objects = catalog.converted_objects(&list.resource, &list.items, &kind, ctx.deadline).await;
             let items = objects.map_err(|first| {
                 if !catalog.unsafe_deletion {
                     return first;
                 }
-                unreadable::in_list(catalog.schema, &list.resource, &list.items, first)
+                unreadable::in_list(catalog.schema(), &list.resource, &list.items, first)
             })?;
             Ok(Outcome::List(List { items, resource: converted, ..list }))
         }
-        Outcome::Watch(source) => {
-            let Some(converted) = source.resource.converted.clone() else {
-                return Ok(Outcome::Watch(source));
-            };
-            Ok(Outcome::Watch(Box::new(source.converting(catalog, converted))))
-        }
+        Outcome::Watch(source) => match source.resource.converted.clone() {
+            Some(converted) => Ok(Outcome::Watch(Box::new(source.converting(catalog, converted)))),
+            None if source.resource.custom.is_some() => {
+                Ok(Outcome::Watch(Box::new(source.bringing(catalog))))
+            }
+            None => Ok(Outcome::Watch(source)),
+        },
         other => Ok(other),
     }
 }

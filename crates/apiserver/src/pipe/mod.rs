@@ -91,6 +91,9 @@ async fn enter(
     allowed.and_then(|()| there()).map_err(|e| refuse(e, form()))
 }
 
+/// The subresource whose objects are of a built-in kind even where a definition has it.
+const SCALE: &str = "scale";
+
 /// Answers a request for a resource.
 async fn resource(
     rooms: &Arc<Rooms>,
@@ -102,7 +105,12 @@ async fn resource(
     let accept = header_of(&parts, header::ACCEPT);
     let user_agent = header_of(&parts, header::USER_AGENT);
     let allowed = convertible(&ctx.info, ctx.resource.as_deref());
-    let form = match negotiate::output(&accept, &ctx.query, &user_agent, allowed, ctx.info.verb == "watch") {
+    let objects = match ctx.resource.as_ref().and_then(|r| r.custom.as_ref()) {
+        Some(_) if ctx.info.subresource != SCALE => negotiate::Objects::Custom,
+        _ => negotiate::Objects::BuiltIn,
+    };
+    let stream = ctx.info.verb == "watch";
+    let form = match negotiate::output(&accept, &ctx.query, &user_agent, allowed, stream, objects) {
         Ok(form) => form,
         Err(status) => {
             throw_away(body, MAX_BODY).await;
@@ -255,6 +263,6 @@ fn convertible(info: &RequestInfo, resource: Option<&ResourceEntry>) -> Allowed 
 }
 
 fn error_form(accept: &str, query: &Query) -> Form {
-    negotiate::output(accept, query, "", Allowed::Meta, false)
+    negotiate::output(accept, query, "", Allowed::Meta, false, negotiate::Objects::BuiltIn)
         .map_or(Form::JSON, |f| Form { convert: negotiate::Convert::None, ..f })
 }

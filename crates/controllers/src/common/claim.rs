@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Status;
 use client::{Api, FromJson, KubeObject, Patch};
 use futures::future::join_all;
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{ControllerRevision, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
 
@@ -27,23 +27,30 @@ pub(crate) trait Claimed: FromJson + Sync {
     fn is_selected_by(&self, selector: &Selector) -> bool;
 }
 
-impl Claimed for ReplicaSet {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-    fn controller(&self) -> Option<&OwnerReference> {
-        controller_of(&self.metadata)
-    }
-    fn is_deleting(&self) -> bool {
-        deleting(&self.metadata)
-    }
-    fn is_selected_by(&self, selector: &Selector) -> bool {
-        selector.matches(self.metadata.labels.as_ref())
-    }
+/// Implements [`Claimed`] for types of objects that are cached whole.
+macro_rules! claimed {
+    ($($type:ty),*) => {$(
+        impl Claimed for $type {
+            fn name(&self) -> &str {
+                self.metadata.name.as_deref().unwrap_or_default()
+            }
+            fn uid(&self) -> &str {
+                self.metadata.uid.as_deref().unwrap_or_default()
+            }
+            fn controller(&self) -> Option<&OwnerReference> {
+                controller_of(&self.metadata)
+            }
+            fn is_deleting(&self) -> bool {
+                deleting(&self.metadata)
+            }
+            fn is_selected_by(&self, selector: &Selector) -> bool {
+                selector.matches(self.metadata.labels.as_ref())
+            }
+        }
+    )*};
 }
+
+claimed!(ControllerRevision, ReplicaSet);
 
 impl Claimed for PodView {
     fn name(&self) -> &str {
@@ -76,9 +83,8 @@ pub(crate) enum Claim {
     Ignore,
 }
 
-/// Decides about one object of the owner's namespace.
-pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &impl Claimed) -> Claim {
-    let matches = object.is_selected_by(selector);
+/// Decides about one object of the owner's namespace, which matches or not.
+pub(crate) fn decide(owner: &ObjectMeta, matches: bool, object: &impl Claimed) -> Claim {
     match object.controller() {
         Some(r) if Some(&r.uid) != owner.uid.as_ref() => Claim::Ignore,
         Some(_) if matches => Claim::Own,
@@ -87,6 +93,19 @@ pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &impl Clai
         None if deleting(owner) || !matches || object.is_deleting() => Claim::Ignore,
         None => Claim::Adopt,
     }
+}
+
+/// Claims Pods as [`claim`] does. An adopted Pod gets a finalizer, of which a released one is free.
+pub(crate) async fn claim_holding<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    selector: &Selector,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+    finalizer: &str,
+) -> Result<Vec<Arc<T>>, Status> {
+    let matches = |object: &T| object.is_selected_by(selector);
+    claim_with(owner, owners, matches, objects, api, Some(finalizer)).await
 }
 
 /// Adopts and releases as decided, and returns the objects that `owner` manages afterwards. Before the first adoption
@@ -98,10 +117,33 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
     objects: Vec<Arc<T>>,
     api: &Api<T>,
 ) -> Result<Vec<Arc<T>>, Status> {
+    let matches = |object: &T| object.is_selected_by(selector);
+    claim_with(owner, owners, matches, objects, api, None).await
+}
+
+/// The same for an owner that takes the objects for which `matches` is true.
+pub(crate) async fn claim_if<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    matches: impl Fn(&T) -> bool,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+) -> Result<Vec<Arc<T>>, Status> {
+    claim_with(owner, owners, matches, objects, api, None).await
+}
+
+async fn claim_with<O: KubeObject, T: Claimed>(
+    owner: &O,
+    owners: &Api<O>,
+    matches: impl Fn(&T) -> bool,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+    finalizer: Option<&str>,
+) -> Result<Vec<Arc<T>>, Status> {
     let mut owned = Vec::with_capacity(objects.len());
     let (mut adopt, mut release) = (Vec::new(), Vec::new());
     for object in objects {
-        match decide(owner.metadata(), selector, &*object) {
+        match decide(owner.metadata(), matches(&object), &*object) {
             Claim::Own => owned.push(object),
             Claim::Adopt => adopt.push(object),
             Claim::Release => release.push(object),
@@ -117,7 +159,7 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
                 "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
                 "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
             });
-            patch_owners(api, &**object, reference)
+            patch_owners(api, &**object, reference, ("finalizers", finalizer))
         }));
         for (object, answer) in adopt.iter().zip(adopted.await) {
             match answer {
@@ -129,7 +171,7 @@ pub(crate) async fn claim<O: KubeObject, T: Claimed>(
     }
     let released = release.iter().map(|object| {
         let reference = json!({"$patch": "delete", "uid": owner.metadata().uid});
-        patch_owners(api, &**object, reference)
+        patch_owners(api, &**object, reference, ("$deleteFromPrimitiveList/finalizers", finalizer))
     });
     for answer in join_all(released).await {
         match answer {
@@ -160,9 +202,13 @@ async fn patch_owners<T: Claimed>(
     api: &Api<T>,
     object: &T,
     reference: serde_json::Value,
+    finalizers: (&str, Option<&str>),
 ) -> Result<(), Status> {
     // The uid makes the server refuse if the name belongs to another object by now.
-    let patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    let mut patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    if let (change, Some(finalizer)) = finalizers {
+        patch["metadata"][change] = json!([finalizer]);
+    }
     api.patch(object.name(), &Patch::Strategic(patch)).await.map(drop)
 }
 
@@ -195,9 +241,10 @@ mod tests {
             }
             let said = format!("{owner_deleting} {object}");
             let object = json!({"metadata": object});
-            assert_eq!(decide(&owner, &selector, &view(&object)), want, "{said}");
+            let pod = view(&object);
+            assert_eq!(decide(&owner, pod.is_selected_by(&selector), &pod), want, "{said}");
             let set: ReplicaSet = serde_json::from_value(object).unwrap();
-            assert_eq!(decide(&owner, &selector, &set), want, "{said}");
+            assert_eq!(decide(&owner, set.is_selected_by(&selector), &set), want, "{said}");
         };
         check(false, Some("me"), true, false, Claim::Own);
         check(false, Some("me"), false, false, Claim::Release);

@@ -33,6 +33,11 @@ impl Expectations {
         self.set(key, 0, uids.into_iter().collect());
     }
 
+    /// Expects both at once.
+    pub(crate) fn expect(&self, key: &Key, creations: usize, deletions: impl IntoIterator<Item = String>) {
+        self.set(key, creations, deletions.into_iter().collect());
+    }
+
     fn set(&self, key: &Key, creations: usize, deletions: HashSet<String>) {
         self.0.lock().insert(key.clone(), Expected { creations, deletions, since: Instant::now() });
     }

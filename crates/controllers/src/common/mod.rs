@@ -7,7 +7,10 @@ pub(crate) mod expectations;
 pub(crate) mod finalizers;
 pub(crate) mod owners;
 pub(crate) mod pod_control;
+pub(crate) mod pod_owners;
 pub(crate) mod pods;
+pub(crate) mod revisions;
+pub(crate) mod safe_letters;
 pub(crate) mod share;
 pub(crate) mod terms;
 
@@ -17,6 +20,7 @@ use std::time::Duration;
 use api::Status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(crate) use owners::{controller_of, controller_ref};
+pub(crate) use safe_letters::safe_letters;
 
 /// Whether a request failed because the object's namespace is being deleted: no object can be made there.
 pub(crate) fn namespace_is_terminating(error: &Status) -> bool {

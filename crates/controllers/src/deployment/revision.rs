@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::sizes::{DESIRED, MAX, by_age, max_surge, wanted};
+use crate::common::safe_letters;
 
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -165,8 +166,7 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
         hash.write(&n.to_le_bytes());
         hash.write(&[0; 4]);
     }
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    hash.0.to_string().bytes().map(|b| char::from(LETTERS[usize::from(b) % LETTERS.len()])).collect()
+    safe_letters(hash.0)
 }
 
 struct Fnv(u32);

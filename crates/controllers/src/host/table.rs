@@ -6,10 +6,13 @@ use super::{Controller, Host, Shared};
 use crate::bootstrap::{Signer, TokenCleaner};
 use crate::certificates::{Approving, Cleaner, NodeApproving, Signing};
 use crate::clusterroles::ClusterRoles;
+use crate::cron_jobs::CronJobs;
+use crate::daemon_sets::DaemonSets;
 use crate::deployment::Deployments;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
 use crate::gc::Collector;
+use crate::jobs::Jobs;
 use crate::load_balancers::Balancers;
 use crate::namespace::Namespaces;
 use crate::nodes::eviction::TaintEviction;
@@ -21,6 +24,8 @@ use crate::replicas::{ReplicaSets, ReplicationControllers};
 use crate::root_ca::RootCa;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
+use crate::stateful_sets::StatefulSets;
+use crate::ttl_after_finished::TtlAfterFinished;
 
 /// A controller's names and defaults.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +56,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 27] = [
+const ALL: [Named; 32] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -60,9 +65,13 @@ const ALL: [Named; 27] = [
     on::<Namespaces>(),
     on::<ServiceAccounts>(),
     on::<Collector>(),
+    on::<DaemonSets>(),
+    on::<Jobs>(),
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<Disruption>(),
+    on::<StatefulSets>(),
+    on::<CronJobs>(),
     on::<Signing>(),
     on::<Approving>(),
     on::<NodeApproving>(),
@@ -76,6 +85,7 @@ const ALL: [Named; 27] = [
     on::<Claims>(),
     on::<Volumes>(),
     on::<Classes>(),
+    on::<TtlAfterFinished>(),
     on::<RootCa>(),
     on::<ServiceCidrs>(),
     on::<Balancers>(),
@@ -87,16 +97,8 @@ const MISSING: &[&str] = &[
     "serviceaccount-token",
     "resourcequota-controller",
     "resourcequota",
-    "daemonset-controller",
-    "daemonset",
-    "job-controller",
-    "job",
     "horizontal-pod-autoscaler-controller",
     "horizontalpodautoscaling",
-    "statefulset-controller",
-    "statefulset",
-    "cronjob-controller",
-    "cronjob",
     "podcertificaterequest-cleaner-controller",
     "ttl-controller",
     "ttl",
@@ -112,8 +114,6 @@ const MISSING: &[&str] = &[
     "persistentvolume-expander-controller",
     "persistentvolume-expander",
     "podgroup-protection-controller",
-    "ttl-after-finished-controller",
-    "ttl-after-finished",
     "service-ca-certificate-publisher-controller",
     "kube-apiserver-serving-clustertrustbundle-publisher-controller",
     "ephemeral-volume-controller",

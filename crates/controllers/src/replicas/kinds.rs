@@ -1,12 +1,12 @@
 //! The differences between ReplicaSet and ReplicationController.
 
-use client::KubeObject;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::common::pod_owners::PodOwner;
 use objects::Selector;
 
 /// A condition of a ReplicaSet or ReplicationController.
@@ -33,7 +33,7 @@ pub(crate) struct Counts {
 }
 
 /// A kind of object that keeps a number of Pods.
-pub(crate) trait Replicated: KubeObject {
+pub(crate) trait Replicated: PodOwner {
     /// The name of the kind's controller; `ALIASES` are its older ones.
     const CONTROLLER: &'static str;
     const ALIASES: &'static [&'static str];
@@ -43,7 +43,6 @@ pub(crate) trait Replicated: KubeObject {
     const COMPONENT: &'static str;
     /// Whether the kind's status counts terminating Pods.
     const TERMINATING: bool;
-    fn selector(&self) -> Selector;
     fn wanted(&self) -> i32;
     fn min_ready(&self) -> i32;
     fn template(&self) -> Option<&PodTemplateSpec>;
@@ -55,15 +54,18 @@ fn some<T: Default + PartialEq>(value: T) -> Option<T> {
     Some(value).filter(|v| *v != T::default())
 }
 
+impl PodOwner for ReplicaSet {
+    fn selector(&self) -> Selector {
+        self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector))
+    }
+}
+
 impl Replicated for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
     const ALIASES: &'static [&'static str] = &["replicaset"];
     const QUEUE: &'static str = "replicaset";
     const COMPONENT: &'static str = "replicaset-controller";
     const TERMINATING: bool = true;
-    fn selector(&self) -> Selector {
-        self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector))
-    }
     fn wanted(&self) -> i32 {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }
@@ -112,15 +114,18 @@ impl Replicated for ReplicaSet {
     }
 }
 
+impl PodOwner for ReplicationController {
+    fn selector(&self) -> Selector {
+        Selector::of_map(self.spec.as_ref().and_then(|s| s.selector.as_ref()))
+    }
+}
+
 impl Replicated for ReplicationController {
     const CONTROLLER: &'static str = "replicationcontroller-controller";
     const ALIASES: &'static [&'static str] = &["replicationcontroller"];
     const QUEUE: &'static str = "replicationmanager";
     const COMPONENT: &'static str = "replication-controller";
     const TERMINATING: bool = false;
-    fn selector(&self) -> Selector {
-        Selector::of_map(self.spec.as_ref().and_then(|s| s.selector.as_ref()))
-    }
     fn wanted(&self) -> i32 {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Api, Cached, Change, Client, Index, Informer, Key, Queue, resource_of};
+use client::{Api, Change, Client, Index, Informer, Key, resource_of};
 use component::Clock;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -21,8 +21,8 @@ use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use crate::common::batch::slow_start;
 use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
-use crate::common::owners::resolve;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
+use crate::common::pod_owners::PodOwners;
 use crate::common::pods::Pods;
 use crate::common::{controller_of, deleting};
 use crate::host::{Controller, Host, Next, Wiring};
@@ -47,7 +47,7 @@ pub(crate) struct Replicas<T> {
     sets: Informer<T>,
     sets_by_owner: Index<T>,
     pods: Pods,
-    expectations: Expectations,
+    expectations: Arc<Expectations>,
 }
 
 impl<T: Replicated> Controller for Replicas<T> {
@@ -70,7 +70,7 @@ impl<T: Replicated> Controller for Replicas<T> {
             sets,
             sets_by_owner,
             pods: Pods::of(host.factory()),
-            expectations: Expectations::default(),
+            expectations: Arc::default(),
         }
     }
 
@@ -87,12 +87,8 @@ impl<T: Replicated> Controller for Replicas<T> {
             }
             queue.add(key);
         });
-        let (queue, c) = (wiring.queue(), self.clone());
-        self.pods.handle(move |change| match change {
-            Change::Added(pod) => c.pod_added(pod, &queue),
-            Change::Updated { old, new } => c.pod_updated(old, new, &queue),
-            Change::Deleted(pod) => c.pod_deleted(pod, &queue),
-        });
+        let owners = PodOwners::new(&self.sets, wiring.queue(), Some(self.expectations.clone()));
+        self.pods.handle(move |change| owners.take(change));
     }
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
@@ -152,66 +148,6 @@ fn plan(wanted: i32, active: &[Arc<PodView>], related: &[Arc<PodView>], now: Tim
 }
 
 impl<T: Replicated> Replicas<T> {
-    /// Queues the sets that may want to adopt an orphan.
-    fn enqueue_matching(&self, pod: &PodView, queue: &Queue<Key>) {
-        for set in self.sets.list_namespace(pod.namespace()) {
-            let selector = set.selector();
-            if !selector.is_everything() && pod.is_selected_by(&selector) {
-                queue.add(set.key());
-            }
-        }
-    }
-
-    fn pod_added(&self, pod: &PodView, queue: &Queue<Key>) {
-        if pod.is_deleting() {
-            return self.pod_deleted(pod, queue);
-        }
-        if pod.controller().is_none() {
-            return self.enqueue_matching(pod, queue);
-        }
-        if let Some((key, _)) = resolve(&self.sets, pod.namespace(), pod.controller()) {
-            self.expectations.created(&key, 1);
-            queue.add(key);
-        }
-    }
-
-    fn pod_updated(&self, old: &PodView, new: &PodView, queue: &Queue<Key>) {
-        let relabelled = old.labels != new.labels;
-        if new.is_deleting() {
-            self.pod_deleted(new, queue);
-            if relabelled {
-                self.pod_deleted(old, queue);
-            }
-            return;
-        }
-        let (before, after) = (old.controller(), new.controller());
-        if before != after
-            && let Some((key, _)) = resolve(&self.sets, old.namespace(), old.controller())
-        {
-            queue.add(key);
-        }
-        if after.is_none() {
-            if relabelled || before != after {
-                self.enqueue_matching(new, queue);
-            }
-            return;
-        }
-        if let Some((key, set)) = resolve(&self.sets, new.namespace(), new.controller()) {
-            if !old.is_ready() && new.is_ready() && set.min_ready() > 0 {
-                let wait = u64::try_from(set.min_ready()).unwrap_or(0);
-                queue.add_after(key.clone(), Duration::from_secs(wait));
-            }
-            queue.add(key);
-        }
-    }
-
-    fn pod_deleted(&self, pod: &PodView, queue: &Queue<Key>) {
-        if let Some((key, _)) = resolve(&self.sets, pod.namespace(), pod.controller()) {
-            self.expectations.deleted(&key, pod.uid());
-            queue.add(key);
-        }
-    }
-
     /// Returns the active Pods of every set that has the same controller.
     fn related(&self, set: &T) -> Vec<Arc<PodView>> {
         let sets = match controller_of(set.metadata()) {

@@ -7,9 +7,11 @@
 mod meta;
 mod node;
 mod pod;
+mod task;
 
 pub use meta::{FOREGROUND, Meta, ORPHAN};
 pub use node::{NodeConditions, NodeView, nodes};
 #[cfg(test)]
 pub(crate) use pod::tests;
-pub use pod::{Condition, NamedPort, PodView, Tolerations, Truth};
+pub use pod::{ClaimVolume, Condition, NamedPort, PodView, Tolerations, Truth};
+pub use task::{Exit, TRACKING, Task};

@@ -9,7 +9,7 @@ use api::Status;
 use client::{Cached, FromJson};
 use compact_str::CompactString as Text;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, ObjectReference, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use objects::Selector;
 use objects::labels::CompactLabels;
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::meta::{Meta, Wire as WireMeta, or_default};
+use super::task::{Container as TaskContainer, State, TRACKING, Task, Times};
 
 /// The part of a Pod that any of the controllers reads. The garbage collector shares its metadata.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,8 +58,19 @@ struct Rare {
     subdomain: Text,
     disruption: Option<Condition>,
     ports: Box<[NamedPort]>,
-    claims: Box<[Text]>,
+    claims: Box<[ClaimVolume]>,
     ephemeral: Box<[Text]>,
+    target: Text,
+    task: Option<Box<Task>>,
+}
+
+/// A volume of a Pod that names a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimVolume {
+    /// The volume's name.
+    pub volume: Text,
+    /// The claim's name.
+    pub claim: Text,
 }
 
 /// A port of a Pod's containers and sidecars that has a name.
@@ -200,13 +212,32 @@ impl PodView {
     pub fn named_ports(&self) -> &[NamedPort] {
         self.rare.as_ref().map_or(&[], |r| &r.ports)
     }
-    /// The names of the claims that its volumes name.
-    pub fn claims(&self) -> &[Text] {
+    /// Its volumes that name claims.
+    pub fn claim_volumes(&self) -> &[ClaimVolume] {
         self.rare.as_ref().map_or(&[], |r| &r.claims)
+    }
+    /// The names of the claims that its volumes name.
+    pub fn claims(&self) -> impl Iterator<Item = &Text> {
+        self.claim_volumes().iter().map(|v| &v.claim)
+    }
+    /// The node to which it is bound, or else the one node that its affinity names; "" for none.
+    pub fn target_node(&self) -> &str {
+        let target = || self.rare.as_ref().map_or("", |r| &r.target);
+        if self.node.is_empty() { target() } else { &self.node }
     }
     /// The names of the claims that are made for its ephemeral volumes.
     pub fn ephemeral_claims(&self) -> &[Text] {
         self.rare.as_ref().map_or(&[], |r| &r.ephemeral)
+    }
+    /// Its part that the controller of Jobs reads; the Pods of other controllers have none.
+    pub fn task(&self) -> Option<&Task> {
+        self.rare.as_ref()?.task.as_deref()
+    }
+    /// Returns it with the finalizer [`TRACKING`], as a Job has it that has just adopted it.
+    pub fn with_tracking(&self) -> Self {
+        let mut pod = self.clone();
+        pod.rare.get_or_insert_default().task.get_or_insert_default().tracked = true;
+        pod
     }
     /// The reference by which Events name it.
     pub fn reference(&self) -> ObjectReference {
@@ -275,7 +306,7 @@ struct WireMetadata {
     finalizers: Option<Vec<Text>>,
     generation: Option<i64>,
     creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<IgnoredAny>,
+    deletion_timestamp: Option<Time>,
     deletion_grace_period_seconds: Option<i64>,
     labels: Option<BTreeMap<Text, Text>>,
     annotations: Option<WireAnnotations>,
@@ -286,6 +317,12 @@ struct WireMetadata {
 struct WireAnnotations {
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
     cost: Option<Text>,
+    #[serde(rename = "batch.kubernetes.io/job-completion-index")]
+    index: Option<Text>,
+    #[serde(rename = "batch.kubernetes.io/job-index-failure-count")]
+    failures: Option<Text>,
+    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count")]
+    ignored: Option<Text>,
 }
 
 #[derive(Deserialize, Default)]
@@ -301,6 +338,31 @@ struct WireSpec {
     containers: Option<Vec<WireContainer>>,
     init_containers: Option<Vec<WireContainer>>,
     volumes: Option<Vec<WireVolume>>,
+    affinity: Option<WireAffinity>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireAffinity {
+    node_affinity: Option<WireNodeAffinity>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireNodeAffinity {
+    required_during_scheduling_ignored_during_execution: Option<WireNodeSelector>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireNodeSelector {
+    node_selector_terms: Option<Vec<WireTerm>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTerm {
+    match_fields: Option<Vec<NodeSelectorRequirement>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -389,21 +451,34 @@ struct WireState {
     name: Text,
     #[serde(deserialize_with = "or_default")]
     restart_count: i32,
+    #[serde(deserialize_with = "or_default")]
+    state: State,
 }
 
 impl From<Wire> for PodView {
     fn from(wire: Wire) -> Self {
         let Wire { metadata: m, spec, status } = wire;
+        let times = Times {
+            unready: condition(&status, "Ready").filter(|c| c.status == Truth::False).and_then(|c| c.since),
+            deleted: m.deletion_timestamp.as_ref().map(|t| t.0),
+            grace: m.deletion_grace_period_seconds.unwrap_or(0),
+            created: m.creation_timestamp.as_ref().map(|t| t.0),
+        };
+        let tracked = m.finalizers.iter().flatten().any(|f| f == TRACKING);
         let meta = Meta::from(WireMeta {
             namespace: m.namespace,
             name: m.name,
             uid: m.uid,
             resource_version: m.resource_version,
             owner_references: m.owner_references,
-            deletion_timestamp: m.deletion_timestamp,
+            deletion_timestamp: m.deletion_timestamp.map(|_| IgnoredAny),
             finalizers: m.finalizers,
         });
-        let rare = rare(&meta.name, &spec, &status);
+        let mut rare = rare(&meta.name, &spec, &status);
+        if tracked || meta.controller().is_none_or(|r| r.kind == "Job") {
+            let said = m.annotations.as_ref();
+            rare.task = Some(Box::new(task(tracked, said, &spec, &status, &times)));
+        }
         Self {
             generation: m.generation,
             created: m.creation_timestamp.map(|t| t.0),
@@ -432,7 +507,10 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
         port: p.container_port,
     });
     let volumes = spec.volumes.iter().flatten();
-    let claim = |v: &WireVolume| v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
+    let claim = |v: &WireVolume| {
+        let claim = v.persistent_volume_claim.as_ref()?.claim_name.clone();
+        Some(ClaimVolume { volume: v.name.clone(), claim })
+    };
     let made = |v: &WireVolume| Text::from(format!("{name}-{}", v.name));
     Rare {
         hostname: spec.hostname.clone(),
@@ -441,7 +519,52 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
         ports: named.collect(),
         claims: volumes.clone().filter_map(claim).collect(),
         ephemeral: volumes.filter(|v| v.ephemeral.is_some()).map(made).collect(),
+        target: spec
+            .affinity
+            .as_ref()
+            .filter(|_| spec.node_name.is_empty())
+            .and_then(target)
+            .unwrap_or_default(),
+        task: None,
     }
+}
+
+/// The one node that an affinity names (upstream's `GetTargetNodeName`).
+fn target(affinity: &WireAffinity) -> Option<Text> {
+    let required = &affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution;
+    let terms = required.as_ref()?.node_selector_terms.iter().flatten();
+    let mut fields = terms.flat_map(|t| t.match_fields.iter().flatten());
+    let named = fields.find(|f| f.key == "metadata.name" && f.operator == "In")?;
+    match named.values.as_deref()? {
+        [only] => Some(only.into()),
+        _ => None,
+    }
+}
+
+fn task(
+    tracked: bool,
+    annotations: Option<&WireAnnotations>,
+    spec: &WireSpec,
+    status: &WireStatus,
+    times: &Times,
+) -> Task {
+    let sidecars = || spec.init_containers.iter().flatten().filter(|c| c.is_sidecar());
+    let containers: Vec<TaskContainer<'_>> = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .map(|c| (&c.name, false, &c.state, c.restart_count))
+        .collect();
+    let inits: Vec<TaskContainer<'_>> = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .map(|c| (&c.name, sidecars().any(|s| s.name == c.name), &c.state, c.restart_count))
+        .collect();
+    let conditions = status.conditions.iter().flatten().map(|c| (c.kind.clone(), c.status.clone()));
+    let said = |of: fn(&WireAnnotations) -> &Option<Text>| annotations.and_then(|a| of(a).as_ref());
+    let annotations = [said(|a| &a.index), said(|a| &a.failures), said(|a| &a.ignored)];
+    Task::of(tracked, annotations, &containers, &inits, conditions.collect(), times)
 }
 
 fn condition(status: &WireStatus, kind: &str) -> Option<Condition> {
@@ -541,7 +664,9 @@ pub(crate) mod tests {
         assert_eq!(pod.tolerations.len(), 1);
         let ports: Vec<_> = pod.named_ports().iter().map(|p| (&*p.name, &*p.protocol, p.port)).collect();
         assert_eq!(ports, [("web", "TCP", 8080), ("dns", "UDP", 53)]);
-        assert_eq!((pod.claims(), pod.ephemeral_claims()), (&["claim".into()][..], &["p-e".into()][..]));
+        let volume = ClaimVolume { volume: "v".into(), claim: "claim".into() };
+        assert_eq!((pod.claim_volumes(), pod.ephemeral_claims()), (&[volume][..], &["p-e".into()][..]));
+        assert!(pod.claims().eq(["claim"]));
         assert!(pod.is_terminal() && pod.evicted && pod.is_ready());
         assert_eq!(pod.ready_since(), Some(at));
         let said = Condition { status: Truth::True, reason: "R".into(), since: None };
@@ -553,7 +678,9 @@ pub(crate) mod tests {
 
     #[test]
     fn little_is_enough() {
-        let pod = view(&json!({"metadata": {"name": "p", "creationTimestamp": null, "labels": null}}));
+        let owner = json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "ua", "controller": true}]);
+        let meta = json!({"name": "p", "creationTimestamp": null, "labels": null, "ownerReferences": owner});
+        let pod = view(&json!({ "metadata": meta }));
         assert!(pod.is_active() && !pod.is_ready() && pod.tolerations.is_empty() && pod.rare.is_none());
         let nulls = view(&json!({
             "metadata": {"name": "p", "finalizers": null, "ownerReferences": null, "deletionTimestamp": null},
@@ -565,6 +692,27 @@ pub(crate) mod tests {
         assert_eq!(alone.addresses.len(), 1);
         assert!(PodView::decode(b"{\"metadata\": 7}").is_err());
         assert!(PodView::decode(b"{").is_err());
+    }
+
+    /// Upstream's cases of `TestGetTargetNodeName`.
+    #[test]
+    fn the_node_that_a_pod_is_for() {
+        let check = |node: &str, terms: Value, want: &str| {
+            let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": terms}}});
+            let pod = view(&json!({"metadata": {}, "spec": {"nodeName": node, "affinity": affinity}}));
+            assert_eq!(pod.target_node(), want, "{node} {terms}");
+        };
+        let field = |key: &str, operator: &str, values: &[&str]| json!({"matchFields": [{"key": key, "operator": operator, "values": values}]});
+        check("node-1", json!([]), "node-1");
+        check("", json!([field("metadata.name", "In", &["node-1"])]), "node-1");
+        check("", json!([{"matchFields": null}, field("metadata.name", "In", &["node-1"])]), "node-1");
+        check("bound", json!([field("metadata.name", "In", &["node-1"])]), "bound");
+        check("", json!([field("metadata.name", "In", &["node-1", "node-2"])]), "");
+        check("", json!([field("metadata.name", "NotIn", &["node-1"])]), "");
+        check("", json!([field("metadata.uid", "In", &["node-1"])]), "");
+        check("", json!(null), "");
+        check("", json!([]), "");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl ResolvConf {
     }
 
     /// The servers to ask: none of them is a stub on a loopback address, nor one of `own`, where this server listens.
-    pub(crate) fn servers(&self, own: &[SocketAddr]) -> Vec<SocketAddr> {
+    pub fn servers(&self, own: &[SocketAddr]) -> Vec<SocketAddr> {
         let text = read(&self.path);
         if text.is_none() {
             tracing::warn!(file = %self.path.display(), "there is no such file; questions for names outside are refused");

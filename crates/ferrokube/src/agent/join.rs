@@ -11,15 +11,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::bootstrap::Token;
 use client::{Client, Config, Remote};
-use component::Clock;
+use component::{Clock, Shutdown};
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::discovery::{Pins, discover};
-use super::kept::Kept;
+use super::kept::{Kept, Server};
 use super::request::Wanted;
 use super::sentences::unreachable;
 use super::store::Store;
+use crate::failure::Failure;
 use crate::{cli, private};
 
 /// The file with the node's credentials, in the data directory.
@@ -27,7 +28,7 @@ pub(super) const KUBECONFIG: &str = "kubelet.kubeconfig";
 
 /// The way that the flags name.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(crate) struct Way {
     server: Option<String>,
     token: Option<Token>,
     pins: Pins,
@@ -36,11 +37,31 @@ pub(super) struct Way {
 }
 
 /// The node in its cluster.
-pub(super) struct Joined {
+pub(crate) struct Joined {
     /// The API server, with the node's identity.
-    pub(super) config: Config,
-    /// The node's client certificate with the time of its exchange; none if others keep it.
-    pub(super) own: Option<(Kept, Timestamp)>,
+    pub(crate) config: Config,
+    /// The node's client certificate; none if others keep it.
+    pub(crate) own: Option<Own>,
+}
+
+/// The node's client certificate with the time of its exchange.
+pub(crate) struct Own(Kept, Timestamp);
+
+impl Own {
+    /// Keeps it good in the background; `client` has it. `failure` tells if it expires all the same.
+    pub(crate) fn keep(self, client: Client, failure: Failure, shutdown: &Shutdown) {
+        let Self(kept, next) = self;
+        let stop = shutdown.clone();
+        shutdown.spawn(async move { kept.keep(Some(next), client, Some(failure), stop).await });
+    }
+}
+
+/// The files of a node's credentials.
+pub(crate) struct Files<'a> {
+    /// The directory of certificates.
+    pub(crate) pki: &'a Path,
+    /// The kubeconfig that leads to them.
+    pub(crate) kubeconfig: &'a Path,
 }
 
 impl Way {
@@ -70,36 +91,46 @@ impl Way {
     }
 }
 
+impl Way {
+    /// The way of a kubelet alone: a kubeconfig with credentials to join with.
+    pub(crate) fn by(bootstrap: &Path) -> Self {
+        let bootstrap = Some(bootstrap.to_owned());
+        Self { server: None, token: None, pins: Pins::default(), bootstrap, kubeconfig: None }
+    }
+}
+
 /// Joins the cluster, or comes back to it.
-pub(super) async fn join(way: &Way, dir: &Path, node: &str, clock: Clock) -> Result<Joined> {
+pub(crate) async fn join(way: &Way, files: &Files<'_>, node: &str, clock: Clock) -> Result<Joined> {
     if let Some(path) = &way.kubeconfig {
         let config = Config::from_kubeconfig(path, None);
         let mut config = config.with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?;
         config.server = way.server.clone().unwrap_or(config.server);
         return Ok(Joined { config, own: None });
     }
-    let store = Store::new(&dir.join("pki"), "kubelet-client");
+    let store = Store::new(files.pki, "kubelet-client");
     let kept = Kept::new(Wanted::node_client(node), store, clock);
-    let saved = dir.join(KUBECONFIG);
+    let saved = files.kubeconfig;
     if saved.exists()
         && let Some(next) = kept.load()?
     {
-        let config = Config::from_kubeconfig(&saved, None);
+        let config = Config::from_kubeconfig(saved, None);
         let mut config = config.with_context(|| format!("{} cannot be used", saved.display()))?;
         way.pins.check(&config).with_context(|| {
-            format!("{} belongs to another cluster; choose another --data-dir", dir.display())
+            format!("{} belongs to another cluster; choose another --data-dir", saved.display())
         })?;
         config.server = way.server.clone().unwrap_or(config.server);
+        let kept = kept.tried_at(Server::of(&config));
         let config = config.with_identity(kept.place.clone());
-        return Ok(Joined { config, own: Some((kept, next)) });
+        return Ok(Joined { config, own: Some(Own(kept, next)) });
     }
     let (bootstrap, known) = bootstrap(way).await?;
     let server = known.server.clone();
     let client = Client::new(Arc::new(Remote::new(bootstrap)?), "ferrokube");
+    let kept = kept.tried_at(Server::of(&known));
     let next = kept.renew(&client).await.map_err(|error| refused(&server, error))?;
-    write(&saved, &known, &kept.store.current())?;
+    write(saved, &known, &kept.store.current())?;
     let config = known.with_identity(kept.place.clone());
-    Ok(Joined { config, own: Some((kept, next)) })
+    Ok(Joined { config, own: Some(Own(kept, next)) })
 }
 
 /// The server with the credentials to join with, and without any.
@@ -203,7 +234,9 @@ mod tests {
     #[tokio::test]
     async fn without_credentials_there_is_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
-        let joined = join(&way("").unwrap(), dir.path(), "n", Clock::system()).await;
+        let kubeconfig = dir.path().join(KUBECONFIG);
+        let files = Files { pki: dir.path(), kubeconfig: &kubeconfig };
+        let joined = join(&way("").unwrap(), &files, "n", Clock::system()).await;
         let error = joined.err().unwrap().to_string();
         assert!(error.contains("nothing to join with: run the command"), "{error}");
     }

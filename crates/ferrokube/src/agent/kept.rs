@@ -4,14 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use client::{Backoff, Certificate, Client};
+use anyhow::{Context, Result, anyhow};
+use api::Status;
+use client::{Backoff, Certificate, Client, Config, Remote};
 use component::{Clock, Shutdown};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 
 use super::request::{Issued, Wanted, obtain, validity};
-use super::store::{Pair, Store};
+use super::store::{Pair, Store, parse};
+use crate::failure::Failure;
 
 /// The time after which the clock is looked at again at the latest: it may be set meanwhile.
 const LOOK: Duration = Duration::from_hours(1);
@@ -24,21 +28,55 @@ pub(super) struct Kept {
     /// The place from which it is used.
     pub(super) place: Certificate,
     pub(super) clock: Clock,
-    /// Whether there is a certificate.
-    pub(super) there: Arc<watch::Sender<bool>>,
+    /// The end of the certificate; none while there is no certificate.
+    pub(super) end: Arc<watch::Sender<Option<Timestamp>>>,
+    /// The API server that must take a client certificate before it replaces another one.
+    pub(super) server: Option<Server>,
+}
+
+/// An API server with its authorities.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    pub(super) url: String,
+    pub(super) authorities: Vec<CertificateDer<'static>>,
+    pub(super) name: Option<String>,
+}
+
+impl Server {
+    /// That of a configuration, without anybody's credentials.
+    pub(super) fn of(config: &Config) -> Self {
+        let Config { server, authorities, server_name, .. } = config;
+        Self { url: server.clone(), authorities: authorities.clone(), name: server_name.clone() }
+    }
+
+    /// The configuration for one who has these credentials.
+    pub(super) fn with(&self, identity: Certificate) -> Config {
+        let config = Config {
+            server: self.url.clone(),
+            authorities: self.authorities.clone(),
+            server_name: self.name.clone(),
+            ..Config::default()
+        };
+        config.with_identity(identity)
+    }
 }
 
 impl Kept {
     /// A certificate that is not there yet.
     pub(super) fn new(wanted: Wanted, store: Store, clock: Clock) -> Self {
-        Self { wanted, store, place: Certificate::default(), clock, there: Arc::default() }
+        Self { wanted, store, place: Certificate::default(), clock, end: Arc::default(), server: None }
+    }
+
+    /// With the API server that must take a client certificate before it replaces another one.
+    pub(super) fn tried_at(self, server: Server) -> Self {
+        Self { server: Some(server), ..self }
     }
 
     /// Resolves once there is a certificate.
     pub(super) fn there(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut there = self.there.subscribe();
+        let mut end = self.end.subscribe();
         async move {
-            let _ = there.wait_for(|there| *there).await;
+            let _ = end.wait_for(Option::is_some).await;
         }
     }
 
@@ -51,21 +89,52 @@ impl Kept {
         if !wanted || begin > now || end <= now || self.place.exchange(chain, key).is_err() {
             return Ok(None);
         }
-        self.there.send_replace(true);
+        self.end.send_replace(Some(end));
         Ok(Some(deadline(begin, end, fastrand::f64())))
     }
 
     /// Asks for a new certificate as `client`, and uses it from then on. Returns the time of its exchange.
     pub(super) async fn renew(&self, client: &Client) -> Result<Timestamp> {
         let Issued { chain, key, request } = obtain(client, &self.wanted).await?;
+        if let Some(server) = &self.server {
+            let Pair { chain, key } =
+                parse(format!("{chain}{key}").as_bytes()).context("the new certificate is none")?;
+            let new =
+                Client::new(Arc::new(Remote::new(server.with(Certificate::new(chain, key)?))?), "ferrokube");
+            self.judge(new.api::<CertificateSigningRequest>("").get(&request).await.map(drop))?;
+        }
         self.store.write(&chain, &key, self.clock.now())?;
         tracing::info!(%request, user = self.wanted.common_name, "a new certificate is used");
         self.load()?
             .context("the new certificate cannot be used: is this machine's clock right, and the server's?")
     }
 
-    /// Keeps the certificate good until the shutdown. The old one is used until there is a new one.
-    pub(super) async fn keep(self, mut next: Option<Timestamp>, client: Client, shutdown: Shutdown) {
+    /// Judges the answer of the API server to the new certificate's first request, which is for its own request. A node
+    /// may read that; another part of it may not, which is told only to one who is known.
+    fn judge(&self, answer: Result<(), Status>) -> Result<()> {
+        match answer {
+            Ok(()) => Ok(()),
+            Err(status) if status.code == 403 && self.wanted.organization.is_none() => Ok(()),
+            Err(status) => Err(anyhow!(status).context("the API server does not take the new certificate")),
+        }
+    }
+
+    /// Whether the certificate has expired, so that `error` is no wonder.
+    fn has_expired(&self, error: &anyhow::Error) -> bool {
+        let told = |status: &Status| status.code == 401 || status.message.contains("xpired");
+        let refused = error.chain().filter_map(|cause| cause.downcast_ref::<Status>()).any(told);
+        refused && self.end.borrow().is_some_and(|end| end <= self.clock.now())
+    }
+
+    /// Keeps the certificate good until the shutdown. The old one is used until there is a new one. If `client` has the
+    /// certificate itself, and the API server takes it no more since it has expired, that ends the work: `failure` tells.
+    pub(super) async fn keep(
+        self,
+        mut next: Option<Timestamp>,
+        client: Client,
+        failure: Option<Failure>,
+        shutdown: Shutdown,
+    ) {
         let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(32));
         let work = async {
             loop {
@@ -83,6 +152,12 @@ impl Kept {
                     }
                     Err(error) => {
                         let user = &self.wanted.common_name;
+                        if let Some(failure) = failure.as_ref().filter(|_| self.has_expired(&error)) {
+                            failure.report(format!(
+                                "the certificate of {user} has expired, and without one it gets no other: join again, with the command that `ferrokube token create` prints on the control plane"
+                            ));
+                            return;
+                        }
                         tracing::warn!("no new certificate of {user}, will retry: {error:#}");
                         tokio::time::sleep(backoff.delay()).await;
                     }
@@ -133,7 +208,7 @@ mod tests {
         issuer: Issuer<'static, KeyPair>,
         clock: Clock,
         asked: AtomicUsize,
-        refuses: Mutex<bool>,
+        refuses: Mutex<Option<u16>>,
     }
 
     impl Signer {
@@ -163,7 +238,7 @@ mod tests {
             let refused = *self.refuses.lock();
             self.asked.fetch_add(1, Ordering::Relaxed);
             let answer = match call.verb {
-                _ if refused => Err(Status::failure(503, "ServiceUnavailable", "busy")),
+                _ if refused.is_some() => Err(Status::failure(refused.unwrap_or_default(), "", "no")),
                 Verb::Create => Ok(Bytes::from(self.sign(&call.body).to_string())),
                 _ => Err(Status::bad_request("no such call")),
             };
@@ -191,7 +266,7 @@ mod tests {
         let issuer =
             Issuer::from_ca_cert_pem(&ca.certificate_pem, KeyPair::from_pem(&ca.key_pem).unwrap()).unwrap();
         let signer =
-            Arc::new(Signer { issuer, clock, asked: AtomicUsize::new(0), refuses: Mutex::new(false) });
+            Arc::new(Signer { issuer, clock, asked: AtomicUsize::new(0), refuses: Mutex::new(None) });
         let kept = || Kept::new(Wanted::node_client("n"), Store::new(dir.path(), "kubelet-client"), clock);
         let client = Client::new(Arc::<Signer>::clone(&signer), "test");
         let one = kept();
@@ -205,24 +280,47 @@ mod tests {
         assert_eq!(signer.asked.load(Ordering::Relaxed), 1);
         // In half an hour, certificates of ten minutes are exchanged four times or more.
         let shutdown = Shutdown::new();
-        let (keeping, stop) = (one.clone(), shutdown.clone());
-        shutdown.spawn(async move { keeping.keep(Some(next), client, stop).await });
+        let failure = Failure::default();
+        let (keeping, stop, told) = (one.clone(), shutdown.clone(), failure.clone());
+        shutdown.spawn(async move { keeping.keep(Some(next), client, Some(told), stop).await });
         tokio::time::sleep(Duration::from_mins(30)).await;
         assert!((4..=8).contains(&place.version()), "{}", place.version());
         // A server that refuses is asked again, and the old certificate is used meanwhile.
-        *signer.refuses.lock() = true;
+        *signer.refuses.lock() = Some(503);
         let before = place.version();
         tokio::time::sleep(Duration::from_mins(12)).await;
         assert_eq!((place.version(), place.is_there()), (before, true));
         // Nobody uses what has expired after a restart.
         assert_eq!(kept().load().unwrap(), None);
-        *signer.refuses.lock() = false;
+        assert!(failure.wait().now_or_never().is_none(), "a server that is away tells nothing");
+        *signer.refuses.lock() = None;
         tokio::time::sleep(Duration::from_mins(2)).await;
         assert_eq!(place.version(), before + 1);
         assert!(kept().load().unwrap().is_some());
         let other = Kept { wanted: Wanted::node_client("m"), ..kept() };
         assert_eq!(other.load().unwrap(), None, "another node's name");
+        // A server that knows nobody any more, after the end of the certificate.
+        *signer.refuses.lock() = Some(401);
+        tokio::time::sleep(Duration::from_mins(12)).await;
+        let why = failure.wait().now_or_never().unwrap().to_string();
+        assert!(why.starts_with("the certificate of system:node:n has expired"), "{why}");
         shutdown.stop();
         shutdown.finish().await;
+    }
+
+    #[test]
+    fn the_first_answer_to_a_new_certificate() {
+        let check = |wanted: Wanted, code: u16, expected: bool| {
+            let dir = tempfile::tempdir().unwrap();
+            let kept = Kept::new(wanted, Store::new(dir.path(), "c"), Clock::system());
+            let answer = if code == 200 { Ok(()) } else { Err(Status::failure(code, "", "")) };
+            assert_eq!(kept.judge(answer).is_ok(), expected, "{code}");
+        };
+        for (code, node, account) in
+            [(200, true, true), (403, false, true), (401, false, false), (503, false, false)]
+        {
+            check(Wanted::node_client("n"), code, node);
+            check(Wanted::account("system:kube-proxy"), code, account);
+        }
     }
 }

@@ -14,23 +14,32 @@ mod settings;
 mod store;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use client::{Certificate, Client, Clients, Config, Remote};
+use client::{Backoff, Certificate, Client, Clients, Remote};
 use component::{Clock, Shutdown};
 
-use self::join::{Joined, Way};
-use self::kept::Kept;
+pub(crate) use self::join::{Files, Joined, Way, join};
+use self::kept::{Kept, Server};
 use self::request::Wanted;
 use self::store::Store;
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
 use crate::joining::{BALANCER_USER, DNS_USER, POLICY_USER};
+use crate::neighbours::Held;
 use crate::say::say;
 use crate::seat::Seat;
 use crate::{alone, cli, kube_proxy, load_balancers, machine, neighbours, network_policy, node};
+
+/// The time after which it is looked whether the machine's address is another; upstream's kubelet looks as often.
+const LOOK: Duration = Duration::from_secs(10);
+/// The time within which a node that has moved may fail to join, and tries again.
+const SETTLED: Duration = Duration::from_mins(5);
+/// The pauses before a node that has moved joins again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// Runs a node until a signal stops it; its containers run on.
 pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
@@ -39,44 +48,122 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
     let way = Way::of(flags)?;
     let runtime = node::check_runtime(&flags.node).await?;
     let bind = machine::anywhere();
-    let addresses = node::addresses(&flags.node, bind)?;
+    let mut addresses = node::addresses(&flags.node, bind)?;
     let dir = DataDir::open(&flags.data_dir)?;
     node::check_port(&flags.node, bind)?;
-    let (clock, shutdown) = (Clock::system(), Shutdown::new());
+    let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+    let mut moved_at: Option<Instant> = None;
+    loop {
+        let shutdown = Shutdown::new();
+        let (mut held, mut moved) = (None, None);
+        let start =
+            Start { name: &name, way: &way, runtime: &runtime, bind, addresses: addresses.clone(), started };
+        let working = async {
+            // A node that has moved may not reach the API server at once.
+            if moved_at.is_some() {
+                tokio::time::sleep(backoff.delay()).await;
+            }
+            tokio::select! {
+                ended = Box::pin(serve(flags, start, &dir, &mut held, &shutdown)) => ended,
+                to = moves(&flags.node, bind, &addresses) => {
+                    moved = Some(to);
+                    Ok(())
+                }
+            }
+        };
+        let result = alone::until_signal(Box::pin(working), &shutdown).await;
+        match (moved, result) {
+            (Some(to), _) => {
+                let shown: Vec<String> = to.iter().map(ToString::to_string).collect();
+                say(&format!(
+                    "this machine's address is now {}; the node starts again with it",
+                    shown.join(", ")
+                ));
+                backoff.reset();
+                moved_at = Some(Instant::now());
+                addresses = to;
+            }
+            (None, Err(error)) if moved_at.is_some_and(|at| at.elapsed() < SETTLED) => {
+                eprintln!("ferrokube: {error:#}; tried again");
+            }
+            (None, result) => {
+                say("stopping; containers go on running");
+                return result;
+            }
+        }
+    }
+}
+
+/// Resolves with the node's addresses once they are others. Those that somebody chose stay.
+async fn moves(flags: &cli::Node, bind: IpAddr, from: &[IpAddr]) -> Vec<IpAddr> {
+    if !flags.node_ip.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // A machine that reaches nobody for a while keeps its address.
+        if let Ok(now) = node::addresses(flags, bind)
+            && now != from
+            && now.iter().all(|address| !address.is_loopback())
+        {
+            return now;
+        }
+    }
+}
+
+/// The facts about this machine, before the cluster is known.
+struct Start<'a> {
+    name: &'a str,
+    way: &'a Way,
+    /// The runtime's name and version.
+    runtime: &'a str,
+    /// The address on which the kubelet listens unless told otherwise.
+    bind: IpAddr,
+    addresses: Vec<IpAddr>,
+    started: Instant,
+}
+
+/// Joins the cluster and works as its node, until the node can't go on. Its claim on the machine is left in `held`.
+async fn serve(
+    flags: &cli::Agent,
+    start: Start<'_>,
+    dir: &DataDir,
+    held: &mut Option<Held>,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    let Start { name, way, runtime, bind, addresses, started } = start;
+    let clock = Clock::system();
     let pki = dir.path().join("pki");
     std::fs::create_dir_all(&pki).with_context(|| format!("cannot make {}", pki.display()))?;
-
-    let Joined { config, own } = join::join(&way, dir.path(), &name, clock).await?;
-    let server = config.server.clone();
-    let roots = config.authorities.clone();
+    let kubeconfig = dir.path().join(join::KUBECONFIG);
+    let files = Files { pki: &pki, kubeconfig: &kubeconfig };
+    let Joined { config, own } = join::join(way, &files, name, clock).await?;
+    let at = Server::of(&config);
     let remote = Remote::new(config).context("the API server cannot be asked")?;
     let client = Client::new(Arc::new(remote.clone()), "kubelet");
     let settings = settings::read(&client, flags).await?;
-    let _held = neighbours::claim(
-        &dir,
-        &node::claim(&flags.node, &dir, &settings.cluster_cidr, &settings.service_cidrs),
-    )?;
-    say(&format!("joined {server} as node {name}: {runtime}"));
+    let claim = node::claim(&flags.node, dir, &settings.cluster_cidr, &settings.service_cidrs);
+    *held = Some(neighbours::claim(dir, &claim)?);
+    say(&format!("joined {} as node {name}: {runtime}", at.url));
 
     let store = |file: &'static str| Store::new(&pki, file);
-    let keep = |wanted: Wanted, store: Store| {
-        let kept = Kept::new(wanted, store, clock);
+    let failure = Failure::default();
+    let keep = |kept: Kept| {
         let (keeping, stop, client) = (kept.clone(), shutdown.clone(), client.clone());
         let next = kept.load()?;
-        shutdown.spawn(async move { keeping.keep(next, client, stop).await });
+        shutdown.spawn(async move { keeping.keep(next, client, None, stop).await });
         anyhow::Ok(kept)
     };
-    if let Some((kept, next)) = own {
-        let (stop, client) = (shutdown.clone(), client.clone());
-        shutdown.spawn(async move { kept.keep(Some(next), client, stop).await });
+    if let Some(own) = own {
+        own.keep(client.clone(), failure.clone(), shutdown);
     }
-    let serving = keep(Wanted::node_serving(&name, &addresses), store("kubelet-server"))?;
+    let serving = keep(Kept::new(Wanted::node_serving(name, &addresses), store("kubelet-server"), clock))?;
     let mut there = Vec::new();
     let mut account = |user: &str, file: &'static str| {
-        let kept = keep(Wanted::account(user), store(file))?;
+        let kept = Kept::new(Wanted::account(user), store(file), clock).tried_at(at.clone());
+        let kept = keep(kept)?;
         there.push(kept.there());
-        let config = Config { server: server.clone(), authorities: roots.clone(), ..Config::default() };
-        anyhow::Ok(Remote::new(config.with_identity(kept.place))?)
+        anyhow::Ok(Remote::new(at.with(kept.place))?)
     };
     let parts = settings.parts;
     let mut ways = HashMap::new();
@@ -91,39 +178,34 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
         }
     }
 
-    let failure = Failure::default();
     let seat = Seat {
-        name: name.clone(),
+        name: name.to_owned(),
         addresses,
-        dir: &dir,
+        dir,
         clients: by_user(remote, ways),
         admin: None,
-        kubeconfig: dir.path().join(join::KUBECONFIG),
+        kubeconfig,
         bind,
         cluster_cidr: settings.cluster_cidr,
         service_cidrs: settings.service_cidrs,
-        tls: tls(&roots, &serving.place)?,
+        tls: tls(&at.authorities, &serving.place)?,
         parts,
+        nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),
         clock,
         shutdown: shutdown.clone(),
         failure: failure.clone(),
     };
     node::start_kubelet(&flags.node, &seat)?;
-    let (stop, asking) = (shutdown.clone(), client.clone());
+    let (stop, asking, name) = (shutdown.clone(), client.clone(), name.to_owned());
     shutdown.spawn(async move {
         if stop.run(node::ready(&asking, &name, &stop)).await.is_some() {
             say(&format!("ready in {:.2} s", started.elapsed().as_secs_f64()));
         }
     });
-    let working = async {
-        // Their certificates are approved once the kubelet has made the Node.
-        futures::future::join_all(there).await;
-        node::start_parts(&flags.node, &seat)?;
-        Err(failure.wait().await)
-    };
-    let result = alone::until_signal(working, &shutdown).await;
-    say("stopping; containers go on running");
-    result
+    // Their certificates are approved once the kubelet has made the Node.
+    futures::future::join_all(there).await;
+    node::start_parts(&flags.node, &seat)?;
+    Err(failure.wait().await)
 }
 
 /// Clients by user name: each part of the node has its own way to the API server, and all others that of the node.

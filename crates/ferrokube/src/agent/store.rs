@@ -81,7 +81,8 @@ impl Store {
     }
 }
 
-fn parse(pem: &[u8]) -> Option<Pair> {
+/// A certificate chain and its key in PEM.
+pub(super) fn parse(pem: &[u8]) -> Option<Pair> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
     let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
     (!chain.is_empty()).then_some(Pair { chain, key })

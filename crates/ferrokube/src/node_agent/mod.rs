@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use api::quantity::Quantity;
+use client::{Client, Clients, Remote};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::Taint;
 use kubelet::config::Verification;
@@ -18,6 +19,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::oneshot;
 
 use self::file::Settings;
+use crate::agent::{self, Files, Joined, Way};
+use crate::failure::Failure;
 use crate::{alone, cli, machine};
 
 /// Upstream's port of the kubelet.
@@ -36,8 +39,18 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
         None => Settings::default(),
     };
     let config = config(flags, settings)?;
-    let clients = alone::clients(&flags.kubeconfig, "kubelet", false)?;
     let shutdown = Shutdown::new();
+    let lost = Failure::default();
+    let clients = match &flags.bootstrap_kubeconfig {
+        None => alone::clients(&flags.kubeconfig, "kubelet", false)?,
+        Some(path) => {
+            let starting = join(flags, path, &config.node_name, &lost, &shutdown);
+            tokio::select! {
+                joined = starting => joined?,
+                signal = alone::a_signal() => return signal,
+            }
+        }
+    };
     let (failed, failure) = oneshot::channel();
     let running = shutdown.child();
     shutdown.spawn(async move {
@@ -46,12 +59,41 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
         let _ = failed.send(stopped);
     });
     let working = async {
-        match failure.await {
-            Ok(Err(e)) => Err(anyhow::Error::from(e).context("the kubelet cannot run")),
-            _ => Ok(()),
+        tokio::select! {
+            why = lost.wait() => Err(why),
+            ended = failure => match ended {
+                Ok(Err(e)) => Err(anyhow::Error::from(e).context("the kubelet cannot run")),
+                _ => Ok(()),
+            },
         }
     };
     alone::until_signal(working, &shutdown).await
+}
+
+/// Gets the node's certificate with the credentials of a file, unless the kubeconfig leads to one that is good, and keeps
+/// it good from then on.
+async fn join(
+    flags: &cli::Kubelet,
+    bootstrap: &Path,
+    node: &str,
+    lost: &Failure,
+    shutdown: &Shutdown,
+) -> Result<Clients> {
+    let pki = &flags.cert_dir;
+    // Somebody else's credentials are left as they are.
+    let present = std::fs::read_to_string(&flags.kubeconfig).unwrap_or_default();
+    if !present.is_empty() && !present.contains(&*pki.to_string_lossy()) {
+        return alone::clients(&flags.kubeconfig, "kubelet", false);
+    }
+    std::fs::create_dir_all(pki).with_context(|| format!("cannot make --cert-dir {}", pki.display()))?;
+    let files = Files { pki, kubeconfig: &flags.kubeconfig };
+    let Joined { config, own } = agent::join(&Way::by(bootstrap), &files, node, Clock::system()).await?;
+    let remote = Remote::new(config).context("the API server cannot be asked")?;
+    let client = Client::new(Arc::new(remote), "kubelet");
+    if let Some(own) = own {
+        own.keep(client.clone(), lost.clone(), shutdown);
+    }
+    Ok(Clients::new(move |_| client.clone()))
 }
 
 /// The settings of the kubelet: a flag counts more than the file.

@@ -169,6 +169,22 @@ const fn wide(name: &'static str) -> Definition {
 }
 const AGE: Definition = Definition { description: CREATED, ..text("Age") };
 
+/// The column with an object's name, of a kind that is not built in.
+pub(crate) fn name_column() -> Column {
+    Column {
+        name: NAME.name.into(),
+        kind: NAME.kind.into(),
+        format: NAME.format.into(),
+        description: Description::Text(NAME.description.into()),
+        priority: 0,
+    }
+}
+
+/// The meaning of the column with an object's age.
+pub(crate) const fn age_description() -> &'static str {
+    CREATED
+}
+
 /// A list of at most `max` parts, with how many more there are.
 fn some_of(parts: &[String], max: usize) -> String {
     if parts.len() > max {
@@ -184,7 +200,7 @@ fn or<'a>(text: &'a str, none: &'a str) -> &'a str {
 }
 
 /// The time since a point in time, as kubectl prints it; `<unknown>` for none.
-fn since(time: &str, now: Timestamp) -> String {
+pub(crate) fn since(time: &str, now: Timestamp) -> String {
     match api::time::parse(time) {
         Some(t) => human_duration(now.duration_since(t).as_secs()),
         None => "<unknown>".into(),

@@ -16,7 +16,7 @@ pub struct NoConversion {
 }
 
 impl NoConversion {
-    fn between(from: &Gvk, to: &Gvk) -> Self {
+    pub(crate) fn between(from: &Gvk, to: &Gvk) -> Self {
         let name = |g: &Gvk| format!("{}, Kind={}", g.api_version(), g.kind);
         Self { from: name(from), to: name(to) }
     }

@@ -151,6 +151,12 @@ impl Defaults {
 
     /// Gives an object its defaults. Applying them twice changes nothing.
     pub fn apply(&self, schema: &Schema, s: &mut Struct) {
+        if let Some(rest) = &schema.st(s.id).rest {
+            if let Some(values) = s.get_mut(rest.field).and_then(Node::as_map_mut) {
+                rest.values.apply_defaults(values);
+            }
+            return;
+        }
         let Some(r) = self.rules.get(s.id) else { return };
         if let Some(f) = r.function {
             f(&mut Edit::new(schema, s));

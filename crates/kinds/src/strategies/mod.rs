@@ -154,10 +154,13 @@ mod tests {
         check("networking.k8s.io", "ingresses", false);
         check("networking.k8s.io", "ingressclasses", false);
         check("apps", "deployments", false);
+        check("apps", "statefulsets", false);
+        check("apps", "daemonsets", false);
         check("", "replicationcontrollers", false);
         check("scheduling.k8s.io", "priorityclasses", false);
         check("networking.k8s.io", "networkpolicies", false);
-        check("batch", "jobs", true);
+        check("batch", "jobs", false);
+        check("batch", "cronjobs", false);
         check("", "resourcequotas", true);
     }
 }

@@ -203,6 +203,7 @@ impl Rules {
             fields: paths
                 .map(|p| SelectableField { path: (*p).into(), indexed: self.indexed.contains(p) })
                 .collect(),
+            fields_by_version: false,
             columns: self.columns.of(resource),
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,

@@ -113,7 +113,7 @@ impl Case {
         let rules = &self.rules;
         let mut found = Vec::new();
         let mut tree = new.clone();
-        t.step("drop", || (*GATED).drop(&mut tree, Some(old)));
+        t.step("drop", || (*GATED).strip(&mut tree, Some(old)));
         let mut tree = new.clone();
         t.step("prepare a create", || rules.prepare_create(&ctx, &mut tree));
         found.push(t.step("validate a create", || rules.validate(&ctx, &tree)));

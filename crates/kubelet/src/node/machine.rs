@@ -6,8 +6,8 @@ use std::path::Path;
 /// The properties that do not change while the machine runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Logical processors that are online.
-    pub cpus: u64,
+    /// Logical processors that are online, in thousandths.
+    pub milli_cpus: u64,
     /// Memory in bytes.
     pub memory: u64,
     /// Swap in bytes.
@@ -45,7 +45,7 @@ impl Machine {
             id => id.to_lowercase(),
         };
         Self {
-            cpus: count_list(&text("/sys/devices/system/cpu/online")).max(1),
+            milli_cpus: count_list(&text("/sys/devices/system/cpu/online")).max(1) * 1000,
             memory: meminfo_bytes(&meminfo, "MemTotal").unwrap_or_default(),
             swap: meminfo_bytes(&meminfo, "SwapTotal").unwrap_or_default(),
             hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
@@ -62,6 +62,21 @@ impl Machine {
             },
             hostname: uname.nodename().to_string_lossy().to_lowercase(),
         }
+    }
+
+    /// The part of each of `nodes` that share the machine alike. Memory is whole MiB, huge pages are whole pages.
+    pub fn shared_by(mut self, nodes: u32) -> Self {
+        const MIB: u64 = 1 << 20;
+        let nodes = u64::from(nodes);
+        if nodes > 1 {
+            self.milli_cpus /= nodes;
+            self.memory = self.memory / nodes / MIB * MIB;
+            self.swap = self.swap / nodes / MIB * MIB;
+            for (size, bytes) in &mut self.hugepages {
+                *bytes = *bytes / nodes / *size * *size;
+            }
+        }
+        self
     }
 }
 
@@ -193,7 +208,7 @@ mod tests {
     #[test]
     fn this_machine() {
         let machine = Machine::read();
-        assert!(machine.cpus > 0 && machine.memory > 0 && !machine.boot_id.is_empty());
+        assert!(machine.milli_cpus > 0 && machine.memory > 0 && !machine.boot_id.is_empty());
         assert!(Filesystem::of(Path::new("/")).is_some_and(|fs| fs.capacity > fs.available));
         assert!(Pids::read().is_some_and(|p| p.max > p.used && p.used > 0));
     }

@@ -95,7 +95,8 @@ impl Observer {
         } else {
             config.node_ips.iter().map(ToString::to_string).collect()
         };
-        Self { machine: Machine::read(), addresses, reported: Reported::default(), of }
+        let machine = Machine::read().shared_by(config.node.nodes_of_machine);
+        Self { machine, addresses, reported: Reported::default(), of }
     }
 
     /// Makes no call to the runtime: one that hangs must not keep this from being told.
@@ -105,7 +106,10 @@ impl Observer {
         let nodefs = Filesystem::of(existing(&self.of.config.root_dir));
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let room = Room {
-            memory: machine::memory_available(&meminfo).map(|available| (self.machine.memory, available)),
+            memory: machine::memory_available(&meminfo).map(|available| {
+                // A machine that is short of memory is so for each of its nodes.
+                (self.machine.memory, available.min(self.machine.memory))
+            }),
             nodefs,
             imagefs: self.of.health.image_dir().as_deref().and_then(Filesystem::of),
             pids: Pids::read(),

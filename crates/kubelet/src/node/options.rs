@@ -24,6 +24,8 @@ pub struct Options {
     pub taints: Vec<Taint>,
     /// The thresholds below which the node is short of something.
     pub eviction_hard: Thresholds,
+    /// The number of nodes that share this machine; each has an equal part of its processors and memory.
+    pub nodes_of_machine: u32,
 }
 
 impl Default for Options {
@@ -34,6 +36,7 @@ impl Default for Options {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             eviction_hard: Thresholds::default(),
+            nodes_of_machine: 1,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use api::quantity::{Quantity, QuantityError};
 use jiff::{SignedDuration, Timestamp};
+use std::fmt;
 
 use super::machine::{Filesystem, Pids};
 
@@ -148,6 +149,25 @@ impl std::str::FromStr for Thresholds {
             }
         }
         Ok(all)
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantity(n) => write!(f, "{n}"),
+            Self::Share(share) => write!(f, "{}%", share * 100.0),
+        }
+    }
+}
+
+/// Written as `--eviction-hard` reads it.
+impl fmt::Display for Thresholds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory.available<{},nodefs.available<{}", self.memory, self.nodefs)?;
+        write!(f, ",nodefs.inodesFree<{}", self.nodefs_inodes)?;
+        write!(f, ",imagefs.available<{},imagefs.inodesFree<{}", self.imagefs, self.imagefs_inodes)?;
+        self.pids.map_or(Ok(()), |pids| write!(f, ",pid.available<{pids}"))
     }
 }
 

@@ -186,13 +186,18 @@ fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
+/// Processors in thousandths, as Kubernetes writes them.
+pub(super) fn processors(milli: u64) -> Quantity {
+    Quantity(if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") })
+}
+
 fn hugepage_name(size: u64) -> String {
     format!("hugepages-{}", binary(size).0)
 }
 
 fn capacity(o: &Observation) -> BTreeMap<String, Quantity> {
     let mut all = BTreeMap::from([
-        ("cpu".to_owned(), Quantity(o.machine.cpus.to_string())),
+        ("cpu".to_owned(), processors(o.machine.milli_cpus)),
         ("memory".to_owned(), binary(o.machine.memory)),
         ("pods".to_owned(), Quantity(o.max_pods.to_string())),
     ]);
@@ -391,7 +396,7 @@ mod tests {
         Observation {
             now: "2024-01-01T00:00:00Z".parse().unwrap(),
             machine: Machine {
-                cpus: 2,
+                milli_cpus: 2000,
                 memory: 4 << 30,
                 hugepages: [(2 << 20, 0), (1 << 30, 1 << 30)].into(),
                 architecture: "amd64",
@@ -433,6 +438,22 @@ mod tests {
         check("hugepages-2Mi", "0", "0");
         check("hugepages-1Gi", "1Gi", "1Gi");
         check("ephemeral-storage", "10000Ki", "9000Ki");
+    }
+
+    #[test]
+    fn a_machine_that_nodes_share() {
+        let check = |nodes: u32, cpu: &str, memory: &str, allocatable: &str, hugepages: &str| {
+            let mut o = observation();
+            o.machine = o.machine.shared_by(nodes);
+            let status = of(&o, &NodeStatus::default());
+            let (capacity, rest) = (status.capacity.unwrap(), status.allocatable.unwrap());
+            let found = [&capacity["cpu"], &capacity["memory"], &rest["memory"], &rest["hugepages-1Gi"]];
+            assert_eq!(found.map(|q| q.0.as_str()), [cpu, memory, allocatable, hugepages], "{nodes}");
+            assert_eq!(capacity["cpu"], rest["cpu"]);
+        };
+        check(1, "2", "4Gi", "2972Mi", "1Gi");
+        check(2, "1", "2Gi", "1948Mi", "0");
+        check(3, "666m", "1365Mi", "1265Mi", "0");
     }
 
     #[test]

@@ -7,25 +7,25 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use objects::quantity::ResourceList;
 
-use super::machine::meminfo_bytes;
+use super::machine::Machine;
+use super::status::processors;
 
 /// This node: its object, and what the machine has.
 #[derive(Clone)]
 pub(crate) struct NodeView {
     name: String,
     nodes: Informer<Node>,
-    cpus: usize,
+    milli_cpus: u64,
     /// In bytes.
     memory: i64,
 }
 
 impl NodeView {
-    /// The node of a name, which `nodes` knows.
-    pub(crate) fn new(name: &str, nodes: Informer<Node>) -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let memory = meminfo_bytes(&meminfo, "MemTotal").and_then(|bytes| i64::try_from(bytes).ok());
-        Self { name: name.to_owned(), nodes, cpus, memory: memory.unwrap_or(0) }
+    /// The node of a name, which `nodes` knows, one of so many that share this machine.
+    pub(crate) fn new(name: &str, nodes: Informer<Node>, nodes_of_machine: u32) -> Self {
+        let machine = Machine::read().shared_by(nodes_of_machine);
+        let memory = i64::try_from(machine.memory).unwrap_or(i64::MAX);
+        Self { name: name.to_owned(), nodes, milli_cpus: machine.milli_cpus, memory }
     }
 
     /// The Node object, once it is known.
@@ -38,18 +38,18 @@ impl NodeView {
         let known = self.object().and_then(|n| n.status.as_ref()?.allocatable.clone());
         known.unwrap_or_else(|| {
             ResourceList::from([
-                ("cpu".to_owned(), Quantity(self.cpus.to_string())),
+                ("cpu".to_owned(), processors(self.milli_cpus)),
                 ("memory".to_owned(), Quantity(self.memory.to_string())),
             ])
         })
     }
 
-    /// Processors of this machine.
-    pub(crate) fn cpus(&self) -> usize {
-        self.cpus
+    /// The node's processors, in thousandths.
+    pub(crate) fn milli_cpus(&self) -> u64 {
+        self.milli_cpus
     }
 
-    /// Memory of this machine in bytes; 0 where the kernel does not say.
+    /// The node's memory in bytes; 0 where the kernel does not say.
     pub(crate) fn memory(&self) -> i64 {
         self.memory
     }

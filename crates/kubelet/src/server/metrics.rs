@@ -197,7 +197,7 @@ pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
     page.metric("machine_cpu_cores", "gauge", "Number of logical CPU cores.").value(
         "machine_cpu_cores",
         &[],
-        machine.cpus as f64,
+        machine.milli_cpus as f64 / 1000.0,
     );
     page.metric("machine_memory_bytes", "gauge", "Amount of memory installed on the machine.").value(
         "machine_memory_bytes",

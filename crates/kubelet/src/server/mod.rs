@@ -61,7 +61,7 @@ pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
     let server = Server {
         auth: Auth::new(served.client.clone()),
         stats: Collector::default(),
-        machine: Machine::read(),
+        machine: Machine::read().shared_by(served.config.node.nodes_of_machine),
         health: Health::start(&served, &shutdown),
         started: served.clock.now(),
         flags: options.flags,

@@ -51,7 +51,8 @@ fn convert(schema: &Schema, root: StructId, node: Node, numbers: Numbers) -> Res
         Node::Null => {}
         other => c.report.mismatch(what(&other), &go_struct(schema, root)),
     }
-    let strict = c.report.finish()?;
+    let mut strict = c.report.finish()?;
+    normal::prune(schema, &mut tree, &mut strict);
     let st = schema.st(root);
     let mut take = |name: &str| match st.field(name).and_then(|no| tree.remove(no)) {
         Some(Node::Str(s)) if st.kind => s,
@@ -73,8 +74,13 @@ pub fn from_any(schema: &Schema, ty: TypeId, node: Node) -> Result<(Option<Node>
 pub fn to_any(schema: &Schema, tree: &Struct) -> Node {
     let mut entries = Vec::new();
     let mut present = tree.iter().peekable();
-    for (i, field) in schema.st(tree.id).fields.iter().enumerate() {
+    let st = schema.st(tree.id);
+    for (i, field) in st.fields.iter().enumerate() {
         let value = match present.next_if(|(n, _)| *n == FieldNo(i as u16)) {
+            Some((no, Node::Map(m))) if st.rest.as_ref().is_some_and(|r| r.field == no) => {
+                entries.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
+                continue;
+            }
             Some((_, v)) => node_to_any(schema, v),
             None if !field.omitempty => absent(schema, field),
             None => continue,
@@ -142,9 +148,14 @@ impl Converter<'_> {
     fn fields(&mut self, map: Map, into: &mut Struct) {
         let schema = self.report.schema;
         let st = schema.st(into.id);
+        let mut rest = Vec::new();
         for (key, node) in map.into_entries() {
-            let Some(no) = schema.field(into.id, &key) else {
-                self.report.unknown(&key);
+            let Some(no) = st.field(&key).filter(|_| !key.is_empty()) else {
+                if st.rest.is_some() {
+                    rest.push((key, node));
+                } else {
+                    self.report.unknown(&key);
+                }
                 continue;
             };
             let field = st.at(no);
@@ -153,6 +164,11 @@ impl Converter<'_> {
                 normal::put(into, no, field, schema.ty(field.ty), value);
             }
             self.report.path.pop();
+        }
+        if let Some(part) = &st.rest {
+            let mut map = Map::from_entries(rest);
+            map.sort();
+            into.set(part.field, map);
         }
     }
 

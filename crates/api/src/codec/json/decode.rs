@@ -51,7 +51,8 @@ pub(crate) fn decode_to(
     if d.unsettled {
         normal::settle(schema, &mut tree);
     }
-    let strict = d.report.finish()?;
+    let mut strict = d.report.finish()?;
+    normal::prune(schema, &mut tree, &mut strict);
     let st = schema.st(root);
     let mut take = |name: &str| -> Text {
         let no = if st.kind { st.field(name) } else { None };
@@ -140,11 +141,20 @@ impl Decoder<'_, '_> {
         self.lexer.open()?;
         let mut first = true;
         let mut seen: u128 = 0;
+        let mut rest = Vec::new();
         while let Some(key) = self.lexer.key(first)? {
             first = false;
-            let Some(no) = schema.field(into.id, &key) else {
-                self.report.unknown(&key);
-                self.lexer.skip()?;
+            let Some(no) = st.field(&key).filter(|_| !key.is_empty()) else {
+                if st.rest.is_some() {
+                    let name = Text::from(&*key);
+                    self.report.path.push(Step::Key(key));
+                    let value = self.any(true)?;
+                    self.report.path.pop();
+                    rest.push((name, value));
+                } else {
+                    self.report.unknown(&key);
+                    self.lexer.skip()?;
+                }
                 continue;
             };
             let bit = 1u128.checked_shl(u32::from(no.0)).unwrap_or(0);
@@ -163,6 +173,9 @@ impl Decoder<'_, '_> {
             if let Some(value) = value {
                 normal::put(into, no, field, schema.ty(field.ty), value);
             }
+        }
+        if let Some(part) = &st.rest {
+            into.set(part.field, normal::distinct(&mut self.report, rest));
         }
         Ok(())
     }

@@ -125,6 +125,17 @@ fn fields(schema: &Schema, tree: &Struct, mut rv_at: Option<&mut u32>, out: &mut
             }
         }
         match value {
+            // The values of a custom resource stand in the object itself.
+            Some(Node::Map(values)) if st.rest.as_ref().is_some_and(|r| r.field == no) => {
+                for (key, v) in values.iter() {
+                    if !std::mem::take(&mut first) {
+                        out.push(b',');
+                    }
+                    write_string(key, out);
+                    out.push(b':');
+                    encode_any(v, out);
+                }
+            }
             Some(v) => {
                 name(field, &mut first, out);
                 encode_node(schema, v, out);

@@ -19,7 +19,6 @@ use crate::validation::meta::{object_meta, object_meta_update};
 pub(crate) const DEFINITION: Rules = Rules {
     group: "apiextensions.k8s.io",
     resource: "customresourcedefinitions",
-    no_effect_yet: inert!("CustomResourceDefinitions"),
     form: Form::Definition,
     takes: Takes::BUT_STATUS,
     unconditional_update: false,

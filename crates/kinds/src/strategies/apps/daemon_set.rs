@@ -25,7 +25,6 @@ pub(crate) const DAEMON_SET: Rules = Rules {
     group: "apps",
     resource: "daemonsets",
     columns: columns::workloads::DAEMON_SET,
-    no_effect_yet: inert!("DaemonSets"),
     field_annotation: Some(convert::apps::TEMPLATE_GENERATION),
     settle: convert::apps::settle_daemon_set,
     takes: Takes::BUT_STATUS,

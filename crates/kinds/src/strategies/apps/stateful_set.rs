@@ -45,7 +45,6 @@ pub(crate) const STATEFUL_SET: Rules = Rules {
     group: "apps",
     resource: "statefulsets",
     columns: columns::workloads::STATEFUL_SET,
-    no_effect_yet: inert!("StatefulSets"),
     scale: Some(SelectorForm::LabelSelector),
     takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {

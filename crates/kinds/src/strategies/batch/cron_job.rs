@@ -20,7 +20,6 @@ pub(crate) const CRON_JOB: Rules = Rules {
     group: "batch",
     resource: "cronjobs",
     columns: columns::workloads::CRON_JOB,
-    no_effect_yet: inert!("CronJobs"),
     takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         generic::create(c, s);

@@ -47,7 +47,6 @@ pub(crate) const JOB: Rules = Rules {
     group: "batch",
     resource: "jobs",
     columns: columns::workloads::JOB,
-    no_effect_yet: inert!("Jobs"),
     deletion: Deletion { dependents: Dependents::Orphan, ..Deletion::USUAL },
     canonicalize: |c, s| job_labels(&mut Edit::new(c.schema, s)),
     takes: Takes::BUT_STATUS,

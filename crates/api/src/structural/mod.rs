@@ -1,0 +1,382 @@
+//! Structural schemas: the description of a custom resource's values, and what runs on it: pruning, defaults,
+//! validation.
+//!
+//! The values of a custom resource are values without a schema's types ([`Node::Map`] and the like), as they may be
+//! anything until they are validated; a [`Structural`] says what they should be. It is an arena of its own for each
+//! version of a definition. [`crate::Schema`] knows the kind's root struct, whose [`crate::schema::Rest`] leads here.
+//!
+//! The rules are those of upstream's `apiextensions-apiserver/pkg/apiserver/schema` and of the OpenAPI validation that
+//! it uses.
+
+mod default;
+mod embedded;
+mod formats;
+mod lists;
+mod prune;
+mod validate;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::OnceLock;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::tree::{Node, Text};
+
+pub use formats::is_known_format;
+
+/// A part of a structural schema, by its place in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PartId(u32);
+
+/// The type that a value should have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Any type.
+    #[default]
+    Any,
+    /// An object.
+    Object,
+    /// A list.
+    Array,
+    /// A string.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// A boolean.
+    Boolean,
+    /// A whole number or a string (`x-kubernetes-int-or-string`).
+    IntOrString,
+}
+
+impl Kind {
+    /// The kind of a type's name in a definition.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "object" => Self::Object,
+            "array" => Self::Array,
+            "string" => Self::String,
+            "integer" => Self::Integer,
+            "number" => Self::Number,
+            "boolean" => Self::Boolean,
+            _ => Self::Any,
+        }
+    }
+    /// The type's name, as messages print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any => "",
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::IntOrString => "integer,string",
+        }
+    }
+}
+
+/// The entries of an object that are no properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Additional {
+    /// The schema names none.
+    #[default]
+    None,
+    /// They may be anything (`additionalProperties: true`).
+    Any,
+    /// None may stand there (`additionalProperties: false`, inside conditions only).
+    Forbidden,
+    /// They follow a schema.
+    Part(PartId),
+}
+
+/// The way in which a list merges (`x-kubernetes-list-type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ListType {
+    /// The list is one value.
+    #[default]
+    Atomic,
+    /// The list is a set.
+    Set,
+    /// The list is a map by the part's `keys`.
+    Map,
+}
+
+/// A part of a structural schema.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    /// The type of the value.
+    pub kind: Kind,
+    /// Whether `null` is a value.
+    pub nullable: bool,
+    /// Whether fields that the schema does not name are kept (`x-kubernetes-preserve-unknown-fields`).
+    pub keeps_unknown: bool,
+    /// Whether the value is an object of the API (`x-kubernetes-embedded-resource`).
+    pub embedded: bool,
+    /// Whether server-side apply treats the object as one value (`x-kubernetes-map-type: atomic`).
+    pub atomic: bool,
+    /// How the list merges.
+    pub list: ListType,
+    /// The entries that are no properties.
+    pub additional: Additional,
+    /// The schema of a list's elements.
+    pub items: Option<PartId>,
+    /// The properties, sorted by name.
+    pub properties: Box<[(Text, PartId)]>,
+    /// What few parts have.
+    pub rare: Option<Box<Rare>>,
+}
+
+/// The facts of a part that few parts have.
+#[derive(Debug, Clone, Default)]
+pub struct Rare {
+    /// The value of an absent field.
+    pub default: Option<Node>,
+    /// The keys of a list that merges as a map.
+    pub keys: Box<[Text]>,
+    /// The conditions on the value.
+    pub checks: Checks,
+    /// The rules in the expression language.
+    pub rules: Vec<Rule>,
+}
+
+/// A rule in the expression language (`x-kubernetes-validations`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// The expression.
+    pub rule: Text,
+    /// The message of a failure.
+    pub message: Text,
+    /// The expression that makes the message.
+    pub message_expression: Text,
+    /// The reason of a failure, `""` for `FieldValueInvalid`.
+    pub reason: Text,
+    /// The field that a failure is about, relative to the part.
+    pub field_path: Text,
+    /// Whether `oldSelf` is optional; `None` if nothing is said.
+    pub optional_old_self: Option<bool>,
+}
+
+/// The conditions on a value that its type does not say.
+#[derive(Debug, Clone, Default)]
+pub struct Checks {
+    /// The format, without the hyphens that upstream passes over; `""` for none that is checked.
+    pub format: Text,
+    /// The format as it is written.
+    pub format_text: Text,
+    /// The pattern that a string matches.
+    pub pattern: Option<Pattern>,
+    /// The least number of characters of a string.
+    pub min_length: Option<i64>,
+    /// The greatest number of characters of a string.
+    pub max_length: Option<i64>,
+    /// The least number of elements.
+    pub min_items: Option<i64>,
+    /// The greatest number of elements.
+    pub max_items: Option<i64>,
+    /// The least number of entries.
+    pub min_properties: Option<i64>,
+    /// The greatest number of entries.
+    pub max_properties: Option<i64>,
+    /// The least number.
+    pub minimum: Option<Bound>,
+    /// The greatest number.
+    pub maximum: Option<Bound>,
+    /// A number of which the value is a multiple.
+    pub multiple_of: Option<f64>,
+    /// Whether no two elements are equal.
+    pub unique: bool,
+    /// The values that are allowed.
+    pub values: Vec<Node>,
+    /// The fields that must be there.
+    pub required: Vec<Text>,
+    /// Conditions that all hold.
+    pub all_of: Vec<PartId>,
+    /// Conditions of which one holds at least.
+    pub any_of: Vec<PartId>,
+    /// Conditions of which exactly one holds.
+    pub one_of: Vec<PartId>,
+    /// A condition that does not hold.
+    pub not: Option<PartId>,
+}
+
+/// A bound of numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bound {
+    /// The number.
+    pub at: f64,
+    /// Whether the number itself is beyond the bound.
+    pub exclusive: bool,
+}
+
+/// The greatest size of a compiled pattern, so that no definition takes much memory or time.
+const PATTERN_SIZE: usize = 1 << 20;
+
+/// A regular expression, compiled when it is first asked.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    text: Text,
+    compiled: OnceLock<Result<Regex, String>>,
+}
+
+impl Pattern {
+    /// A pattern of upstream's syntax, RE2's.
+    pub fn new(text: &str) -> Self {
+        Self { text: text.into(), compiled: OnceLock::new() }
+    }
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+    /// Whether a string has a part that matches; an error for a pattern that is none.
+    pub fn matches(&self, s: &str) -> Result<bool, String> {
+        let compile =
+            || RegexBuilder::new(&self.text).size_limit(PATTERN_SIZE).build().map_err(|e| e.to_string());
+        self.compiled.get_or_init(compile).as_ref().map(|r| r.is_match(s)).map_err(Clone::clone)
+    }
+}
+
+/// A structural schema.
+#[derive(Debug, Clone)]
+pub struct Structural {
+    parts: Vec<Part>,
+    root: PartId,
+    /// The conditions on the object's metadata.
+    metadata: Option<PartId>,
+    hash: u32,
+    /// Which parts have a default at or below them.
+    defaulted: Vec<bool>,
+}
+
+/// Makes a [`Structural`]: parts are added from the leaves to the root.
+#[derive(Debug, Default)]
+pub struct Builder {
+    parts: Vec<Part>,
+}
+
+impl Builder {
+    /// Adds a part whose own parts were added before.
+    pub fn add(&mut self, mut part: Part) -> PartId {
+        part.properties.sort_by(|a, b| a.0.cmp(&b.0));
+        self.parts.push(part);
+        PartId(u32::try_from(self.parts.len() - 1).unwrap_or(u32::MAX))
+    }
+    /// The schema, with the part of the whole object, and that of its metadata where there are conditions on it.
+    pub fn finish(mut self, root: Part, metadata: Option<PartId>) -> Structural {
+        let root = self.add(root);
+        let mut defaulted = vec![false; self.parts.len()];
+        let mut hash = DefaultHasher::new();
+        for (i, part) in self.parts.iter().enumerate() {
+            // A part's own parts stand before it.
+            let below = part.below().any(|id| defaulted.get(id.0 as usize).copied().unwrap_or(false));
+            defaulted[i] = below || part.default_value().is_some();
+            part.hash_form(&mut hash);
+        }
+        // Zero is the mark of what was stored under no schema.
+        let hash = (hash.finish() as u32).max(1);
+        Structural { parts: self.parts, root, metadata, hash, defaulted }
+    }
+}
+
+impl Part {
+    /// The schemas of the values below a value: its properties, its other entries, its elements.
+    fn below(&self) -> impl Iterator<Item = PartId> {
+        let additional = if let Additional::Part(id) = self.additional { Some(id) } else { None };
+        self.properties.iter().map(|p| p.1).chain(additional).chain(self.items)
+    }
+    /// The schema of a property.
+    pub fn property(&self, name: &str) -> Option<PartId> {
+        self.properties.binary_search_by(|p| p.0.as_str().cmp(name)).ok().map(|i| self.properties[i].1)
+    }
+    /// The value of an absent field.
+    pub fn default_value(&self) -> Option<&Node> {
+        self.rare.as_ref()?.default.as_ref()
+    }
+    /// The conditions on the value.
+    pub fn checks(&self) -> Option<&Checks> {
+        self.rare.as_ref().map(|r| &r.checks)
+    }
+    /// The keys of a list that merges as a map.
+    pub fn keys(&self) -> &[Text] {
+        self.rare.as_ref().map_or(&[], |r| &r.keys)
+    }
+    /// The rules in the expression language.
+    pub fn rules(&self) -> &[Rule] {
+        self.rare.as_ref().map_or(&[], |r| &r.rules)
+    }
+    /// Hashes what decides in which form a value is stored: which fields are kept, and defaults.
+    fn hash_form(&self, hash: &mut DefaultHasher) {
+        (self.nullable, self.keeps_unknown, self.embedded, self.additional, self.items).hash(hash);
+        self.properties.hash(hash);
+        if let Some(default) = self.default_value() {
+            crate::go::scalar_json(default).hash(hash);
+        }
+    }
+}
+
+impl Structural {
+    /// The part of the whole object.
+    pub fn root(&self) -> PartId {
+        self.root
+    }
+    /// The same schema, by which no field is dropped.
+    #[must_use]
+    pub fn keeping_unknown(mut self) -> Self {
+        self.parts.iter_mut().for_each(|p| p.keeps_unknown = true);
+        self
+    }
+    /// A part.
+    pub fn part(&self, id: PartId) -> &Part {
+        &self.parts[id.0 as usize]
+    }
+    /// A hash of what decides in which form objects are stored; never 0.
+    pub fn hash(&self) -> u32 {
+        self.hash
+    }
+    /// Whether a part, or one below it, has a default.
+    fn has_default(&self, id: PartId) -> bool {
+        self.defaulted[id.0 as usize]
+    }
+    /// The schema of an object's entry, if there is one.
+    pub fn entry(&self, id: PartId, name: &str) -> Entry {
+        let part = self.part(id);
+        match (part.property(name), part.additional) {
+            (Some(property), _) => Entry::Part(property),
+            (None, Additional::Part(part)) => Entry::Part(part),
+            (None, Additional::Any) => Entry::Any,
+            (None, _) if part.keeps_unknown => Entry::Any,
+            (None, _) => Entry::Unknown,
+        }
+    }
+    /// The number of parts.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+    /// Whether there is no part; there always is one.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+/// What a schema says of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// The entry follows a schema.
+    Part(PartId),
+    /// The entry may be anything.
+    Any,
+    /// The schema does not know the entry.
+    Unknown,
+}
+
+/// Whether a value is `null` where the schema allows none.
+fn is_forbidden_null(value: &Node, part: &Part) -> bool {
+    *value == Node::Null && !part.nullable
+}
+
+/// The fields of every object of the API that no schema needs to name.
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}

@@ -1,0 +1,136 @@
+//! A definition as it is known.
+
+use std::sync::Arc;
+
+use api::view::View;
+use api::{Node, Object, Schema, Status, Text};
+use component::Shutdown;
+use kinds::custom::{Definition, Names};
+use storage::Store;
+
+use super::{GROUP, PLURAL};
+use crate::catalog::custom::CustomResource;
+use crate::objects::Objects;
+
+/// The finalizer that keeps a definition until its objects are gone.
+pub(super) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// A condition of a definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) kind: Text,
+    pub(super) status: Text,
+    pub(super) reason: Text,
+    pub(super) message: Text,
+}
+
+/// A definition as it is known.
+pub(super) struct Known {
+    pub(super) name: Text,
+    uid: Text,
+    generation: i64,
+    pub(super) definition: Arc<Definition>,
+    schemas: Vec<(Text, Arc<Node>)>,
+    /// The names that were accepted.
+    pub(super) accepted: Names,
+    pub(super) conditions: Vec<Condition>,
+    /// The annotation by which groups of the community are approved.
+    pub(super) approval: Option<Text>,
+    /// Whether fields that no schema names are kept, which no schema can allow.
+    pub(super) keeps_unknown: bool,
+    deleting: bool,
+    has_finalizer: bool,
+}
+
+/// Reads a definition. What is the same as before is not compiled again.
+pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -> Result<Known, Status> {
+    let tree = objects.tree(GROUP, PLURAL, object)?;
+    let view = View::new(objects.schema(), &tree);
+    let (meta, status) = (view.st("metadata"), view.st("status"));
+    let generation = meta.int("generation");
+    let same = before.filter(|b| b.uid == object.data.uid && b.generation == generation);
+    let (definition, schemas) = match same {
+        Some(same) => (Arc::clone(&same.definition), same.schemas.clone()),
+        None => (Arc::new(Definition::of(view)), schemas(objects.schema(), view)),
+    };
+    let conditions = status.items("conditions").map(|c| Condition {
+        kind: c.str("type").into(),
+        status: c.str("status").into(),
+        reason: c.str("reason").into(),
+        message: c.str("message").into(),
+    });
+    Ok(Known {
+        name: object.data.name.clone(),
+        uid: object.data.uid.clone(),
+        generation,
+        definition,
+        schemas,
+        accepted: Names::of(status.st("acceptedNames")),
+        conditions: conditions.collect(),
+        approval: meta
+            .texts("annotations")
+            .find(|(key, _)| *key == "api-approved.kubernetes.io")
+            .map(|(_, value)| value.into()),
+        keeps_unknown: view.st("spec").bool("preserveUnknownFields"),
+        deleting: object.data.deleting,
+        has_finalizer: meta.strs("finalizers").any(|f| f == FINALIZER),
+    })
+}
+
+/// The schemas of versions, as values without types.
+fn schemas(schema: &Schema, definition: View<'_>) -> Vec<(Text, Arc<Node>)> {
+    let of = |version: View<'_>| {
+        let of = version.st("schema").st("openAPIV3Schema");
+        let node =
+            of.raw().map_or_else(|| api::Map::new().into(), |raw| api::codec::json::to_any(schema, raw));
+        (version.str("name").into(), Arc::new(node))
+    };
+    definition.st("spec").items("versions").map(of).collect()
+}
+
+impl Known {
+    pub(super) fn group(&self) -> &str {
+        &self.definition.group
+    }
+    pub(super) fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == kind)
+    }
+    fn is(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|c| c.status == "True")
+    }
+    /// Whether its resources are served.
+    pub(super) fn is_established(&self) -> bool {
+        self.is("Established")
+    }
+    /// Whether no objects may be made any more.
+    fn is_terminating(&self) -> bool {
+        self.deleting || self.is("Terminating")
+    }
+    /// Whether it goes once its objects are gone.
+    pub(super) fn is_to_be_removed(&self) -> bool {
+        self.deleting && self.has_finalizer
+    }
+    /// The resources to serve, under the names that were accepted.
+    pub(super) fn resources(
+        &self,
+        store: &Store,
+        accepted: Names,
+        ends: &Shutdown,
+    ) -> Result<CustomResource, String> {
+        let definition = Definition { names: accepted, ..Definition::clone(&self.definition) };
+        let terminating = self.is_terminating();
+        CustomResource::new(
+            store,
+            Arc::new(definition),
+            self.schemas.clone(),
+            None,
+            (self.uid.clone(), self.generation, terminating),
+            ends,
+        )
+    }
+    /// Whether resources are those of this state.
+    pub(super) fn is_served_by(&self, served: &CustomResource, accepted: &Names) -> bool {
+        served.made_of == (self.uid.clone(), self.generation, self.is_terminating())
+            && served.definition.names == *accepted
+    }
+}

@@ -1,0 +1,96 @@
+//! The owners at which a controller looks when a Pod changes.
+
+use std::sync::Arc;
+
+use client::{Cached, Change, Informer, Key, KubeObject, Queue};
+use objects::Selector;
+
+use super::expectations::Expectations;
+use super::owners::resolve;
+use crate::views::PodView;
+
+/// A kind of object whose Pods are those that its selector chooses.
+pub(crate) trait PodOwner: KubeObject + Cached {
+    /// Its selector.
+    fn selector(&self) -> Selector;
+}
+
+/// Queues the owners of Pods that change, and tells the controller's expectations what the cache shows by now.
+pub(crate) struct PodOwners<T> {
+    owners: Informer<T>,
+    queue: Queue<Key>,
+    expectations: Option<Arc<Expectations>>,
+}
+
+impl<T: PodOwner> PodOwners<T> {
+    /// For the owners of an informer.
+    pub(crate) fn new(
+        owners: &Informer<T>,
+        queue: Queue<Key>,
+        expectations: Option<Arc<Expectations>>,
+    ) -> Self {
+        Self { owners: owners.clone(), queue, expectations }
+    }
+
+    /// Takes a change of a Pod.
+    pub(crate) fn take(&self, change: &Change<PodView>) {
+        match change {
+            Change::Added(pod) => self.added(pod),
+            Change::Updated { old, new } => self.updated(old, new),
+            Change::Deleted(pod) => self.deleted(pod),
+        }
+    }
+
+    /// Queues the owners that may want to adopt an orphan.
+    fn enqueue_matching(&self, pod: &PodView) {
+        for owner in self.owners.list_namespace(pod.namespace()) {
+            let selector = owner.selector();
+            if !selector.is_everything() && pod.is_selected_by(&selector) {
+                self.queue.add(owner.key());
+            }
+        }
+    }
+
+    fn enqueue_owner(&self, pod: &PodView, seen: impl FnOnce(&Expectations, &Key)) {
+        if let Some((key, _)) = resolve(&self.owners, pod.namespace(), pod.controller()) {
+            if let Some(expectations) = &self.expectations {
+                seen(expectations, &key);
+            }
+            self.queue.add(key);
+        }
+    }
+
+    fn added(&self, pod: &PodView) {
+        if pod.is_deleting() {
+            self.deleted(pod);
+        } else if pod.controller().is_none() {
+            self.enqueue_matching(pod);
+        } else {
+            self.enqueue_owner(pod, |e, key| e.created(key, 1));
+        }
+    }
+
+    fn updated(&self, old: &PodView, new: &PodView) {
+        let relabelled = old.labels != new.labels;
+        if new.is_deleting() {
+            self.deleted(new);
+            if relabelled {
+                self.deleted(old);
+            }
+            return;
+        }
+        let another = old.controller() != new.controller();
+        if another {
+            self.enqueue_owner(old, |_, _| {});
+        }
+        if new.controller().is_some() {
+            self.enqueue_owner(new, |_, _| {});
+        } else if relabelled || another {
+            self.enqueue_matching(new);
+        }
+    }
+
+    fn deleted(&self, pod: &PodView) {
+        self.enqueue_owner(pod, |e, key| e.deleted(key, pod.uid()));
+    }
+}

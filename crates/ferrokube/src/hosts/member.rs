@@ -1,0 +1,44 @@
+//! A node's process on a shared machine: `ferrokube agent`, in the node's namespaces, with a runtime of its own.
+
+use std::os::fd::AsFd;
+
+use anyhow::Result;
+use component::Shutdown;
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::net::unix::pipe::Receiver;
+
+use super::images::Images;
+use super::runtime::Containerd;
+use crate::{agent, cli};
+
+/// Runs the node until a signal stops it, or until the process that started it is gone.
+pub(crate) async fn run(flags: &cli::Agent, hosted: &cli::Hosted) -> Result<()> {
+    end_with_parent()?;
+    let runtime = Shutdown::new();
+    let result = serve(flags, hosted, &runtime).await;
+    // The agent has ended; the runtime goes last.
+    runtime.finish().await;
+    result
+}
+
+async fn serve(flags: &cli::Agent, hosted: &cli::Hosted, runtime: &Shutdown) -> Result<()> {
+    let containerd = Containerd::new(&hosted.containerd, &hosted.host_dir);
+    containerd.clone().start(runtime).await?;
+    let mut images = Images::new(&hosted.images, containerd);
+    // A Pod that comes with the node finds them.
+    images.import().await;
+    let stop = runtime.clone();
+    runtime.spawn(images.follow(stop));
+    agent::run(flags).await
+}
+
+/// Sends this process the signal to end once its standard input ends: a process that is killed closes it.
+fn end_with_parent() -> Result<()> {
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let mut input = Receiver::from_owned_fd(input)?;
+    tokio::spawn(async move {
+        let _ = tokio::io::copy(&mut input, &mut tokio::io::sink()).await;
+        let _ = kill_process(getpid(), Signal::TERM);
+    });
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! What definitions make of values: cases of upstream's tests of pruning, defaulting and validation.
+
+use api::codec::json;
+use api::field::Errors;
+use api::schema::Gvk;
+use api::structural::Structural;
+use api::view::View;
+use api::{Map, Node, Schema};
+
+use super::Definition;
+
+/// The structural schema of a `JSONSchemaProps` in JSON.
+fn structural(schema: &str) -> std::sync::Arc<Structural> {
+    let body = format!(
+        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"x"}},
+        "spec":{{"group":"g.io","names":{{"plural":"xs","kind":"X"}},"scope":"Cluster","versions":[
+        {{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#
+    );
+    let all = Schema::builtin();
+    let root = all.kind(&Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")).unwrap();
+    let tree = json::decode(all, root, body.as_bytes()).unwrap().tree;
+    Definition::of(View::new(all, &tree)).versions.remove(0).schema
+}
+
+fn map(text: &str) -> Map {
+    match json::decode_any(text.as_bytes()).unwrap() {
+        Node::Map(map) => map,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(map: Map) -> String {
+    api::go::scalar_json(&Node::Map(map))
+}
+
+#[test]
+fn pruning() {
+    let check = |schema: &str, object: &str, expected: &str, unknown: &[&str]| {
+        let mut values = map(object);
+        let found = structural(schema).prune(&mut values);
+        assert_eq!(
+            (text(values).as_str(), found),
+            (expected, unknown.iter().map(|s| s.to_string()).collect()),
+            "{object}"
+        );
+    };
+    const OBJECT: &str =
+        r#"{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string"}}}}}"#;
+    check(OBJECT, r#"{"spec":{"a":"x","b":1},"c":{}}"#, r#"{"spec":{"a":"x"}}"#, &["c", "spec.b"]);
+    check(
+        r#"{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"s":{"type":"object","properties":{"a":{"type":"string"}}}}}"#,
+        r#"{"k":{"x":1},"s":{"a":"1","z":2}}"#,
+        r#"{"k":{"x":1},"s":{"a":"1"}}"#,
+        &["s.z"],
+    );
+    check(
+        r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"n":{"type":"string"}}}}}}"#,
+        r#"{"l":[{"n":"a","x":1},{"y":2}]}"#,
+        r#"{"l":[{"n":"a"},{}]}"#,
+        &["l[0].x", "l[1].y"],
+    );
+    check(
+        r#"{"type":"object","properties":{"m":{"type":"object","additionalProperties":{"type":"object","properties":{"n":{"type":"string"}}}}}}"#,
+        r#"{"m":{"k":{"n":"a","x":1}}}"#,
+        r#"{"m":{"k":{"n":"a"}}}"#,
+        &["m.k.x"],
+    );
+    check(
+        r#"{"type":"object","properties":{"e":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}"#,
+        r#"{"e":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":{"a":1}}}"#,
+        r#"{"e":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":{"a":1}}}"#,
+        &[],
+    );
+}
+
+#[test]
+fn defaulting() {
+    let check = |schema: &str, object: &str, expected: &str| {
+        let mut values = map(object);
+        let schema = structural(schema);
+        schema.drop_nulls(&mut values);
+        schema.apply_defaults(&mut values);
+        assert_eq!(text(values), expected, "{object}");
+    };
+    const DEEP: &str = r#"{"type":"object","properties":{"spec":{"type":"object","default":{},"properties":{"a":{"type":"string","default":"A"},"n":{"type":"integer","nullable":true,"default":3}}}}}"#;
+    check(DEEP, "{}", r#"{"spec":{"a":"A","n":3}}"#);
+    check(DEEP, r#"{"spec":{"a":"B","n":null}}"#, r#"{"spec":{"a":"B","n":null}}"#);
+    check(DEEP, r#"{"spec":{"a":null}}"#, r#"{"spec":{"a":"A","n":3}}"#);
+    check(
+        r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"p":{"type":"string","default":"TCP"}}}}}}"#,
+        r#"{"l":[{},{"p":"UDP"}]}"#,
+        r#"{"l":[{"p":"TCP"},{"p":"UDP"}]}"#,
+    );
+    check(
+        r#"{"type":"object","properties":{"a":{"type":"string"}}}"#,
+        r#"{"a":null,"b":null}"#,
+        r#"{"b":null}"#,
+    );
+}
+
+#[test]
+fn validation() {
+    let check = |schema: &str, object: &str, expected: &[&str]| {
+        let mut errs = Errors::new();
+        structural(schema).validate(&mut errs, &map(object), None);
+        let found: Vec<String> = errs.0.iter().map(api::status::FieldError::to_string).collect();
+        assert_eq!(found, expected, "{schema} {object}");
+    };
+    let of = |schema: &str| format!(r#"{{"type":"object","properties":{{"f":{schema}}}}}"#);
+    check(
+        &of(r#"{"type":"integer"}"#),
+        r#"{"f":"x"}"#,
+        &[r#"f: Invalid value: "string": f in body must be of type integer: "string""#],
+    );
+    check(
+        &of(r#"{"type":"string"}"#),
+        r#"{"f":null}"#,
+        &[r#"f: Invalid value: "null": f in body must be of type string: "null""#],
+    );
+    check(&of(r#"{"type":"string","nullable":true}"#), r#"{"f":null}"#, &[]);
+    check(&of(r#"{"type":"integer"}"#), r#"{"f":2.0}"#, &[]);
+    check(
+        &of(r#"{"type":"integer"}"#),
+        r#"{"f":2.5}"#,
+        &[r#"f: Invalid value: "number": f in body must be of type integer: "number""#],
+    );
+    check(
+        &of(r#"{"type":"integer","minimum":1}"#),
+        r#"{"f":0}"#,
+        &["f: Invalid value: 0: f in body should be greater than or equal to 1"],
+    );
+    check(
+        &of(r#"{"type":"integer","maximum":5,"exclusiveMaximum":true}"#),
+        r#"{"f":5}"#,
+        &["f: Invalid value: 5: f in body should be less than 5"],
+    );
+    check(
+        &of(r#"{"type":"number","multipleOf":0.5}"#),
+        r#"{"f":1.3}"#,
+        &["f: Invalid value: 1.3: f in body should be a multiple of 0.5"],
+    );
+    check(
+        &of(r#"{"type":"string","maxLength":2}"#),
+        r#"{"f":"abc"}"#,
+        &["f: Too long: may not be more than 2 bytes"],
+    );
+    check(
+        &of(r#"{"type":"string","minLength":2}"#),
+        r#"{"f":"a"}"#,
+        &[r#"f: Invalid value: "a": f in body should be at least 2 chars long"#],
+    );
+    check(
+        &of(r#"{"type":"string","pattern":"^a+$"}"#),
+        r#"{"f":"b"}"#,
+        &[r#"f: Invalid value: "b": f in body should match '^a+$'"#],
+    );
+    check(
+        &of(r#"{"type":"string","enum":["a","b"]}"#),
+        r#"{"f":"c"}"#,
+        &[r#"f: Unsupported value: "c": supported values: "a", "b""#],
+    );
+    check(
+        &of(r#"{"type":"string","format":"ipv4"}"#),
+        r#"{"f":"c"}"#,
+        &[r#"f: Invalid value: "c": f in body must be of type ipv4: "c""#],
+    );
+    check(
+        &of(r#"{"type":"array","maxItems":1,"items":{"type":"string"}}"#),
+        r#"{"f":["a",1]}"#,
+        &[
+            r#"f[1]: Invalid value: "integer": f[1] in body must be of type string: "integer""#,
+            "f: Too many: 2: must have at most 1 item",
+        ],
+    );
+    check(
+        &of(r#"{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}}"#),
+        r#"{"f":{}}"#,
+        &["f.a: Required value"],
+    );
+    check(
+        r#"{"type":"object","required":["spec"],"properties":{"spec":{"type":"object"}}}"#,
+        "{}",
+        &["spec: Required value"],
+    );
+    check(
+        &of(r#"{"x-kubernetes-int-or-string":true}"#),
+        r#"{"f":true}"#,
+        &[r#"f: Invalid value: "boolean": f in body must be of type integer,string: "boolean""#],
+    );
+    check(
+        &of(
+            r#"{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}},"oneOf":[{"required":["a"]},{"required":["b"]}]}"#,
+        ),
+        r#"{"f":{"a":"1","b":"2"}}"#,
+        &[
+            r#"<nil>: Invalid value: "": "f" must validate one and only one schema (oneOf). Found 2 valid alternatives"#,
+        ],
+    );
+    check(
+        &of(r#"{"type":"integer","format":"int32"}"#),
+        r#"{"f":3000000000}"#,
+        &[r#"<nil>: Invalid value: "": Checked value must be of type integer with format int32 in f"#],
+    );
+}
+
+#[test]
+fn unchanged_parts_are_not_refused() {
+    let schema = structural(
+        r#"{"type":"object","properties":{"a":{"type":"integer","minimum":5},"l":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["n"],"items":{"type":"object","properties":{"n":{"type":"string"},"v":{"type":"integer","minimum":5}}}}}}"#,
+    );
+    let check = |old: &str, new: &str, expected: usize| {
+        let mut errs = Errors::new();
+        schema.validate(&mut errs, &map(new), Some(&map(old)));
+        assert_eq!(errs.len(), expected, "{old} {new}");
+    };
+    check(r#"{"a":1}"#, r#"{"a":1}"#, 0);
+    check(r#"{"a":1}"#, r#"{"a":2}"#, 1);
+    check(r#"{"l":[{"n":"x","v":1},{"n":"y","v":9}]}"#, r#"{"l":[{"n":"y","v":2},{"n":"x","v":1}]}"#, 1);
+}
+
+#[test]
+fn lists_that_are_sets_or_maps() {
+    let schema = structural(
+        r#"{"type":"object","properties":{"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}},"m":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["n"],"items":{"type":"object","properties":{"n":{"type":"string"}}}}}}"#,
+    );
+    let mut errs = Errors::new();
+    schema.check_lists(&mut errs, &map(r#"{"s":["a","b","a","a"],"m":[{"n":"x"},{"n":"x"},{}]}"#));
+    let found: Vec<String> = errs.0.iter().map(api::status::FieldError::to_string).collect();
+    assert_eq!(found, [r#"m[1]: Duplicate value: {"n":"x"}"#, r#"s[2]: Duplicate value: "a""#]);
+}
