@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its data fails")]
 
+mod bounds;
 mod expressions;
 mod rules;
