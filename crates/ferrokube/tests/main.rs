@@ -18,4 +18,3 @@ mod network;
 mod network_policy;
 mod pods;
 mod services;
-mod sets;
