@@ -58,6 +58,10 @@ impl fmt::Display for Path<'_> {
 }
 
 impl Path<'_> {
+    /// Whether the path is this field of the object.
+    pub fn is_named(&self, field: &str) -> bool {
+        self.up.is_none() && matches!(self.step, Step::Field(name) if name == field)
+    }
     fn is_root(&self) -> bool {
         matches!(self.step, Step::Field("")) && self.up.is_none_or(Path::is_root)
     }

@@ -350,6 +350,10 @@ impl Structural {
             (None, _) => Entry::Unknown,
         }
     }
+    /// Whether a part has rules in the expression language.
+    pub fn has_rules(&self) -> bool {
+        self.parts.iter().any(|p| !p.rules().is_empty())
+    }
     /// The number of parts.
     pub fn len(&self) -> usize {
         self.parts.len()

@@ -3,6 +3,7 @@
 mod compile;
 mod definition;
 mod json_path;
+mod rules;
 mod strategy;
 mod table;
 

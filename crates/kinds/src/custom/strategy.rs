@@ -1,6 +1,6 @@
 //! The rules of a definition's kind in one version.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::codec::json;
 use api::field::{Errors, Path};
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 
 use super::definition::{Definition, ScalePaths, Version};
 use super::json_path::JsonPath;
+use super::rules::{self, Rules};
 use super::table::Table;
 use crate::columns::Row;
 use crate::convert::NoConversion;
@@ -68,6 +69,9 @@ pub struct CustomStrategy {
     scale: Option<ScalePaths>,
     selectable: Vec<Option<JsonPath>>,
     table: Table,
+    /// The rules in the expression language, compiled when the first object comes.
+    rules: Arc<OnceLock<Option<Rules>>>,
+    kind: Gvk,
     /// The fields that writes of the object reset.
     reset: FieldSet,
     /// The fields that writes of the status reset.
@@ -77,6 +81,32 @@ pub struct CustomStrategy {
 struct StatusRules {
     schema: Arc<Structural>,
     scale: Option<ScalePaths>,
+    rules: Arc<OnceLock<Option<Rules>>>,
+    kind: Gvk,
+}
+
+/// Asks the rules in the expression language about an object, unless errors were found that keep them from it.
+fn ask_rules(
+    c: &Ctx<'_>,
+    errs: &mut Errors,
+    (rules, kind, schema): (&OnceLock<Option<Rules>>, &Gvk, &Structural),
+    new: &Struct,
+    old: Option<&Struct>,
+) {
+    let Some(rules) = rules.get_or_init(|| Rules::new(schema)) else { return };
+    if let Some(why) = rules::blocked(errs) {
+        errs.append_list(vec![why]);
+        return;
+    }
+    let object = |tree: &Struct| {
+        let meta = View::new(c.schema, tree).st("metadata");
+        let names =
+            ["generateName", "name"].into_iter().filter_map(|n| Some((n.into(), meta.get(n)?.clone())));
+        let empty = Map::new();
+        let values = values(c.schema, tree).unwrap_or(&empty);
+        rules::object(values, &kind.api_version(), &kind.kind, Map::from_entries(names.collect()))
+    };
+    rules.validate(errs, &object(new), old.map(object).as_ref());
 }
 
 /// The path of a Scale's number as names: upstream splits it at each point.
@@ -127,16 +157,22 @@ impl CustomStrategy {
             scale,
             ..Facts::default()
         };
+        let rules = Arc::default();
         Self {
             facts,
             namespaced: definition.namespaced,
             schema: Arc::clone(&version.schema),
-            status: version
-                .status
-                .then(|| StatusRules { schema: Arc::clone(&version.schema), scale: version.scale.clone() }),
+            status: version.status.then(|| StatusRules {
+                schema: Arc::clone(&version.schema),
+                scale: version.scale.clone(),
+                rules: Arc::clone(&rules),
+                kind: kind.clone(),
+            }),
             scale: version.scale.clone(),
             selectable: version.selectable.iter().map(|path| JsonPath::parse(path).ok()).collect(),
             table,
+            rules,
+            kind,
             reset: if version.status { field_set("status") } else { FieldSet::default() },
             reset_by_status: field_set("spec"),
         }
@@ -268,6 +304,7 @@ impl Strategy for CustomStrategy {
         let mut errs = Errors::new();
         object_meta(&mut errs, View::new(c.schema, new).st("metadata"), self.namespaced, name_subdomain);
         self.check_values(c, &mut errs, new, None);
+        ask_rules(c, &mut errs, (&self.rules, &self.kind, &self.schema), new, None);
         errs.0
     }
 
@@ -288,6 +325,7 @@ impl Strategy for CustomStrategy {
         let (n, o) = (View::new(c.schema, new).st("metadata"), View::new(c.schema, old).st("metadata"));
         object_meta_update(&mut errs, n, o);
         self.check_values(c, &mut errs, new, Some(old));
+        ask_rules(c, &mut errs, (&self.rules, &self.kind, &self.schema), new, Some(old));
         errs.0
     }
 
@@ -394,6 +432,7 @@ impl Subresource for StatusRules {
             check_scale_status(&mut errs, object, scale);
         }
         check_lists(&self.schema, &mut errs, object, before);
+        ask_rules(c, &mut errs, (&self.rules, &self.kind, &self.schema), new, Some(old));
         errs.0
     }
 }

@@ -228,3 +228,53 @@ fn lists_that_are_sets_or_maps() {
     let found: Vec<String> = errs.0.iter().map(api::status::FieldError::to_string).collect();
     assert_eq!(found, [r#"m[1]: Duplicate value: {"n":"x"}"#, r#"s[2]: Duplicate value: "a""#]);
 }
+
+#[test]
+fn rules_in_the_expression_language() {
+    use super::rules::{self, Rules};
+    let check = |schema: &str, old: Option<&str>, new: &str, expected: &[&str]| {
+        let schema = structural(schema);
+        let compiled = Rules::new(&schema).expect("there are rules");
+        let object = |text: &str| rules::object(&map(text), "g.io/v1", "X", map(r#"{"name":"x"}"#));
+        let mut errs = Errors::new();
+        compiled.validate(&mut errs, &object(new), old.map(object).as_ref());
+        let found: Vec<String> = errs.0.iter().map(api::status::FieldError::to_string).collect();
+        assert_eq!(found, expected, "{new}");
+    };
+    let of = |rules: &str| {
+        format!(
+            r#"{{"type":"object","properties":{{"spec":{{"type":"object","properties":{{"min":{{"type":"integer"}},"max":{{"type":"integer"}},"l":{{"type":"array","items":{{"type":"string"}}}}}},"x-kubernetes-validations":[{rules}]}}}}}}"#
+        )
+    };
+    let order = of(r#"{"rule":"self.min <= self.max","message":"min must not exceed max"}"#);
+    check(&order, None, r#"{"spec":{"min":1,"max":2}}"#, &[]);
+    check(&order, None, r#"{"spec":{"min":3,"max":2}}"#, &["spec: Invalid value: min must not exceed max"]);
+    check(
+        &order,
+        None,
+        r#"{"spec":{"min":3}}"#,
+        &[r#"spec: Invalid value: "object": no such key: max evaluating rule: min must not exceed max"#],
+    );
+    // What was wrong before and has not changed is not refused.
+    check(&order, Some(r#"{"spec":{"min":3,"max":2}}"#), r#"{"spec":{"min":3,"max":2}}"#, &[]);
+    let told = of(
+        r#"{"rule":"self.min > 5","messageExpression":"'min is ' + string(self.min)","reason":"FieldValueForbidden","fieldPath":".min"}"#,
+    );
+    check(&told, None, r#"{"spec":{"min":3}}"#, &["spec.min: Forbidden: min is 3"]);
+    let grows = of(r#"{"rule":"self.min >= oldSelf.min"}"#);
+    check(&grows, None, r#"{"spec":{"min":3}}"#, &[]);
+    check(
+        &grows,
+        Some(r#"{"spec":{"min":4}}"#),
+        r#"{"spec":{"min":3}}"#,
+        &["spec: Invalid value: failed rule: self.min >= oldSelf.min"],
+    );
+    check(
+        &of(r#"{"rule":"self.l.all(x, x.startsWith('a'))"}"#),
+        None,
+        r#"{"spec":{"l":["ab","b"]}}"#,
+        &["spec: Invalid value: failed rule: self.l.all(x, x.startsWith('a'))"],
+    );
+    let named = r#"{"type":"object","x-kubernetes-validations":[{"rule":"self.metadata.name == 'y'"}],"properties":{"a":{"type":"string"}}}"#;
+    check(named, None, "{}", &["<nil>: Invalid value: failed rule: self.metadata.name == 'y'"]);
+}
