@@ -21,7 +21,7 @@ pub(crate) struct Selection {
     fields: Vec<(Place, Text, bool)>,
     /// Nothing is left out within the namespace.
     pub everything: bool,
-    /// Who knows the fields' values, where these are those of the version of the request.
+    /// The source of the fields' values, where these are those of the version of the request.
     by_version: Option<(Arc<Catalog>, Arc<ResourceEntry>)>,
 }
 

@@ -125,7 +125,7 @@ pub struct Part {
     pub items: Option<PartId>,
     /// The properties, sorted by name.
     pub properties: Box<[(Text, PartId)]>,
-    /// What few parts have.
+    /// The facts that few parts have.
     pub rare: Option<Box<Rare>>,
 }
 
@@ -311,7 +311,7 @@ impl Part {
         (self.nullable, self.keeps_unknown, self.embedded, self.additional, self.items).hash(hash);
         self.properties.hash(hash);
         if let Some(default) = self.default_value() {
-            crate::go::scalar_json(default).hash(hash);
+            hash_value(default, hash);
         }
     }
 }
@@ -364,7 +364,7 @@ impl Structural {
     }
 }
 
-/// What a schema says of an entry.
+/// The schema of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// The entry follows a schema.
@@ -373,6 +373,30 @@ pub enum Entry {
     Any,
     /// The schema does not know the entry.
     Unknown,
+}
+
+/// Hashes a value without a schema's types.
+fn hash_value(value: &Node, hash: &mut DefaultHasher) {
+    match value {
+        Node::Null => 0_u8.hash(hash),
+        Node::Bool(b) => (1_u8, b).hash(hash),
+        Node::Int(i) => (2_u8, i).hash(hash),
+        Node::Float(f) => (3_u8, f.to_bits()).hash(hash),
+        Node::Str(s) | Node::Raw(s) => (4_u8, s).hash(hash),
+        Node::List(list) => {
+            (5_u8, list.len()).hash(hash);
+            list.iter().for_each(|v| hash_value(v, hash));
+        }
+        Node::Map(map) => {
+            (6_u8, map.len()).hash(hash);
+            for (name, v) in map.iter() {
+                name.hash(hash);
+                hash_value(v, hash);
+            }
+        }
+        // Values without a schema's types hold none.
+        Node::Struct(_) => 7_u8.hash(hash),
+    }
 }
 
 /// Whether a value is `null` where the schema allows none.

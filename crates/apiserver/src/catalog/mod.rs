@@ -6,7 +6,9 @@
 mod columns;
 pub(crate) mod conversion;
 pub(crate) mod converter;
+mod current;
 pub(crate) mod custom;
+mod custom_version;
 mod discovery;
 pub(crate) mod meta;
 mod openapi;

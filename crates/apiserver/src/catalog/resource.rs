@@ -13,7 +13,7 @@ use kinds::strategy::{Deprecated, Storage};
 use storage::{ResourceId, ResourceSpec, Store};
 
 use super::converter::Converter;
-use super::custom::CustomVersion;
+use super::custom_version::CustomVersion;
 
 /// A subresource of a resource.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ pub(crate) struct ResourceEntry {
     pub type_meta: Bytes,
     /// The same, where stored objects lack it; those of definitions have it.
     pub stored_meta: Bytes,
-    /// What a definition's version adds.
+    /// The facts of a definition's version.
     pub custom: Option<Arc<CustomVersion>>,
     /// A number for each resource and version, for cached forms.
     pub number: u32,

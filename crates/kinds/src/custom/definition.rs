@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition says.
+//! The content of a CustomResourceDefinition.
 
 use std::sync::Arc;
 

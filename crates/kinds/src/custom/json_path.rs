@@ -279,7 +279,7 @@ impl Parser<'_> {
         }
         Ok(Step::Field(String::from_utf8_lossy(&name).into()))
     }
-    /// What stands between brackets, of which the first is taken.
+    /// The step between brackets, of which the first is taken.
     fn brackets(&mut self) -> Result<Step, String> {
         self.spaces();
         if self.takes("?(") {

@@ -3,6 +3,7 @@
 mod compile;
 mod definition;
 mod json_path;
+mod object;
 mod rules;
 mod strategy;
 mod table;

@@ -39,7 +39,7 @@ struct Compiled {
     field: String,
 }
 
-/// What a structural schema says, as types of expressions see it.
+/// A part of a structural schema, as types of expressions see it.
 fn definition(schema: &Structural, id: PartId) -> Definition {
     let part = schema.part(id);
     let inner = |id: PartId| Arc::new(definition(schema, id));

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use api::codec::json;
 use api::field::{Errors, Path};
 use api::managed::{FieldSet, Taken};
 use api::names::{self, name_subdomain, path_segment};
@@ -15,6 +14,7 @@ use jiff::Timestamp;
 
 use super::definition::{Definition, ScalePaths, Version};
 use super::json_path::JsonPath;
+use super::object::{copy, values, values_mut, whole};
 use super::rules::{self, Rules};
 use super::table::Table;
 use crate::columns::Row;
@@ -25,39 +25,6 @@ use crate::strategy::{
     Ctx, Deletion, Deprecated, Facts, Grace, SelectableField, Storage, Strategy, Subresource,
 };
 use crate::validation::meta::{object_meta, object_meta_at, object_meta_update};
-
-/// The values of an object that its definition describes.
-fn values<'t>(schema: &Schema, tree: &'t Struct) -> Option<&'t Map> {
-    let rest = schema.st(tree.id).rest.as_ref()?;
-    tree.map(rest.field)
-}
-
-fn values_mut<'t>(schema: &Schema, tree: &'t mut Struct) -> Option<&'t mut Map> {
-    let field = schema.st(tree.id).rest.as_ref()?.field;
-    tree.get_or_insert_with(field, || Map::new().into()).as_map_mut()
-}
-
-/// The whole object, with its metadata.
-pub(super) fn whole(schema: &Schema, tree: &Struct) -> Map {
-    match json::to_any(schema, tree) {
-        Node::Map(map) => map,
-        _ => Map::new(),
-    }
-}
-
-/// Sets the field of an object to that of another.
-fn copy(schema: &Schema, new: &mut Struct, old: &Struct, name: &str) {
-    let value = values(schema, old).and_then(|v| v.get(name)).cloned();
-    let Some(new) = values_mut(schema, new) else { return };
-    match value {
-        Some(value) => {
-            new.insert(name, value);
-        }
-        None => {
-            new.remove(name);
-        }
-    }
-}
 
 /// The rules of a definition's kind in one version.
 pub struct CustomStrategy {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::definition::PrinterColumn;
 use super::json_path::JsonPath;
+use super::object::whole;
 use crate::columns::{Column, Description, Row, age_description, name_column, since};
 
 /// The columns of a version, with the paths of their values.
@@ -57,8 +58,7 @@ impl Table {
         let mut cells = vec![Value::from(name)];
         let needs_meta = |p: &JsonPath| p.names().is_none_or(|n| n.first() == Some(&"metadata"));
         // Most columns need no more than the definition's values.
-        let whole =
-            self.cells.iter().any(|(_, p)| needs_meta(p)).then(|| super::strategy::whole(schema, tree));
+        let whole = self.cells.iter().any(|(_, p)| needs_meta(p)).then(|| whole(schema, tree));
         for (kind, path) in &self.cells {
             let found = match &whole {
                 Some(whole) if needs_meta(path) => path.find(whole),

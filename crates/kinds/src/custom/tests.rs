@@ -1,4 +1,4 @@
-//! What definitions make of values: cases of upstream's tests of pruning, defaulting and validation.
+//! The values that definitions take and make: cases of upstream's tests of pruning, defaulting and validation.
 
 use api::codec::json;
 use api::field::Errors;
@@ -255,7 +255,7 @@ fn rules_in_the_expression_language() {
         r#"{"spec":{"min":3}}"#,
         &[r#"spec: Invalid value: "object": no such key: max evaluating rule: min must not exceed max"#],
     );
-    // What was wrong before and has not changed is not refused.
+    // A part that was wrong before and has not changed is not refused.
     check(&order, Some(r#"{"spec":{"min":3,"max":2}}"#), r#"{"spec":{"min":3,"max":2}}"#, &[]);
     let told = of(
         r#"{"rule":"self.min > 5","messageExpression":"'min is ' + string(self.min)","reason":"FieldValueForbidden","fieldPath":".min"}"#,

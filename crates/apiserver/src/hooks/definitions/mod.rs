@@ -1,9 +1,10 @@
 //! CustomResourceDefinitions: their resources are served, their names are accepted, and their objects go with them.
 //!
-//! One task follows all definitions. What a definition asks for becomes a part of the catalog before its condition
+//! One task follows all definitions. The resources of a definition become a part of the catalog before its condition
 //! `Established` says so; a change costs work for that definition only. The rules are those of upstream's controllers
 //! (`apiextensions-apiserver/pkg/controller`), in one place: [`plan`].
 
+mod calls;
 mod plan;
 mod removal;
 mod state;
@@ -13,11 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Object, Status, Text};
-use client::{Call, FromJson, Resource, Transport, Verb};
+use client::Transport;
 use futures::StreamExt;
-use serde_json::Value;
 use storage::{Batch, Cause, Event, Watcher};
 
+use self::calls::{GROUP, PLURAL, update_status};
 use self::plan::Plan;
 use self::state::Known;
 use super::env::Env;
@@ -25,50 +26,10 @@ use crate::catalog::custom::CustomResource;
 use crate::objects::Objects;
 use component::Shutdown;
 
-pub(super) const GROUP: &str = "apiextensions.k8s.io";
-pub(super) const PLURAL: &str = "customresourcedefinitions";
 /// The time to wait after something failed.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The time that other servers get to serve a definition before it is established; upstream's.
 const OTHERS: Duration = Duration::from_secs(5);
-
-/// A call for a definition.
-fn call(verb: Verb, name: &str, subresource: &str, body: Option<&Value>) -> Call {
-    Call {
-        verb,
-        resource: Resource { group: GROUP.into(), version: "v1".into(), plural: PLURAL.into() },
-        namespace: Text::default(),
-        name: name.into(),
-        subresource: subresource.into(),
-        query: Vec::new(),
-        body: body.map_or_else(bytes::Bytes::new, |b| b.to_string().into()),
-    }
-}
-
-/// Changes the status of a definition; nothing happens if the definition is gone, or `change` leaves it as it is.
-/// Others may write at the same time.
-async fn update_status(
-    transport: &dyn Transport,
-    name: &str,
-    change: impl Fn(&mut Value),
-) -> Result<(), Status> {
-    loop {
-        let current = match transport.call(call(Verb::Get, name, "", None)).await {
-            Err(e) if e.is_not_found() => return Ok(()),
-            answer => Value::from_json(&answer?)?,
-        };
-        let mut next = current.clone();
-        change(&mut next);
-        if next == current {
-            return Ok(());
-        }
-        match transport.call(call(Verb::Update, name, "status", Some(&next))).await {
-            Err(e) if e.is_conflict() => {}
-            Err(e) if e.is_not_found() => return Ok(()),
-            other => return other.map(drop),
-        }
-    }
-}
 
 /// All definitions, and what is served of them.
 struct Definitions {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::state::{Condition, Known};
 
-/// What a definition's status should say.
+/// The wanted content of a definition's status.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The names that are accepted.

@@ -13,15 +13,17 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use storage::{Batch, Scope, WatchOptions, WatchStart};
 
+use super::calls::{call, update_status};
 use super::plan::set_condition;
 use super::state::{Condition, FINALIZER, Known};
-use super::{PAUSE, call, update_status};
 use crate::objects::Objects;
 
+/// The time to wait after something failed.
+const PAUSE: Duration = Duration::from_secs(2);
 /// The time that the objects of a definition get to go before the deletion is said to have failed; upstream's.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a removal uses.
+/// The surroundings of a removal.
 pub(super) struct Env {
     pub(super) objects: Arc<Objects>,
     pub(super) transport: Arc<dyn Transport>,

@@ -8,7 +8,7 @@ use component::Shutdown;
 use kinds::custom::{Definition, Names};
 use storage::Store;
 
-use super::{GROUP, PLURAL};
+use super::calls::{GROUP, PLURAL};
 use crate::catalog::custom::CustomResource;
 use crate::objects::Objects;
 
@@ -42,7 +42,7 @@ pub(super) struct Known {
     has_finalizer: bool,
 }
 
-/// Reads a definition. What is the same as before is not compiled again.
+/// Reads a definition. A schema that is the same as before is not compiled again.
 pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -> Result<Known, Status> {
     let tree = objects.tree(GROUP, PLURAL, object)?;
     let view = View::new(objects.schema(), &tree);

@@ -1,0 +1,23 @@
+//! A version of a definition's kind.
+
+use std::sync::Arc;
+
+use api::schema::Gvk;
+use component::Shutdown;
+use kinds::Strategy;
+
+/// A version of a definition's kind, as it is served.
+pub(crate) struct CustomVersion {
+    /// The stamp of objects that need nothing to be answered in this version.
+    pub(super) stamp: u32,
+    /// The version in which objects are stored.
+    pub(super) storage: Gvk,
+    /// The rules of that version.
+    pub(super) storage_strategy: Arc<dyn Strategy>,
+    /// The stamp of objects that are stored.
+    pub(super) storage_stamp: u32,
+    /// Whether the definition goes, so that no object may be made.
+    pub(crate) terminating: bool,
+    /// Ends when the definition changes or goes: its watches end with it.
+    pub(crate) ended: Shutdown,
+}
