@@ -79,11 +79,13 @@ pub(crate) struct WatchSource {
     done: bool,
 }
 
+type Brought = BoxFuture<'static, Result<Vec<Arc<Event>>, Status>>;
+
 /// Brings the objects of events into the version of a resource.
 struct Bringing {
     catalog: Arc<Catalog>,
     /// The events as they will be. The lock is never taken: it lets threads share the watch, which its body must.
-    answer: Mutex<Option<BoxFuture<'static, Result<Vec<Arc<Event>>, Status>>>>,
+    answer: Mutex<Option<Brought>>,
 }
 
 impl Bringing {

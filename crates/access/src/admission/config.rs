@@ -203,7 +203,7 @@ mod tests {
         );
         check(&format!("{head}plugin: []"), r#"strict decoding error: unknown field "plugin""#);
         check(&format!("{head}plugins: [{{nam: A}}]"), r#"unknown field "plugins[0].nam""#);
-        check(&format!("{head}plugins: [{{name: A, name: B}}]"), "duplicate");
+        check(&format!("{head}plugins: [{{name: A, name: B}}]"), "already set in map");
         check(
             &format!("{head}plugins: [{{name: A, path: gone}}]"),
             "Couldn't open admission plugin configuration gone: ",

@@ -473,12 +473,10 @@ pub(super) fn item_element(
 }
 
 /// The keys of an element with their values, or defaults; and the names of all keys.
-fn keys_of(
-    schema: &Schema,
-    of: Item<'_>,
-    kind: Merging<'_>,
-    item: Val<'_>,
-) -> Result<(Vec<(Text, Node)>, Vec<Text>), String> {
+type Keys = (Vec<(Text, Node)>, Vec<Text>);
+
+/// Finds the keys of an element.
+fn keys_of(schema: &Schema, of: Item<'_>, kind: Merging<'_>, item: Val<'_>) -> Result<Keys, String> {
     let mut found = Vec::new();
     let not_maps = || "associative list may not have non-map types".to_owned();
     match (kind, of) {
@@ -498,10 +496,7 @@ fn keys_of(
             Ok((found, keys.iter().map(|no| st.at(*no).json.clone()).collect()))
         }
         (Merging::Names(keys), of) => {
-            let entries = match item {
-                Val::Node(Node::Map(m)) => m,
-                _ => return Err(not_maps()),
-            };
+            let Val::Node(Node::Map(entries)) = item else { return Err(not_maps()) };
             for key in keys {
                 let default = match of {
                     Item::Part(of, id) => {

@@ -87,7 +87,9 @@ impl Structural {
             Node::Map(map) => self.drop_nulls_of(map, id),
             Node::List(list) => {
                 if let Some(items) = self.part(id).items {
-                    list.iter_mut().for_each(|item| self.drop_nulls_below(item, items));
+                    for item in list {
+                        self.drop_nulls_below(item, items);
+                    }
                 }
             }
             _ => {}

@@ -1,5 +1,7 @@
 //! Objects of the API within a custom resource (`x-kubernetes-embedded-resource`).
 
+use std::fmt::Write;
+
 use super::{Additional, PartId, Structural};
 use crate::codec::json;
 use crate::field::{Errors, Path, Raw};
@@ -52,9 +54,9 @@ impl Structural {
             }
         }
         for (name, value) in object.iter_mut() {
-            let below = match (part.property(name), part.additional) {
-                (Some(id), _) | (None, Additional::Part(id)) => id,
-                _ => continue,
+            let ((Some(below), _) | (None, Additional::Part(below))) = (part.property(name), part.additional)
+            else {
+                continue;
             };
             let length = path.len();
             if !path.is_empty() {
@@ -81,7 +83,8 @@ impl Structural {
                 let Some(items) = self.part(id).items else { return };
                 for (i, item) in list.iter_mut().enumerate() {
                     let length = path.len();
-                    path.push_str(&format!("[{i}]"));
+                    // Writing to a String does not fail.
+                    let _ = write!(path, "[{i}]");
                     self.coerce_value(schema, ty, item, items, path, unknown);
                     path.truncate(length);
                 }

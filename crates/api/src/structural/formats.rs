@@ -115,8 +115,7 @@ fn sloppy_v4(s: &str) -> Option<Ipv4Addr> {
         .map(|p| p.parse::<u16>().ok().filter(|_| p.len() <= 10 && p.bytes().all(|b| b.is_ascii_digit())))
         .map(|n| n.and_then(|n| u8::try_from(n).ok()))
         .collect::<Option<_>>()?;
-    let [a, b, c, d] = parts[..] else { return None };
-    Some(Ipv4Addr::new(a, b, c, d))
+    <[u8; 4]>::try_from(parts).ok().map(Ipv4Addr::from)
 }
 
 fn is_cidr(s: &str) -> bool {

@@ -385,7 +385,9 @@ fn hash_value(value: &Node, hash: &mut DefaultHasher) {
         Node::Str(s) | Node::Raw(s) => (4_u8, s).hash(hash),
         Node::List(list) => {
             (5_u8, list.len()).hash(hash);
-            list.iter().for_each(|v| hash_value(v, hash));
+            for v in list {
+                hash_value(v, hash);
+            }
         }
         Node::Map(map) => {
             (6_u8, map.len()).hash(hash);

@@ -58,13 +58,14 @@ impl Structural {
 
     fn prune_value(&self, value: &mut Node, id: Option<PartId>, found: &mut Found) {
         match value {
-            Node::Map(map) => match id {
-                Some(id) => self.prune_map(map, id, found),
-                None => {
+            Node::Map(map) => {
+                if let Some(id) = id {
+                    self.prune_map(map, id, found);
+                } else {
                     map.iter().for_each(|(name, _)| found.unknown(name));
                     *map = Map::new();
                 }
-            },
+            }
             Node::List(list) => {
                 let items = id.and_then(|id| self.part(id).items);
                 if id.is_some_and(|id| self.part(id).keeps_unknown) && items.is_none() {

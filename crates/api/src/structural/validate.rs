@@ -411,7 +411,7 @@ fn enumeration(checks: &Checks, value: &Node, place: &Place, found: &mut Found) 
 /// Equality in which a whole number equals the same number with a point.
 fn equal(a: &Node, b: &Node) -> bool {
     match (a, b) {
-        (Node::Int(i), Node::Float(f)) | (Node::Float(f), Node::Int(i)) => *i as f64 == *f,
+        (Node::Int(i), Node::Float(f)) | (Node::Float(f), Node::Int(i)) => (*i as f64).total_cmp(f).is_eq(),
         _ => a == b,
     }
 }
@@ -494,7 +494,7 @@ fn in_range(part: &Part, format: &str, value: &Node, place: &Place, found: &mut 
     let (name, format, fits) = match (part.kind, format, value) {
         (Kind::Integer, "int32", Node::Int(i)) => ("integer", "int32", i32::try_from(*i).is_ok()),
         (Kind::Integer, "int32", Node::Float(f)) => {
-            ("integer", "int32", f.abs() <= f64::from(i32::MAX) || *f == f64::from(i32::MIN))
+            ("integer", "int32", (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(f))
         }
         (Kind::Integer, format, Node::Float(f)) => {
             ("integer", if format == "int64" { format } else { "" }, f.abs() < i64::MAX as f64)

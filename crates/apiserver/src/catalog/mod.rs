@@ -87,7 +87,7 @@ impl Catalog {
         let resources = Arc::new(self.resources.with_custom(custom.iter().flat_map(|c| &c.entries)));
         Self {
             schema: Arc::new(Schema::builtin().with_custom(kinds)),
-            meta: self.meta.clone(),
+            meta: self.meta,
             gated: Arc::clone(&self.gated),
             unsafe_deletion: self.unsafe_deletion,
             discovery: Discovery::new(Arc::clone(&resources)),

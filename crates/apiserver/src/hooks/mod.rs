@@ -1,11 +1,11 @@
 //! Work of the API server beside answering requests: upstream's post-start hooks. Each has a name, what it
 //! runs, and a check of its own, which passes once that has run.
 //!
-//! Left out is what this server does not do, since a check of nothing would always pass: aggregation (`*-kube-aggregator-*`, `apiservice-*`,
-//! `autoregister-completion`), flow control by levels (`priority-and-fairness-config-consumer`, `-filter`,
-//! `storage-object-count-tracker-hook`), leases of servers, the map of front proxies
-//! (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of the server to
-//! itself (`loopback-serving-certificate`).
+//! Left out is what this server does not do, since a check of nothing would always pass: aggregation
+//! (`*-kube-aggregator-*`, `apiservice-*`, `autoregister-completion`), flow control by levels
+//! (`priority-and-fairness-config-consumer`, `-filter`, `storage-object-count-tracker-hook`), leases of servers, the map
+//! of front proxies (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of
+//! the server to itself (`loopback-serving-certificate`).
 
 mod bootstrap;
 mod default_service_cidr;

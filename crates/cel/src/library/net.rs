@@ -103,21 +103,16 @@ fn v6_complaint(s: &str) -> String {
 }
 
 fn parse(s: &str) -> Result<IpAddr, String> {
-    let ip = match s.parse::<IpAddr>() {
-        Ok(ip) => ip,
-        Err(_) => {
-            let zoned = s
-                .split_once('%')
-                .filter(|(a, zone)| !zone.is_empty() && matches!(a.parse::<IpAddr>(), Ok(IpAddr::V6(_))));
-            return Err(match zoned {
-                Some(_) => format!("IP address {} with zone value is not allowed", quote(s)),
-                None => format!(
-                    "IP Address {} parse error during conversion from string: {}",
-                    quote(s),
-                    complaint(s)
-                ),
-            });
-        }
+    let Ok(ip) = s.parse::<IpAddr>() else {
+        let zoned = s
+            .split_once('%')
+            .filter(|(a, zone)| !zone.is_empty() && matches!(a.parse::<IpAddr>(), Ok(IpAddr::V6(_))));
+        return Err(match zoned {
+            Some(_) => format!("IP address {} with zone value is not allowed", quote(s)),
+            None => {
+                format!("IP Address {} parse error during conversion from string: {}", quote(s), complaint(s))
+            }
+        });
     };
     if matches!(ip, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
         return Err(format!("IPv4-mapped IPv6 address {} is not allowed", quote(s)));

@@ -3,9 +3,12 @@
 use anyhow::{Result, ensure};
 use testkit::Server;
 
-const EVERYWHERE: [&str; 10] = [
+const EVERYWHERE: [&str; 13] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
     "start-system-namespaces-controller",
     "storage-readiness",
     "start-service-ip-repair-controllers",

@@ -316,14 +316,12 @@ impl Parser<'_> {
         if !self.takes("]") {
             return Err("unterminated array".into());
         }
-        let mut parts = split(&inner);
-        match parts.len() {
-            1 => element(parts.remove(0).trim()),
-            _ => {
-                let paths = parts.iter().map(|p| element(p.trim()).map(|s| vec![s]));
-                Ok(Step::Union(paths.collect::<Result<_, _>>()?))
-            }
+        let parts = split(&inner);
+        if let [only] = parts.as_slice() {
+            return element(only.trim());
         }
+        let paths = parts.iter().map(|p| element(p.trim()).map(|s| vec![s]));
+        Ok(Step::Union(paths.collect::<Result<_, _>>()?))
     }
     fn filter(&mut self) -> Result<Filter, String> {
         let left = self.operand()?;

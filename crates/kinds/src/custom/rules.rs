@@ -3,6 +3,7 @@
 //! The rules of upstream's `apiextensions-apiserver/pkg/apiserver/schema/cel`: where they are asked, about which former
 //! value, within which budget, and in which words they refuse.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use api::field::{Errors, Path, Plain};
@@ -448,11 +449,12 @@ fn field_path(schema: &Structural, at: PartId, path: &str) -> String {
         let property = part.and_then(|p| p.property(&name));
         match (property, part.map(|p| p.additional)) {
             (None, Some(Additional::Part(id))) => {
-                out.push_str(&format!("[{name}]"));
+                // Writing to a String does not fail.
+                let _ = write!(out, "[{name}]");
                 at = Some(id);
             }
             (property, _) => {
-                out.push_str(&format!(".{name}"));
+                let _ = write!(out, ".{name}");
                 at = property;
             }
         }

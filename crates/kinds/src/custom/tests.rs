@@ -99,6 +99,7 @@ fn defaulting() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn validation() {
     let check = |schema: &str, object: &str, expected: &[&str]| {
         let mut errs = Errors::new();

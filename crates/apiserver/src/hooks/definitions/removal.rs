@@ -21,7 +21,7 @@ use crate::objects::Objects;
 /// The time to wait after something failed.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The time that the objects of a definition get to go before the deletion is said to have failed; upstream's.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// The surroundings of a removal.
 pub(super) struct Env {

@@ -1,0 +1,243 @@
+//! Custom resources, as clients see them.
+
+use serde_json::{Value, json};
+use testkit::{Server, eventually};
+
+use crate::api::server;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// The schema of a widget.
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "x-kubernetes-validations": [
+                    {"rule": "self.size <= self.most", "message": "size must not exceed most"},
+                ],
+                "properties": {
+                    "size": {"type": "integer", "minimum": 1, "default": 3},
+                    "most": {"type": "integer", "default": 10},
+                    "color": {"type": "string", "enum": ["red", "blue"]},
+                    "replicas": {"type": "integer"},
+                    "ports": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["name"],
+                        "items": {
+                            "type": "object",
+                            "required": ["name"],
+                            "properties": {"name": {"type": "string"}, "port": {"type": "integer"}},
+                        },
+                    },
+                },
+            },
+            "status": {
+                "type": "object",
+                "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}},
+            },
+        },
+    })
+}
+
+/// A definition of a group of its own; `change` makes it what a test needs.
+fn definition(group: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
+                "additionalPrinterColumns": [
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                    {"name": "Port", "type": "integer", "jsonPath": ".spec.ports[?(@.name==\"web\")].port"},
+                ],
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "schema": {"openAPIV3Schema": schema()},
+            }],
+        },
+    });
+    change(&mut definition);
+    definition
+}
+
+/// Makes a definition and waits until it is served; returns the path of its objects.
+fn defined(s: &Server, group: &str, change: impl FnOnce(&mut Value)) -> String {
+    s.create(DEFINITIONS, &definition(group, change)).unwrap();
+    let path = format!("{DEFINITIONS}/widgets.{group}");
+    eventually("the definition is established", || {
+        let found = s.get(&path).send()?.json()?;
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        Ok(conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True").then_some(()))
+    })
+    .unwrap();
+    format!("/apis/{group}/v1/namespaces/default/widgets")
+}
+
+fn widget(group: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+#[test]
+fn objects_are_pruned_defaulted_and_validated() {
+    let (s, group) = (&server(), "pruned.example.com");
+    let path = defined(s, group, |_| {});
+    let made = s.create(&path, &widget(group, "a", &json!({"color": "red", "bogus": 1}))).unwrap();
+    assert_eq!(made["spec"], json!({"color": "red", "size": 3, "most": 10}));
+    assert_eq!(made["metadata"]["generation"], 1);
+    let refused = |name: &str, spec: Value, query: &str, code: u16, texts: &[&str]| {
+        let body = widget(group, name, &spec).to_string();
+        let answer = s
+            .request("POST", &format!("{path}{query}"))
+            .body("application/json", body)
+            .send()
+            .unwrap()
+            .expect(code)
+            .unwrap()
+            .text();
+        for text in texts {
+            assert!(answer.contains(text), "{text}: {answer}");
+        }
+    };
+    refused(
+        "b",
+        json!({"color": "green", "size": "x"}),
+        "",
+        422,
+        &[
+            r#"spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\""#,
+            r#"spec.size in body must be of type integer: \"string\""#,
+            "some validation rules were not checked",
+        ],
+    );
+    refused("b", json!({"size": 11}), "", 422, &["spec: Invalid value: size must not exceed most"]);
+    refused("b", json!({"bogus": 1}), "?fieldValidation=Strict", 400, &[r#"unknown field \"spec.bogus\""#]);
+    refused("b", json!({"ports": [{"name": "x"}, {"name": "x"}]}), "", 422, &["Duplicate value"]);
+    // Protobuf and strategic patches have no meaning here.
+    let one = format!("{path}/a");
+    s.patch(&one, "strategic-merge", &json!({})).send().unwrap().expect(415).unwrap();
+    s.get(&one).accept("application/vnd.kubernetes.protobuf").send().unwrap().expect(406).unwrap();
+}
+
+#[test]
+fn status_scale_columns_and_selectors() {
+    let (s, group) = (&server(), "parts.example.com");
+    let path = defined(s, group, |_| {});
+    let spec = json!({"color": "blue", "replicas": 2, "ports": [{"name": "dns", "port": 53}, {"name": "web", "port": 80}]});
+    s.create(&path, &widget(group, "a", &spec)).unwrap();
+    s.create(&path, &widget(group, "b", &json!({"color": "red"}))).unwrap();
+    let merge = "merge";
+    let status = json!({"status": {"replicas": 1, "selector": "a=b"}, "spec": {"replicas": 9}});
+    let after = s.patch(&format!("{path}/a/status"), merge, &status).send().unwrap().expect(200).unwrap();
+    let after = after.json().unwrap();
+    assert_eq!((&after["spec"]["replicas"], &after["status"]["replicas"]), (&json!(2), &json!(1)));
+    assert_eq!(after["metadata"]["generation"], 1, "a status is no change of the object");
+    let scale = s.get(&format!("{path}/a/scale")).send().unwrap().json().unwrap();
+    assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(2), &json!("a=b")));
+    s.patch(&format!("{path}/a/scale"), merge, &json!({"spec": {"replicas": 5}}))
+        .send()
+        .unwrap()
+        .expect(200)
+        .unwrap();
+    assert_eq!(s.get(&format!("{path}/a")).send().unwrap().json().unwrap()["metadata"]["generation"], 2);
+    let table = s.get(&path).accept("application/json;as=Table;v=v1;g=meta.k8s.io").send().unwrap();
+    let table = table.json().unwrap();
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 3, 80]));
+    let selected = s.get(&format!("{path}?fieldSelector=spec.color%3Dred")).send().unwrap().json().unwrap();
+    let names: Vec<&Value> =
+        selected["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
+    assert_eq!(names, ["b"]);
+    // A configuration merges by the keys of the definition's lists.
+    let config = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "a"},
+        "spec": {"ports": [{"name": "web", "port": 81}]},
+    });
+    s.patch(&format!("{path}/a?fieldManager=t&force=true"), "apply", &config)
+        .send()
+        .unwrap()
+        .expect(200)
+        .unwrap();
+    let ports = s.get(&format!("{path}/a")).send().unwrap().json().unwrap()["spec"]["ports"].clone();
+    assert_eq!(ports, json!([{"name": "dns", "port": 53}, {"name": "web", "port": 81}]));
+}
+
+#[test]
+fn objects_follow_their_definition() {
+    let (s, group) = (&server(), "changes.example.com");
+    let path = defined(s, group, |_| {});
+    s.create(&path, &widget(group, "a", &json!({"color": "red"}))).unwrap();
+    // Another version is stored from now on, and the schema has one default more.
+    let of = format!("{DEFINITIONS}/widgets.{group}");
+    let mut definition = s.get(&of).send().unwrap().json().unwrap();
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = "v2".into();
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["shape"] =
+        json!({"type": "string", "default": "round"});
+    definition["spec"]["versions"][0]["storage"] = false.into();
+    definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    s.request("PUT", &of)
+        .body("application/json", definition.to_string())
+        .send()
+        .unwrap()
+        .expect(200)
+        .unwrap();
+    let new = path.replace("/v1/", "/v2/");
+    let read = eventually("v2 is served", || {
+        let answer = s.get(&format!("{new}/a")).send()?;
+        Ok((answer.status == 200).then(|| answer.json()).transpose()?)
+    })
+    .unwrap();
+    assert_eq!(read["apiVersion"], format!("{group}/v2"));
+    let made = s
+        .create(&new, &json!({"apiVersion": format!("{group}/v2"), "kind": "Widget", "metadata": {"name": "b"}, "spec": {}}))
+        .unwrap();
+    assert_eq!(made["spec"]["shape"], "round");
+    let old = s.get(&format!("{path}/b")).send().unwrap().json().unwrap();
+    assert_eq!((&old["apiVersion"], old["spec"].get("shape")), (&json!(format!("{group}/v1")), None));
+    let stored = s.get(&of).send().unwrap().json().unwrap()["status"]["storedVersions"].clone();
+    assert_eq!(stored, json!(["v1", "v2"]));
+    let document = s.get(&format!("/openapi/v3/apis/{group}/v2")).send().unwrap().expect(200).unwrap();
+    assert!(document.text().contains("\"shape\""));
+    // With the definition go its objects, its documents and its paths.
+    s.request("DELETE", &of).send().unwrap().expect(200).unwrap();
+    eventually("the definition is gone", || Ok((s.get(&of).send()?.status == 404).then_some(()))).unwrap();
+    s.get(&path).send().unwrap().expect(404).unwrap();
+    s.get(&format!("/openapi/v3/apis/{group}/v2")).send().unwrap().expect(404).unwrap();
+}
+
+#[test]
+fn names_that_are_taken_are_not_accepted() {
+    let (s, group) = (&server(), "names.example.com");
+    defined(s, group, |_| {});
+    let other = definition(group, |d| {
+        d["metadata"]["name"] = format!("gadgets.{group}").into();
+        d["spec"]["names"] =
+            json!({"plural": "gadgets", "singular": "gadget", "kind": "Widget", "listKind": "GadgetList"});
+    });
+    s.create(DEFINITIONS, &other).unwrap();
+    let of = format!("{DEFINITIONS}/gadgets.{group}");
+    let condition = eventually("the names are looked at", || {
+        let found = s.get(&of).send()?.json()?;
+        let all = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        Ok(all.into_iter().find(|c| c["type"] == "NamesAccepted"))
+    })
+    .unwrap();
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("KindConflict")));
+    assert_eq!(condition["message"], "\"Widget\" is already in use");
+    s.get(&format!("/apis/{group}/v1/gadgets")).send().unwrap().expect(404).unwrap();
+    s.request("DELETE", &of).send().unwrap().expect(200).unwrap();
+}
