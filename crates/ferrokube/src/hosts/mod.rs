@@ -4,7 +4,7 @@
 //! own ([`namespaces`]), a link to a bridge of this machine ([`network`]), a containerd ([`runtime`]), a cgroup and an
 //! equal part of the machine. It is an ordinary `ferrokube agent` ([`member`]), which joins with a token and whose
 //! process this one keeps ([`keeper`]). Files keep the namespaces, so containers outlive every process of ours, and
-//! [`remove`] finds all that is left by the namespaces and the cgroups alone.
+//! [`remove()`] finds all that is left by the namespaces and the cgroups alone.
 
 mod images;
 mod keeper;
@@ -197,7 +197,10 @@ fn prepare(plan: &Plan, flags: &cli::Up, images: &Path) -> Result<PathBuf> {
         }
         // Written in place: the node sees this very file.
         fs::write(host.resolv_conf(), &resolv_conf)?;
-        fs::write(host.dir.join("containerd.toml"), runtime::config(&host.dir, more.as_deref()))?;
+        fs::write(
+            host.dir.join("containerd.toml"),
+            runtime::config(&host.dir, more.as_deref(), runtime::may_lower_oom_scores()),
+        )?;
         kept.ensure(host)?;
         network::ensure_link(plan, host, &kept)
             .with_context(|| format!("the link of node {} can't be made", host.name))?;

@@ -180,18 +180,39 @@ impl Process {
     }
 }
 
+/// Whether this process may make others likelier to survive when memory runs out (CAP_SYS_RESOURCE). In a container it
+/// mostly may not, and then no Pod would start unless the runtime knows.
+pub(super) fn may_lower_oom_scores() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    has_capability(&status, SYS_RESOURCE)
+}
+
+/// The number of CAP_SYS_RESOURCE.
+const SYS_RESOURCE: u32 = 24;
+
+/// Whether the text of `/proc/PID/status` names a capability among the effective ones.
+fn has_capability(status: &str, number: u32) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    // A system that does not tell is asked for nothing special.
+    set.is_none_or(|set| set & (1 << number) != 0)
+}
+
 /// The configuration of a node's containerd in `dir`; a file of somebody else's counts more.
-pub(super) fn config(dir: &Path, more: Option<&Path>) -> String {
+pub(super) fn config(dir: &Path, more: Option<&Path>, may_lower_oom_scores: bool) -> String {
     let text = |path: &Path| serde_json::Value::from(path.to_string_lossy()).to_string();
     let imports = more.map(|path| format!("imports = [{}]\n", text(path))).unwrap_or_default();
     let (root, socket) = (text(&dir.join("containerd")), text(&dir.join("containerd.sock")));
     let (conf, bin) = (text(&dir.join("cni")), text(&dir.join("cni-bin")));
+    let restrict = !may_lower_oom_scores;
     format!(
         r#"version = 3
 {imports}root = {root}
 state = "{STATE}"
 [grpc]
   address = {socket}
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = {restrict}
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = [{bin}, "/opt/cni/bin", "/usr/lib/cni"]
   conf_dir = {conf}
@@ -205,15 +226,24 @@ mod tests {
 
     #[test]
     fn a_configuration_of_containerd() {
-        let text = config(Path::new("/d/no\"de"), Some(Path::new("/etc/more.toml")));
+        let text = config(Path::new("/d/no\"de"), Some(Path::new("/etc/more.toml")), false);
         for line in [
+            "  restrict_oom_score_adj = true",
             r#"imports = ["/etc/more.toml"]"#,
             r#"root = "/d/no\"de/containerd""#,
             r#"  conf_dir = "/d/no\"de/cni""#,
         ] {
             assert!(text.lines().any(|l| l == line), "{text}");
         }
-        assert!(!config(Path::new("/d"), None).contains("imports"));
+        let plain = config(Path::new("/d"), None, true);
+        assert!(!plain.contains("imports") && plain.contains("restrict_oom_score_adj = false"));
+        for (status, expected) in [
+            ("CapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t000001fffeffffff\n", false),
+            ("Name: x\n", true),
+        ] {
+            assert_eq!(has_capability(status, SYS_RESOURCE), expected, "{status}");
+        }
     }
 
     #[tokio::test]
