@@ -8,8 +8,9 @@ use component::{Shutdown, Worker};
 use netlink::conntrack::Connections;
 use netlink::nft::Filter;
 
+use crate::known::{Event, Place};
 use crate::metrics::Metrics;
-use crate::proxier::{Event, Place, Proxier};
+use crate::proxier::Proxier;
 use crate::settings::Settings;
 
 /// How closely the table is looked at before a commit.
@@ -50,7 +51,9 @@ pub(crate) fn start(
     metrics: Metrics,
     shutdown: &Shutdown,
 ) -> Result<Committer, netlink::Error> {
-    let (filter, connections) = (Filter::open()?, Connections::open()?);
+    let (mut filter, connections) = (Filter::open()?, Connections::open()?);
+    // A kernel without nftables tells here.
+    filter.tables(netlink::nft::Family::Inet)?;
     let mut thread = Thread { proxier, filter, connections, metrics };
     Ok(Worker::start(shutdown, move |work| thread.commit(work)))
 }
