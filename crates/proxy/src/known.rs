@@ -1,4 +1,4 @@
-//! What is known of Services, and which of them are to be planned anew.
+//! The Services that are known, and which of them are to be planned anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl<T: Default> Known<T> {
         }
     }
 
-    /// What follows from all Services.
+    /// The things that follow from all Services.
     pub(crate) fn made(&self) -> impl Iterator<Item = &T> {
         self.entries.values().map(|entry| &entry.made)
     }

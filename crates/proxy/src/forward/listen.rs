@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use component::Shutdown;
@@ -11,47 +11,15 @@ use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 
+use super::flows::Flows;
+use super::open::{Open, Shared};
+use super::place::{Place, Protocol};
 use super::targets::{Clients, Targets};
 use super::{tcp, udp};
 
 /// The most connections and flows of datagrams that are led on at once.
 const MAX_CONNECTIONS: usize = 16_384;
 const BACKLOG: u32 = 1024;
-
-/// The protocols that are forwarded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Protocol {
-    Tcp,
-    Udp,
-}
-
-/// An address and port of a Service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) address: IpAddr,
-    pub(super) protocol: Protocol,
-    pub(super) port: u16,
-}
-
-/// The parts that all places share.
-#[derive(Debug, Clone)]
-pub(super) struct Shared {
-    pub(super) clients: Arc<RwLock<Clients>>,
-    pub(super) places: Arc<Semaphore>,
-    /// Ends what was led on.
-    pub(super) shutdown: Shutdown,
-}
-
-/// A place, as its tasks see it.
-#[derive(Debug)]
-pub(super) struct Open {
-    pub(super) at: SocketAddr,
-    pub(super) targets: RwLock<Arc<Targets>>,
-    pub(super) shared: Shared,
-    /// Ends the place; what was led on before goes on.
-    pub(super) shutdown: Shutdown,
-    pub(super) flows: udp::Flows,
-}
 
 /// All places that are open.
 pub(super) struct Listeners {
@@ -105,7 +73,7 @@ impl Listeners {
             targets: RwLock::new(targets),
             shared: self.shared.clone(),
             shutdown: self.shared.shutdown.child(),
-            flows: udp::Flows::default(),
+            flows: Flows::default(),
         });
         match place.protocol {
             Protocol::Tcp => {

@@ -5,7 +5,10 @@
 //! and a Service that has endpoints, but none that a client may use, refuses it instead of being silent: both are
 //! differences to the packet filter. SCTP is not forwarded.
 
+mod flows;
 mod listen;
+mod open;
+mod place;
 mod routes;
 mod targets;
 mod tcp;
@@ -21,7 +24,8 @@ use netlink::{Error, Routing};
 use objects::Cidr;
 use parking_lot::RwLock;
 
-use self::listen::{Listeners, Place as At};
+use self::listen::Listeners;
+use self::place::Place as At;
 use self::routes::Routes;
 use self::targets::{Clients, Made, Targets, targets};
 use crate::known::{Event, Known, Place};

@@ -11,7 +11,7 @@ use objects::backends::{Backend, Choice, Family, PortName};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::listen::{Place, Protocol};
+use super::place::{Place, Protocol};
 use crate::known::{Counts, Planned};
 use crate::service::{Port, TCP, UDP};
 
@@ -29,7 +29,7 @@ pub(super) struct Clients {
     pub(super) own: BTreeSet<IpAddr>,
 }
 
-/// What follows from a Service.
+/// The places of a Service, and the clients that it remembers.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     /// The places at which it is reached; those of node ports have no address.

@@ -8,7 +8,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::listen::Open;
+use super::open::Open;
 
 /// How long an endpoint may take to accept, the first one, the second one and so on; those of upstream's former proxy
 /// of this kind.

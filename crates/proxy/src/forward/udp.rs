@@ -1,6 +1,5 @@
 //! Datagrams. Those of a client's port are a flow, which stays with its endpoint.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,84 +8,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, sendto, socket_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with};
 use tokio::net::UdpSocket;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::listen::Open;
+use super::flows::{Flow, Flows};
+use super::open::Open;
 
 /// How long a flow without datagrams is remembered; the kernel's `nf_conntrack_udp_timeout_stream`.
 const IDLE: Duration = Duration::from_mins(2);
 /// The longest datagram.
 const LONGEST: usize = 65_535;
-/// After so many datagrams others have their turn.
-const BATCH: usize = 64;
-
-/// The flows of a place.
-#[derive(Debug, Default)]
-pub(super) struct Flows {
-    by_client: Mutex<HashMap<SocketAddr, Arc<Flow>>>,
-    /// The room for an answer, which all flows share.
-    room: Mutex<Box<[u8]>>,
-}
-
-#[derive(Debug)]
-struct Flow {
-    to: SocketAddr,
-    socket: UdpSocket,
-    /// The time of the last datagram, from either side.
-    last: Mutex<Instant>,
-    ended: CancellationToken,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Flows {
-    /// Ends the flows whose endpoints do not serve any more.
-    pub(super) fn keep(&self, serving: &[SocketAddr]) {
-        self.end(|flow| !serving.contains(&flow.to));
-    }
-
-    /// Ends all flows.
-    pub(super) fn clear(&self) {
-        self.end(|_| true);
-    }
-
-    fn end(&self, which: impl Fn(&Flow) -> bool) {
-        self.by_client.lock().retain(|_, flow| {
-            let ends = which(flow);
-            if ends {
-                flow.ended.cancel();
-            }
-            !ends
-        });
-    }
-
-    fn remove(&self, client: SocketAddr, flow: &Arc<Flow>) {
-        let mut flows = self.by_client.lock();
-        if flows.get(&client).is_some_and(|known| Arc::ptr_eq(known, flow)) {
-            flows.remove(&client);
-        }
-    }
-
-    /// Passes the answers on that have come.
-    fn pass(&self, flow: &Flow, service: &UdpSocket, client: SocketAddr) -> io::Result<()> {
-        let mut room = self.room.lock();
-        if room.is_empty() {
-            *room = vec![0; LONGEST].into();
-        }
-        for _ in 0..BATCH {
-            match flow.socket.try_recv(&mut room) {
-                // A datagram may be lost: one that cannot go now is.
-                Ok(length) => drop(sendto(service, &room[..length], SendFlags::DONTWAIT, &client)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Opens a socket at an address that need not be a link's.
 pub(super) fn socket(at: SocketAddr) -> io::Result<UdpSocket> {
@@ -150,7 +83,7 @@ fn begin(service: &Arc<UdpSocket>, client: SocketAddr, open: &Arc<Open>) -> Opti
     };
     targets.led(client.ip(), to);
     let last = Mutex::new(Instant::now());
-    let flow = Arc::new(Flow { to, socket, last, ended: CancellationToken::new(), _place: place });
+    let flow = Arc::new(Flow { to, socket, last, ended: CancellationToken::new(), _permit: place });
     open.flows.by_client.lock().insert(client, Arc::clone(&flow));
     let (service, open, own) = (Arc::clone(service), Arc::clone(open), Arc::clone(&flow));
     let shutdown = open.shared.shutdown.clone();
