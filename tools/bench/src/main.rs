@@ -2,12 +2,12 @@
 //!
 //! Nothing here asserts a time: absolute figures belong to one machine. Two servers in one run can be compared, and the
 //! CPU time that a server spends on an operation.
-//! servers in one run, and the CPU time that a server spends on an operation.
 
 mod alone;
 mod baseline;
 mod cluster;
 mod dns;
+mod extension;
 mod first;
 mod informers;
 mod network;
@@ -50,6 +50,8 @@ enum Bench {
     Api(Api),
     /// The store: durable puts, reads, watches, opening; beside etcd where asked to
     Storage(storage::Args),
+    /// Custom resources beside built-in ones, a thousand definitions, and what a policy adds to a write
+    Extension(extension::Args),
     /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
     Informers(informers::Args),
     /// DNS: memory of names, CPU time of answers; beside unbound where it is installed
@@ -132,6 +134,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
         Bench::Informers(args) => informers::run(args),
+        Bench::Extension(args) => extension::run(args, root),
         Bench::Dns(args) => dns::run(args),
         Bench::Network(args) => network::run(args),
         Bench::Api(args) => {

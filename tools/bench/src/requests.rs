@@ -17,7 +17,7 @@ use super::target::{Op, Target};
 use super::{Load, baseline};
 
 /// The number of concurrent requests where the server is loaded.
-const MANY: u32 = 64;
+pub(crate) const MANY: u32 = 64;
 /// The fewest connections; upstream's server takes at most 100 streams on each.
 const CONNECTIONS: u32 = 8;
 const WATCHED_WRITES: u32 = 200;
@@ -38,7 +38,7 @@ pub(crate) const LIST_LABEL: &str = "list Pods by label, one hit";
 pub(crate) const LIST_PAGE: &str = "list Pods, page of 500";
 pub(crate) const WATCH: &str = "watch, one event to one watcher";
 
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
@@ -169,10 +169,8 @@ pub(crate) async fn measure(
     scope: Scope,
 ) -> Result<Figures> {
     let before = process::memory(pids)?;
-    let target = Arc::new(Target::connect(config, CONNECTIONS.max(load.watchers / 64 + 1)).await?);
-    let namespace = format!("bench-{}", std::process::id());
-    let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
-    target.call(Op::post("/api/v1/namespaces", body)).await?;
+    let target = Arc::new(connect(config, load.watchers).await?);
+    let namespace = make_namespace(&target).await?;
     let base = format!("/api/v1/namespaces/{namespace}");
     // Pods need an account, and no controller runs here that would make it.
     let account = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
@@ -183,11 +181,25 @@ pub(crate) async fn measure(
     Ok(Figures { who: who.to_owned(), rows: run.rows, pod, before, after: process::memory(pids)? })
 }
 
-struct Run<'a> {
-    who: &'a str,
-    target: Arc<Target>,
-    pids: &'a [u32],
-    rows: Vec<Row>,
+/// Connects to a server that has so many watchers.
+pub(crate) async fn connect(config: Config, watchers: u32) -> Result<Target> {
+    Target::connect(config, CONNECTIONS.max(watchers / 64 + 1)).await
+}
+
+/// Makes a namespace for the objects of a run; returns its name.
+pub(crate) async fn make_namespace(target: &Target) -> Result<String> {
+    let namespace = format!("bench-{}", std::process::id());
+    let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
+    target.call(Op::post("/api/v1/namespaces", body)).await?;
+    Ok(namespace)
+}
+
+/// A server under load.
+pub(crate) struct Run<'a> {
+    pub(crate) who: &'a str,
+    pub(crate) target: Arc<Target>,
+    pub(crate) pids: &'a [u32],
+    pub(crate) rows: Vec<Row>,
 }
 
 impl Run<'_> {
@@ -231,7 +243,12 @@ impl Run<'_> {
         let at = format!("{pods}?resourceVersion=0&labelSelector=rev%3Dp-7");
         self.phase(LIST_LABEL, 500, 1, move |_| Op::get(&at)).await?;
         self.phase(LIST_PAGE, 200, 1, move |_| Op::get(format!("{pods}?limit=500"))).await?;
-        self.fan_out(base, load.watchers).await?;
+        let secret = |name: &str| {
+            format!(
+                r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"{name}"}},"stringData":{{"a":"b"}}}}"#
+            )
+        };
+        self.fan_out(WATCH, &format!("{base}/secrets"), load.watchers, secret).await?;
         Ok(pod)
     }
 
@@ -270,7 +287,7 @@ impl Run<'_> {
     }
 
     /// Sends `count` requests, `concurrency` of them at once.
-    async fn phase(
+    pub(crate) async fn phase(
         &mut self,
         name: &'static str,
         count: u32,
@@ -314,34 +331,37 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs writes, one after another, that go to all watchers.
-    async fn fan_out(&mut self, base: &str, watchers: u32) -> Result<()> {
-        eprintln!("bench: {}: {WATCH}", self.who);
-        let secret = |name: &str| {
-            let body = format!(
-                r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"{name}"}},"stringData":{{"a":"b"}}}}"#
-            );
-            Op::post(format!("{base}/secrets"), body)
-        };
+    /// Runs writes to a resource, one after another, that go to all watchers. `object` makes the body of a name.
+    pub(crate) async fn fan_out(
+        &mut self,
+        name: &'static str,
+        path: &str,
+        watchers: u32,
+        object: impl Fn(&str) -> String,
+    ) -> Result<()> {
+        eprintln!("bench: {}: {name}", self.who);
+        let create = |name: &str| Op::post(path, object(name));
         let sent: Arc<Vec<OnceLock<Instant>>> =
             Arc::new((0..WATCHED_WRITES).map(|_| OnceLock::new()).collect());
+        let list = self.target.json(Op::get(format!("{path}?limit=1"))).await?;
+        let from = list["metadata"]["resourceVersion"].as_str().context("a list has no resourceVersion")?;
         let (there, mut first) = mpsc::channel(1024);
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..watchers {
-            let op = Op::get(format!("{base}/secrets?watch=true&resourceVersion=0"));
+            let op = Op::get(format!("{path}?watch=true&resourceVersion={from}"));
             let body = self.target.send(op).await?.into_body();
             tasks.spawn(lags(body, there.clone(), Arc::clone(&sent)));
         }
         drop(there);
         // The first write shows that every watcher is there.
-        self.target.call(secret("w-first")).await?;
+        self.target.call(create("w-first")).await?;
         for _ in 0..watchers {
             first.recv().await.context("the server ended the watches")?;
         }
         let (cpu, start) = (process::cpu(self.pids)?, Instant::now());
         for (i, at) in sent.iter().enumerate() {
             let _ = at.set(Instant::now());
-            self.target.call(secret(&format!("w-{i}"))).await?;
+            self.target.call(create(&format!("w-{i}"))).await?;
         }
         let mut all = Vec::new();
         while let Some(watcher) = tasks.join_next().await {
@@ -352,7 +372,7 @@ impl Run<'_> {
         let total = f64::from(watchers) * f64::from(WATCHED_WRITES);
         all.sort_by(f64::total_cmp);
         self.rows.push(Row {
-            name: WATCH,
+            name,
             at_once: watchers,
             rate: total / took,
             p50: Some(quantile(&all, 0.5)),

@@ -1,0 +1,123 @@
+//! Objects of a definition with fifty fields and three rules, beside ConfigMaps of the same size.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::{Measured, WATCHERS};
+use crate::requests::{JSON, MANY, Row, Run, make_namespace};
+use crate::table::{Table, figure};
+use crate::target::{Op, Target};
+
+const GROUP: &str = "bench.example.com";
+const FIELDS: u32 = 50;
+/// The time that a definition may take to be served.
+const SERVED_WITHIN: Duration = Duration::from_mins(1);
+
+/// A resource that is measured.
+struct Resource {
+    path: String,
+    object: fn(&str, u32) -> Value,
+}
+
+/// Measures both resources, and compares them.
+pub(super) async fn measure(of: &Measured, count: u32) -> Result<String> {
+    let pids = of.server.pids();
+    let namespace = make_namespace(&of.target).await?;
+    let definition = definition();
+    of.target.call(Op::post(super::definitions::PATH, definition.to_string())).await?;
+    let custom = format!("/apis/{GROUP}/v1/namespaces/{namespace}/widgets");
+    served(&of.target, &custom).await?;
+    let resources = [
+        Resource { path: format!("/api/v1/namespaces/{namespace}/configmaps"), object: config_map },
+        Resource { path: custom, object: widget },
+    ];
+    let mut all = Vec::new();
+    for resource in resources {
+        let mut run = Run { who: of.who, target: Arc::clone(&of.target), pids: &pids, rows: Vec::new() };
+        load(&mut run, &resource, count).await?;
+        all.push(run.rows);
+    }
+    let mut table = Table::new(&[
+        "operation (CPU µs of the server)",
+        "ConfigMap",
+        "custom resource",
+        "ratio",
+        "p50 ms",
+        "p50 ms",
+    ]);
+    let median = |row: &Row| row.p50.map(figure).unwrap_or_default();
+    let (built_in, custom) = (&all[0], &all[1]);
+    for (one, other) in built_in.iter().zip(custom) {
+        table.row([
+            one.name.to_owned(),
+            figure(one.cpu),
+            figure(other.cpu),
+            format!("{:.2}×", other.cpu / one.cpu),
+            median(one),
+            median(other),
+        ]);
+    }
+    Ok(format!("{}: objects of {FIELDS} fields, {count} of each\n{table}", of.who))
+}
+
+/// Waits until a resource can be listed.
+pub(super) async fn served(target: &Target, path: &str) -> Result<()> {
+    let began = Instant::now();
+    while let Err(error) = target.call(Op::get(path)).await {
+        if began.elapsed() > SERVED_WITHIN {
+            bail!("{path} is not served: {error:#}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await; // the pace of asking
+    }
+    Ok(())
+}
+
+async fn load(run: &mut Run<'_>, resource: &Resource, count: u32) -> Result<()> {
+    let (path, object) = (resource.path.clone(), resource.object);
+    let at = path.clone();
+    run.phase("create", count, MANY, move |i| Op::post(&at, object(&format!("o-{i}"), 0).to_string()))
+        .await?;
+    let at = path.clone();
+    run.phase("get", 2 * count, MANY, move |i| Op::get(format!("{at}/o-{}", i % count))).await?;
+    let at = path.clone();
+    run.phase("update", count, MANY, move |i| {
+        let name = format!("o-{i}");
+        Op::with(Method::PUT, format!("{at}/{name}"), JSON, object(&name, 1).to_string())
+    })
+    .await?;
+    let at = path.clone();
+    run.phase("list", 30, 1, move |_| Op::get(&at)).await?;
+    run.fan_out("watch, one event to one watcher", &path, WATCHERS, |name| object(name, 0).to_string()).await
+}
+
+fn value(i: u32, of: u32) -> String {
+    format!("value-{i:02}-{of}")
+}
+
+fn config_map(name: &str, of: u32) -> Value {
+    let data: Map<String, Value> =
+        (0..FIELDS).map(|i| (format!("field{i:02}"), value(i, of).into())).collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
+fn widget(name: &str, of: u32) -> Value {
+    let spec: Map<String, Value> =
+        (0..FIELDS).map(|i| (format!("field{i:02}"), value(i, of).into())).collect();
+    json!({"apiVersion": format!("{GROUP}/v1"), "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+fn definition() -> Value {
+    let fields: Map<String, Value> =
+        (0..FIELDS).map(|i| (format!("field{i:02}"), json!({"type": "string", "maxLength": 64}))).collect();
+    let rules = json!([
+        {"rule": "self.field00.startsWith('value-')", "message": "it is no value"},
+        {"rule": "self.field01.size() <= 64 && self.field02 != self.field03"},
+        {"rule": "self.field04 == oldSelf.field04 || self.field05 != ''"},
+    ]);
+    let spec = json!({"type": "object", "properties": fields, "x-kubernetes-validations": rules});
+    super::definitions::of(GROUP, "Widget", &json!({"spec": spec}))
+}
