@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use api::{FeatureGates, Schema, Status, Struct};
+use client::Client;
+use component::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
@@ -14,6 +16,8 @@ use super::certificates::{
 use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
 use super::devices::DeviceAdminAccess;
 use super::escalation::RbacEscalation;
+use super::limit_ranger::LimitRanger;
+use super::loopback::Loopback;
 use super::namespace::NamespaceLifecycle;
 use super::node_restriction::NodeRestriction;
 use super::nodes::{PodTopologyLabels, TaintNodesByCondition};
@@ -23,6 +27,7 @@ use super::pod_resize::PodResizeValidator;
 use super::pod_security::PodSecurity;
 use super::priority::Priority;
 use super::resize::PersistentVolumeClaimResize;
+use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
 use super::tolerations::DefaultTolerationSeconds;
@@ -65,7 +70,7 @@ static ORDER: [Place; 41] = [
     on("NamespaceLifecycle", plain::<NamespaceLifecycle>),
     absent("NamespaceExists"),
     absent("LimitPodHardAntiAffinityTopology"),
-    absent("LimitRanger"),
+    on("LimitRanger", plain::<LimitRanger>),
     on("ServiceAccount", plain::<ServiceAccount>),
     // Upstream leaves it off; without it any node could change any other.
     on("NodeRestriction", plain::<NodeRestriction>),
@@ -100,7 +105,7 @@ static ORDER: [Place; 41] = [
     absent("MutatingAdmissionWebhook"),
     absent("ValidatingAdmissionPolicy"),
     absent("ValidatingAdmissionWebhook"),
-    absent("ResourceQuota"),
+    on("ResourceQuota", ResourceQuota::made),
     absent("AlwaysDeny"),
 ];
 
@@ -136,7 +141,7 @@ impl Chain {
         schema: &'static Schema,
         reader: Arc<dyn Reader>,
         authorizer: Arc<UnionAuthorizer>,
-        gates: FeatureGates,
+        (gates, clock): (FeatureGates, Clock),
         enable: &[String],
         disable: &[String],
         config: &AdmissionConfig,
@@ -157,7 +162,12 @@ impl Chain {
         let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
-        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
+        let loopback = Loopback::default();
+        Ok(Self { env: Env { schema, reader, authorizer, gates, clock, loopback }, plugins })
+    }
+    /// Shows plugins the way to the own server: a client that works as the server itself, `None` once that is gone.
+    pub fn connect(&self, client: impl Fn() -> Option<Client> + Send + Sync + 'static) {
+        self.env.loopback.connect(client);
     }
     /// Registers the metrics of the plugins.
     pub fn register(&self, registry: &mut Registry) {

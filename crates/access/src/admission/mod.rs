@@ -6,6 +6,8 @@ mod classes;
 mod config;
 mod devices;
 mod escalation;
+mod limit_ranger;
+mod loopback;
 mod namespace;
 mod node_restriction;
 mod nodes;
@@ -17,6 +19,7 @@ mod pod_security;
 mod priority;
 mod references;
 mod resize;
+mod resource_quota;
 mod runtime_class;
 mod service_account;
 #[cfg(test)]

@@ -237,11 +237,17 @@ impl Counted {
 
     /// What it takes; of a claim of devices without what these are as extended resources.
     pub fn usage(&self, now: Timestamp) -> Usage {
-        let mut all = self.always.clone();
-        if self.gone.is_none_or(|gone| now <= gone) {
-            add(&mut all, &self.alive);
-        }
+        let mut all = Usage::new();
+        self.add_to(&mut all, now);
         all
+    }
+
+    /// Adds what it takes to a sum.
+    pub fn add_to(&self, sum: &mut Usage, now: Timestamp) {
+        add(sum, &self.always);
+        if self.gone.is_none_or(|gone| now <= gone) {
+            add(sum, &self.alive);
+        }
     }
 
     /// What a claim of devices takes. `pod` is what the Pod takes for whose extended resources the claim stands.
