@@ -1,3 +1,5 @@
+mod optional;
+
 use std::sync::Arc;
 
 use api::{FeatureGates, Gvk, Schema, Status, Struct};
