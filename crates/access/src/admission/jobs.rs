@@ -61,15 +61,11 @@ impl Plugin for JobValidation {
                 groups.into_iter().find(|group| owned(group) && is_gang(group))
             }
         };
-        match gang {
-            None => Ok(()),
-            Some(group) => {
-                let why = format!(
-                    "cannot change parallelism for a Job referencing gang-scheduled PodGroup {}",
-                    api::go::quote(&group.data.name)
-                );
-                Err(env.forbidden(request, Some(object), why))
-            }
-        }
+        let Some(group) = gang else { return Ok(()) };
+        let why = format!(
+            "cannot change parallelism for a Job referencing gang-scheduled PodGroup {}",
+            api::go::quote(&group.data.name)
+        );
+        Err(env.forbidden(request, Some(object), why))
     }
 }

@@ -296,7 +296,7 @@ fn names_of_devices() {
 #[test]
 fn what_is_left_alone() {
     let check = |group: &str, plural: &str, want: bool| {
-        assert_eq!(Kind::of(group, plural).is_ignored(), want, "{plural}")
+        assert_eq!(Kind::of(group, plural).is_ignored(), want, "{plural}");
     };
     for (group, plural) in [
         ("", "bindings"),

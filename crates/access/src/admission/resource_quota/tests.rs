@@ -1,3 +1,5 @@
+use std::slice::from_ref;
+
 use objects::quota;
 use serde_json::{Value, json};
 
@@ -238,7 +240,7 @@ fn limited_resources() {
     check(&[], three(), &limited("services", "services"), Ok(json!({})));
     let cpu = quota_of("cpu", &spec, &json!({"requests.cpu": ["1", "10"]}));
     check(
-        &[cpu.clone()],
+        from_ref(&cpu),
         three(),
         &limited("pods", "requests.cpu"),
         Ok(json!({"cpu": {"requests.cpu": "4"}})),

@@ -1,5 +1,7 @@
 //! Plugins that are off by default, each in a chain with the others that are off.
 
+use std::slice::from_ref;
+
 use super::*;
 
 struct Asked<'a> {
@@ -201,16 +203,16 @@ async fn tolerations_are_restricted() {
             "pod tolerations (possibly merged with namespace default tolerations) conflict with its {whose} whitelist"
         )
     };
-    check(None, None, &[], Ok(&[c.clone()])).await;
-    check(None, None, &[a.clone()], Ok(&[a.clone(), c.clone()])).await;
-    check(None, None, &[b.clone()], Err(&conflict("cluster"))).await;
+    check(None, None, &[], Ok(from_ref(&c))).await;
+    check(None, None, from_ref(&a), Ok(&[a.clone(), c.clone()])).await;
+    check(None, None, from_ref(&b), Err(&conflict("cluster"))).await;
     // A namespace with an empty list has none, and needs none.
     check(Some(String::new()), None, &[], Ok(&[])).await;
-    check(Some(list(&[b.clone()])), Some(list(&[b.clone()])), &[], Ok(&[b.clone()])).await;
-    check(Some(list(&[b.clone()])), Some(list(&[a.clone()])), &[], Err(&conflict("namespace"))).await;
-    check(Some(list(&[b.clone()])), Some(String::new()), &[a.clone()], Ok(&[a.clone(), b.clone()])).await;
+    check(Some(list(from_ref(&b))), Some(list(from_ref(&b))), &[], Ok(from_ref(&b))).await;
+    check(Some(list(from_ref(&b))), Some(list(from_ref(&a))), &[], Err(&conflict("namespace"))).await;
+    check(Some(list(from_ref(&b))), Some(String::new()), from_ref(&a), Ok(&[a.clone(), b.clone()])).await;
     let wide = json!({"key": "a", "operator": "Exists", "effect": "NoSchedule"});
-    check(Some(String::new()), Some(list(&[wide])), &[a.clone()], Ok(&[a.clone()])).await;
+    check(Some(String::new()), Some(list(&[wide])), from_ref(&a), Ok(from_ref(&a))).await;
     let busy = json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]});
     let got = of_pod("PodTolerationRestriction", "", json!({}), busy).await.unwrap();
     assert_eq!(
