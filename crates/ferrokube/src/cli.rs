@@ -576,7 +576,8 @@ pub(crate) struct KubeProxy {
 /// The flags of a Service proxy that upstream's KubeProxyConfiguration has fields for.
 #[derive(Debug, Args, Clone, Default)]
 pub(crate) struct ProxyFields {
-    /// Kind of the rules: `nftables`; `iptables` and `ipvs` are taken for it [default: nftables]
+    /// `nftables` (`iptables` and `ipvs` are taken for it), or `userspace`: the node forwards connections itself, as it
+    /// does where the kernel has no packet filter [default: nftables]
     #[arg(long, value_name = "MODE")]
     pub(crate) proxy_mode: Option<String>,
     /// Addresses of Pods, by which traffic from outside is known

@@ -20,6 +20,15 @@ spec:
   subdomain: web
   terminationGracePeriodSeconds: 0
   containers: [{name: c, image: test.local/app:1, command: [sleep, '1000']}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: machine}
+spec:
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
+  terminationGracePeriodSeconds: 0
+  containers: [{name: c, image: test.local/app:1, command: [sleep, '1000']}]
 ";
 
 fn cluster(name: &str, flags: &[&str]) -> Result<Cluster> {
@@ -27,9 +36,9 @@ fn cluster(name: &str, flags: &[&str]) -> Result<Cluster> {
     Cluster::start(name, Options { images: vec![Image::busybox(IMAGE)?], flags, ..Options::default() })
 }
 
-/// The answer of `nslookup` in the Pod, once it is not an error.
-fn look_up(cluster: &Cluster, name: &str) -> Result<String> {
-    eventually(name, || cluster.kubectl(&["exec", "web", "--", "nslookup", name]).map(Some))
+/// The answer of `nslookup` in a Pod, once it is not an error.
+fn look_up(cluster: &Cluster, pod: &str, name: &str) -> Result<String> {
+    eventually(name, || cluster.kubectl(&["exec", pod, "--", "nslookup", name]).map(Some))
 }
 
 fn has_address(cluster: &Cluster, address: &str) -> Result<bool> {
@@ -59,8 +68,10 @@ fn containers_find_each_other_by_name_also_after_a_kill_until_down() -> Result<(
             ("web.default.svc.cluster.local", &address),
             ("kube-dns.kube-system.svc.cluster.local", &own),
         ] {
-            let said = look_up(&cluster, name)?;
-            ensure!(said.contains(expected), "{name}: {said}");
+            for pod in ["web", "machine"] {
+                let said = look_up(&cluster, pod, name)?;
+                ensure!(said.contains(expected), "{pod}: {name}: {said}");
+            }
         }
         let files = cluster.kubectl(&["exec", "web", "--", "cat", "/etc/resolv.conf"])?;
         ensure!(files.contains(&format!("nameserver {own}\n")), "{files}");

@@ -22,6 +22,6 @@ pub use address::Address;
 pub use link::{Link, LinkChange, Vxlan};
 pub use neighbour::Neighbour;
 pub use packet::Frames;
-pub use route::{Route, Scope};
+pub use route::{LocalRoute, Route, Scope};
 pub use shape::Limit;
 pub use socket::{Error, Routing};

@@ -9,8 +9,16 @@ use crate::{Error, Routing};
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u8 = 254;
+/// `RT_TABLE_LOCAL`.
+const LOCAL_TABLE: u8 = 255;
 /// `RTN_UNICAST`.
 const UNICAST: u8 = 1;
+/// `RTN_LOCAL`.
+const LOCAL: u8 = 2;
+/// `RT_SCOPE_HOST`.
+const HOST: u8 = 254;
+/// The number of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
 /// `RTNH_F_ONLINK`: the gateway is on the link, though no route says so.
 const ON_LINK: u32 = 4;
 
@@ -70,6 +78,19 @@ impl Route {
     }
 }
 
+/// A route of the local table: packets to its network are this machine's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocalRoute {
+    /// The network.
+    pub destination: IpAddr,
+    /// The length of its prefix.
+    pub prefix: u8,
+    /// A number for who made the route (`RTPROT_…`).
+    pub protocol: u8,
+    /// A number that tells routes of one maker apart.
+    pub metric: u32,
+}
+
 fn header(route: &Route) -> Rtmsg {
     let mut header = Rtmsg::new();
     header.rtm_family = family(route.destination);
@@ -82,7 +103,71 @@ fn header(route: &Route) -> Rtmsg {
     header
 }
 
+impl LocalRoute {
+    /// The fields that both kinds of routes have.
+    fn as_route(&self) -> Route {
+        Route { metric: self.metric, ..Route::on(LOOPBACK, self.destination, self.prefix) }
+    }
+}
+
+fn local_header(route: &LocalRoute) -> Rtmsg {
+    let mut header = Rtmsg::new();
+    header.rtm_family = family(route.destination);
+    header.rtm_dst_len = route.prefix;
+    header.rtm_table = LOCAL_TABLE;
+    header.rtm_protocol = route.protocol;
+    header.rtm_scope = HOST;
+    header.rtm_type = LOCAL;
+    header
+}
+
 impl Routing {
+    /// The routes of the local table, of both families.
+    pub fn local_routes(&mut self) -> Result<Vec<LocalRoute>, Error> {
+        let found = std::cell::RefCell::new(Vec::new());
+        for family in [2, 10] {
+            let mut wanted = Rtmsg::new();
+            wanted.rtm_family = family;
+            let before = found.borrow().len();
+            self.0.list(
+                "cannot list the local routes",
+                &Request::new().op_getroute_dump(&wanted),
+                || found.borrow_mut().truncate(before),
+                |(header, attributes)| {
+                    let Ok(destination) = attributes.get_dst() else { return };
+                    if header.rtm_table == LOCAL_TABLE && header.rtm_type == LOCAL {
+                        found.borrow_mut().push(LocalRoute {
+                            destination,
+                            prefix: header.rtm_dst_len,
+                            protocol: header.rtm_protocol,
+                            metric: attributes.get_priority().unwrap_or_default(),
+                        });
+                    }
+                },
+            )?;
+        }
+        Ok(found.into_inner())
+    }
+
+    /// Makes a route of the local table; it may be there.
+    pub fn add_local_route(&mut self, route: &LocalRoute) -> Result<(), Error> {
+        let mut request = Request::new().set_create().set_replace().op_newroute_do(&local_header(route));
+        encode(&mut request.encode(), &route.as_route());
+        let what = format!("cannot make {}/{} this machine's own", route.destination, route.prefix);
+        self.0.call(&what, &request)
+    }
+
+    /// Removes a route of the local table; none is no error.
+    pub fn delete_local_route(&mut self, route: &LocalRoute) -> Result<(), Error> {
+        let mut request = Request::new().op_delroute_do(&local_header(route));
+        encode(&mut request.encode(), &route.as_route());
+        let what = format!("cannot make {}/{} no longer this machine's own", route.destination, route.prefix);
+        match self.0.call(&what, &request) {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// The routes of the main table, of both families.
     pub fn routes(&mut self) -> Result<Vec<Route>, Error> {
         let found = std::cell::RefCell::new(Vec::new());

@@ -70,6 +70,13 @@ impl Error {
     pub fn is_missing(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOENT | Errno::NODEV | Errno::SRCH | Errno::ADDRNOTAVAIL))
     }
+    /// Whether the kernel has no such subsystem: it was built without, or its module is missing.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS)
+        )
+    }
     /// Whether the thing exists already.
     pub fn is_present(&self) -> bool {
         self.errno() == Some(Errno::EXIST)

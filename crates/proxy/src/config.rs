@@ -39,6 +39,8 @@ pub enum NodePortAddresses {
 pub struct Config {
     /// The name of the proxy's table, of the family `inet`.
     pub table: String,
+    /// Whether the node forwards connections itself, even if the kernel has a packet filter.
+    pub forward: bool,
     /// Upstream's `masqueradeBit`.
     pub masquerade_bit: u8,
     /// Upstream's `masqueradeAll`.
@@ -72,6 +74,7 @@ impl Config {
     pub fn new(table: impl Into<String>) -> Self {
         Self {
             table: table.into(),
+            forward: false,
             masquerade_bit: 14,
             masquerade_all: false,
             detect_local: DetectLocal::By(LocalTraffic::Unknown),
@@ -89,11 +92,11 @@ impl Config {
     }
 
     /// The configuration as `/configz` shows it: a `KubeProxyConfiguration`.
-    pub(crate) fn shown(&self) -> Value {
+    pub(crate) fn shown(&self, mode: &str) -> Value {
         let text = |blocks: &[Cidr]| blocks.iter().map(ToString::to_string).collect::<Vec<_>>();
         let time = |time: Duration| SignedDuration::try_from(time).map(format_duration).unwrap_or_default();
         let address = |address: Option<SocketAddr>| address.map(|a| a.to_string()).unwrap_or_default();
-        let (mode, blocks, bridge, prefix) = match &self.detect_local {
+        let (detect, blocks, bridge, prefix) = match &self.detect_local {
             DetectLocal::NodeBlocks => ("NodeCIDR", Vec::new(), "", ""),
             DetectLocal::By(LocalTraffic::Unknown) => ("ClusterCIDR", Vec::new(), "", ""),
             DetectLocal::By(LocalTraffic::Blocks(blocks)) => ("ClusterCIDR", text(blocks), "", ""),
@@ -121,11 +124,11 @@ impl Config {
                 "udpTimeout": time(conntrack.udp),
             },
             "detectLocal": {"bridgeInterface": bridge, "interfaceNamePrefix": prefix},
-            "detectLocalMode": mode,
+            "detectLocalMode": detect,
             "healthzBindAddress": address(self.healthz),
             "iptables": {"localhostNodePorts": self.localhost_node_ports},
             "metricsBindAddress": address(self.metrics),
-            "mode": "nftables",
+            "mode": mode,
             "nftables": {
                 "masqueradeAll": self.masquerade_all,
                 "masqueradeBit": self.masquerade_bit,

@@ -108,7 +108,8 @@ pub struct Fields {
     /// `metricsBindAddress`
     #[serde(rename = "metricsBindAddress")]
     pub metrics_bind_address: Option<String>,
-    /// `mode`: `iptables` and `ipvs` are taken for nftables.
+    /// `mode`: `iptables` and `ipvs` are taken for nftables; with `userspace`, an older mode of upstream's, the node
+    /// forwards connections itself.
     pub mode: String,
     /// `nftables.masqueradeAll`
     #[serde(rename = "nftables.masqueradeAll")]
@@ -189,9 +190,10 @@ impl Fields {
     /// If a field has a value that it does not take.
     pub fn apply(&self, config: &mut Config) -> Result<(), FileError> {
         let bad = |field, why: &dyn ToString| FileError::Value { field, why: why.to_string() };
-        if !matches!(self.mode.as_str(), "" | "nftables" | "iptables" | "ipvs") {
+        if !matches!(self.mode.as_str(), "" | "nftables" | "iptables" | "ipvs" | "userspace") {
             return Err(bad("mode", &format!("unknown mode {:?}", self.mode)));
         }
+        config.forward = self.mode == "userspace";
         let iptables = self.mode == "iptables";
         let bit = if iptables { self.iptables_masquerade_bit } else { self.masquerade_bit };
         if let Some(bit) = bit {
@@ -307,13 +309,14 @@ mod tests {
         let got = parse(&text).and_then(|(fields, warnings)| {
             fields.apply(&mut config)?;
             let shown = format!(
-                "{:?} {:?} {:?} {:?} {} {}",
+                "{:?} {:?} {:?} {:?} {} {} forward: {}",
                 config.detect_local,
                 config.node_port_addresses,
                 config.healthz.map(|a| a.to_string()),
                 config.metrics.map(|a| a.to_string()),
                 config.masquerade_bit,
                 config.localhost_node_ports,
+                config.forward,
             );
             Ok((shown, warnings))
         });
@@ -334,6 +337,7 @@ mod tests {
             "mode: iptables\niptables: {masqueradeBit: 7, localhostNodePorts: false}",
             Ok(("7 false", &["mode: \"iptables\" is done by nftables"])),
         );
+        check("mode: userspace", Ok(("forward: true", &[])));
         check("clusterCIDR: 10.0.0.0/8,fd00::/8", Ok(("Blocks", &[])));
         check("detectLocalMode: NodeCIDR\nnodePortAddresses: [primary]", Ok(("NodeBlocks Primary", &[])));
         check(

@@ -4,7 +4,7 @@
 //! difference to the kernel's table is written in one commit. A change costs work for the Services that it concerns,
 //! not for all. Rules stay in force when the process ends; the next one reads them and writes the difference.
 //!
-//! The crate depends on `api`, `component`, `client`, `objects` and `netlink`. It executes nothing, and it
+//! The crate depends on `api`, `component`, `client`, `serving`, `objects` and `netlink`. It executes nothing, and it
 //! must never change a table that is not its own.
 
 mod chain;
@@ -12,9 +12,10 @@ mod config;
 mod conntrack;
 mod contents;
 pub mod file;
+mod forward;
 mod health;
-pub mod http;
 mod kernel;
+mod known;
 mod layout;
 mod limits;
 mod metrics;
@@ -26,8 +27,10 @@ mod settings;
 
 pub use config::{Config, DetectLocal, NodePortAddresses};
 pub use contents::Changes;
+pub use forward::Forwarder;
+pub use known::{Event, Place};
 pub use limits::Conntrack;
-pub use proxier::{Event, Place, Proxier};
+pub use proxier::Proxier;
 pub use run::{RunError, remove, run};
 pub use service::{HEADLESS, OTHER_PROXY};
 pub use settings::{LocalTraffic, Settings};

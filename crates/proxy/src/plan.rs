@@ -4,11 +4,12 @@ use std::net::IpAddr;
 
 use client::Key;
 use compact_str::{CompactString as Text, ToCompactString};
-use objects::backends::{Backend, Choice, Family, PortName, Viewpoint, choose};
+use objects::backends::{Backend, Choice, Family, Viewpoint};
 
 use crate::chain::{Chain, Fixed};
+use crate::known::{Counts, Planned};
 use crate::layout::{Destination, LOCAL, Set, What, address, endpoint, hash, zero};
-use crate::service::{Port, Served};
+use crate::service::{Port, UDP};
 
 /// The value of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,39 +49,21 @@ pub(crate) struct Part {
     pub(crate) chains: Vec<Chain>,
     /// The destinations of protocols whose connections have no end that the kernel would see.
     pub(crate) routes: Vec<Route>,
-    /// The number of endpoints on this node, for the health check.
-    pub(crate) local: usize,
-    /// How many ports of each policy have endpoints, but none on this node: internal, external.
-    pub(crate) without_local: [usize; 2],
 }
 
-/// Plans a Service's part. `backends` gives those of a port's name in a family.
-pub(crate) fn plan<'b>(
-    key: &Key,
-    served: &Served,
-    backends: impl Fn(Family, &PortName) -> &'b [Backend],
-    from: Viewpoint<'_>,
-) -> Part {
+/// Plans a Service's part.
+pub(crate) fn plan(service: &Planned<'_>) -> (Part, Counts) {
     let mut part = Part::default();
-    let mut here = Vec::new();
-    for port in &served.ports {
-        let all = backends(port.family, &port.name);
-        let choice = choose(all, port.policies, from);
-        if port.policies.external_local {
-            here.extend(choice.local.iter().flatten().map(|b| b.address));
-        }
-        if port.protocol == 17 {
+    let counts = service.ports(|port, all, choice| {
+        if port.protocol == UDP {
             part.route(port, all);
         }
-        Planner { part: &mut part, key, port, from }.port(&choice);
-    }
-    here.sort_unstable();
-    here.dedup();
-    part.local = here.len();
+        Planner { part: &mut part, key: service.key, port, from: service.from }.port(choice);
+    });
     // Ports of one Service share addresses and chains.
     part.items.sort_by(|a, b| (a.set, &a.key).cmp(&(b.set, &b.key)));
     part.items.dedup_by(|b, a| (a.set, &a.key) == (b.set, &b.key));
-    part
+    (part, counts)
 }
 
 impl Part {
@@ -157,11 +140,6 @@ impl Planner<'_> {
         }
         let cluster = choice.cluster.as_deref().unwrap_or_default();
         let local = choice.local.as_deref().unwrap_or_default();
-        for (index, own) in
-            [policies.internal_local, policies.external_local && policies.external].into_iter().enumerate()
-        {
-            self.part.without_local[index] += usize::from(own && local.is_empty());
-        }
         self.hairpins(&choice.reachable);
         self.members(cluster, local);
 

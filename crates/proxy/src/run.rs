@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use client::{Change, Client, Informer, Key, Recorder, Selection};
 use component::Shutdown;
-use component::metrics::{CONTENT_TYPE, process};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -17,15 +16,18 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use netlink::nft::{Batch, Family, Filter, Table};
 use objects::Cidr;
 use parking_lot::Mutex;
+use serving::answer::TEXT;
+use serving::plain::{Handler, answer, metrics_of, not_found, serve};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::config::{Config, DetectLocal, NodePortAddresses};
+use crate::forward::{self, Forwarder};
 use crate::health::{Health, Ports};
-use crate::http::{Handler, answer, not_found, serve};
-use crate::kernel::{Committer, Look, Work};
+use crate::kernel::{self, Committer, Done, Look, Work};
+use crate::known::{Event, Place};
 use crate::metrics::Metrics;
-use crate::proxier::{Event, Place, Proxier};
+use crate::proxier::Proxier;
 use crate::service::{HEADLESS, OTHER_PROXY};
 use crate::settings::{LocalTraffic, Settings};
 
@@ -45,8 +47,8 @@ const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// The reason for which a proxy ends.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is no packet filter.
-    #[error("the kernel has no packet filter that Services can use (nftables)")]
+    /// The kernel does not do what Services need.
+    #[error("the kernel refuses what Services need")]
     Kernel(#[from] netlink::Error),
     /// An address cannot be served.
     #[error("cannot listen on {address}")]
@@ -76,10 +78,11 @@ struct Watches {
     changed: Arc<Notify>,
 }
 
-/// Follows the cluster and keeps Services in force on this node, until `shutdown`. The table stays when it ends.
+/// Follows the cluster and keeps Services in force on this node, until `shutdown`. The table stays when it ends. Where
+/// the kernel has no packet filter that can be used, the node forwards connections itself.
 ///
 /// # Errors
-/// If there is no packet filter, or an address cannot be served.
+/// If the kernel refuses, or an address cannot be served.
 pub async fn run(
     config: Config,
     client: &Client,
@@ -97,9 +100,8 @@ pub async fn run(
         settings.localhost_node_ports = false;
     }
     let place = Place { node: node_name.into(), zone: "".into() };
-    let proxier = Proxier::new(&config.table, settings.clone(), place);
-    let committer = Committer::start(proxier, metrics.clone(), shutdown)?;
-    serve_pages(&config, &health, &metrics, shutdown).await?;
+    let writer = Writer::start(&config, settings.clone(), place, &metrics, shutdown)?;
+    serve_pages(&config, writer.mode(), &health, &metrics, shutdown).await?;
 
     let watches = Watches::start(client, node_name, &config, &health, &metrics, shutdown);
     if shutdown.run(watches.synced()).await.is_none() {
@@ -112,7 +114,7 @@ pub async fn run(
     let recorder = Recorder::start(client.clone(), "kube-proxy", node_name, config.clock, shutdown);
     let ports = Ports::new(health.clone(), addresses, node_name, recorder, shutdown);
     let node_name = node_name.to_owned();
-    let mut follower = Follower { config, settings, node_name, committer, health, metrics, ports, watches };
+    let mut follower = Follower { config, settings, node_name, writer, health, metrics, ports, watches };
     let _ = shutdown.run(follower.follow()).await;
     Ok(())
 }
@@ -123,10 +125,80 @@ pub async fn run(
 /// If the kernel refuses.
 pub fn remove(table: impl Into<String>) -> Result<(), netlink::Error> {
     let table = Table { family: Family::Inet, name: table.into() };
+    forward::remove(&table.name)?;
     let mut batch = Batch::new(&table);
     batch.add_table();
     batch.delete_table();
-    Filter::open()?.commit(batch)
+    match Filter::open().and_then(|mut filter| filter.commit(batch)) {
+        Err(error) if !error.is_unsupported() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Does work without a table.
+async fn forward(forwarder: &mut Forwarder, work: Work) -> Result<Done, netlink::Error> {
+    let began = Instant::now();
+    if let Some((settings, place)) = work.settings {
+        forwarder.set(settings, place);
+    }
+    for event in work.events {
+        forwarder.apply(event);
+    }
+    forwarder.sync().await?;
+    Ok(Done {
+        health_ports: forwarder.health_ports(),
+        without_local: forwarder.without_local(),
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+/// The way in which Services are kept in force.
+enum Writer {
+    /// The packet filter leads their packets.
+    Table(Committer),
+    /// The node leads their connections itself.
+    Sockets(Box<Forwarder>),
+}
+
+impl Writer {
+    fn start(
+        config: &Config,
+        settings: Settings,
+        place: Place,
+        metrics: &Metrics,
+        shutdown: &Shutdown,
+    ) -> Result<Self, netlink::Error> {
+        if !config.forward {
+            let proxier = Proxier::new(&config.table, settings.clone(), place.clone());
+            match kernel::start(proxier, metrics.clone(), shutdown) {
+                Ok(committer) => return Ok(Self::Table(committer)),
+                Err(error) if error.is_unsupported() => {
+                    tracing::warn!(
+                        "the kernel has no packet filter that Services can use ({error}): this node forwards \
+                         connections to them itself, and Pods see its address instead of their clients'"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self::Sockets(Box::new(Forwarder::new(&config.table, settings, place, shutdown)?)))
+    }
+
+    /// The name of the way, as `/proxyMode` tells it.
+    fn mode(&self) -> &'static str {
+        match self {
+            Self::Table(_) => "nftables",
+            Self::Sockets(_) => "userspace",
+        }
+    }
+
+    /// Does work; `None` if there is nobody who would.
+    async fn work(&mut self, work: Work) -> Option<Result<Done, netlink::Error>> {
+        match self {
+            Self::Table(committer) => committer.work(work).await,
+            Self::Sockets(forwarder) => Some(forward(forwarder, work).await),
+        }
+    }
 }
 
 impl Watches {
@@ -207,7 +279,7 @@ struct Follower {
     /// Those that do not depend on the Node.
     settings: Settings,
     node_name: String,
-    committer: Committer,
+    writer: Writer,
     health: Health,
     metrics: Metrics,
     ports: Ports,
@@ -253,7 +325,7 @@ impl Follower {
         self.metrics.taken();
         let settings = self.of_node();
         let work = Work { events: events.into_values().collect(), settings: Some(settings), look };
-        match self.committer.work(work).await? {
+        match self.writer.work(work).await? {
             Ok(done) => {
                 let now = self.config.clock.now();
                 let full = look == Look::Whole;
@@ -337,6 +409,7 @@ fn seconds(of: Timestamp) -> f64 {
 /// Serves health and metrics.
 async fn serve_pages(
     config: &Config,
+    mode: &'static str,
     health: &Health,
     metrics: &Metrics,
     shutdown: &Shutdown,
@@ -344,18 +417,13 @@ async fn serve_pages(
     let registry = config.registry.clone();
     let own = metrics.clone();
     registry.register("proxy", move |page| own.write(page));
-    let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown() }).to_string();
+    let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown(mode) }).to_string();
     let pages: Arc<Handler> = Arc::new(move |path, _| {
-        const TEXT: &str = "text/plain; charset=utf-8";
         Some(match path {
             "/healthz" => answer(StatusCode::OK, TEXT, "ok"),
-            "/proxyMode" => answer(StatusCode::OK, TEXT, "nftables"),
+            "/proxyMode" => answer(StatusCode::OK, TEXT, mode),
             "/configz" => answer(StatusCode::OK, "application/json", configz.clone()),
-            "/metrics" => {
-                let mut page = registry.page();
-                process(&mut page);
-                answer(StatusCode::OK, CONTENT_TYPE, page.text())
-            }
+            "/metrics" => metrics_of(&registry),
             _ => not_found(),
         })
     });

@@ -14,11 +14,15 @@ pub const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The time for which a client is remembered if a Service does not say one.
 const AFFINITY_SECONDS: u32 = 10_800;
 
+/// The numbers of protocols.
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+
 /// The number of a protocol.
 pub(crate) fn protocol_number(name: &str) -> Option<u8> {
     match name {
-        "" | "TCP" => Some(6),
-        "UDP" => Some(17),
+        "" | "TCP" => Some(TCP),
+        "UDP" => Some(UDP),
         "SCTP" => Some(132),
         _ => None,
     }

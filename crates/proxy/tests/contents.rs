@@ -234,3 +234,19 @@ fn ten_thousand_services() {
         );
     });
 }
+
+#[test]
+fn balancers_learn_of_endpoints_that_stay() {
+    let check = |endpoints: &[&str], count: usize| {
+        let mut proxier = proxier();
+        proxier.apply(open("s", "172.30.0.1", json!({"externalTrafficPolicy": "Local"})));
+        proxier.apply(slice("s", endpoints));
+        proxier.plan();
+        let ports: Vec<_> = proxier.health_ports().into_values().collect();
+        assert_eq!(ports, [(32000, count)], "{endpoints:?}");
+    };
+    check(&["10.1.0.1", "10.1.0.2", "10.1.0.3@other"], 2);
+    check(&["10.1.0.1!", "10.1.0.2"], 1);
+    check(&["10.1.0.1!"], 0);
+    check(&[], 0);
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod contents;
+mod forward;
 mod network;
 mod objects;
 mod packets;

@@ -62,7 +62,7 @@ impl Network {
         all
     }
 
-    fn ip(&self, arguments: &[&str]) {
+    pub(crate) fn ip(&self, arguments: &[&str]) {
         ip(&self.node, arguments);
     }
 
@@ -135,8 +135,9 @@ impl Network {
 
     /// A socket of a host for datagrams.
     pub(crate) fn client(&self, from: IpAddr, to: SocketAddr) -> UdpSocket {
-        /// A port that was used before may have a tracked connection, which goes on as it began.
-        static PORT: AtomicU16 = AtomicU16::new(40_000);
+        /// A port that was used before may have a tracked connection, which goes on as it began. The kernel gives no
+        /// such ports away.
+        static PORT: AtomicU16 = AtomicU16::new(20_000);
         let port = PORT.fetch_add(1, Ordering::Relaxed);
         let any: IpAddr =
             if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -187,7 +188,9 @@ fn answer_of(answer: std::io::Result<&str>) -> Answer {
             let (name, address) = text.split_once(' ').unwrap();
             Answer::From(name.to_owned(), address.parse().unwrap())
         }
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Answer::Refused,
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset) => {
+            Answer::Refused
+        }
         // A packet that is dropped before it leaves is an error of its sender.
         Err(error)
             if matches!(

@@ -167,6 +167,14 @@ fn traffic_policies_and_masquerading() {
     check(&network, "masqueradeAll", "pod", "172.30.0.41:80", "one masquerade");
     check(&network, "another port of a cluster address", "pod", "172.30.0.41:81", "refused");
     check(&network, "an address that no Service has", "pod", "172.30.0.42:80", "dropped");
+    check(&network, "an address that no Service has", "node", "172.30.0.42:80", "dropped");
+    network.ip(&["address", "add", "172.30.0.42/32", "dev", "lo"]);
+    network.serve("172.30.0.42:80".parse().unwrap(), "node");
+    for from in ["pod", "node"] {
+        let to = "172.30.0.42:80".parse().unwrap();
+        let answer = network.connect(address(from), to, PATIENCE);
+        assert!(matches!(answer, Answer::From(..)), "an address of the node itself: {from}: {answer:?}");
+    }
 }
 
 #[test]

@@ -36,7 +36,8 @@ pub struct Viewpoint<'a> {
 }
 
 impl Viewpoint<'_> {
-    fn is_local(self, backend: &Backend) -> bool {
+    /// Whether a backend is on the node.
+    pub fn is_local(self, backend: &Backend) -> bool {
         !self.node.is_empty() && backend.node == self.node
     }
 }

@@ -6,8 +6,8 @@ use netlink::nft::{Compare, Expression, Hook, Kind, Meta, Register, Tracked, Ver
 use objects::backends::Family;
 
 use super::words::{
-    Slots, destination, destination_is_here, go, in_block, is_of, jump, key, loopback, mark,
-    not_from_interface, not_in_block, source, unmark,
+    Slots, destination, destination_is_elsewhere, destination_is_here, go, in_block, is_of, jump, key,
+    loopback, mark, not_from_interface, not_in_block, source, unmark,
 };
 use crate::layout::{Set, What};
 use crate::settings::{LocalTraffic, Settings};
@@ -244,6 +244,8 @@ fn cluster_addresses(settings: &Settings, emit: &mut dyn FnMut(&[Expression<'_>]
             let mut rule = is_of(family).to_vec();
             rule.push(destination(family, Register(0)));
             rule.extend(in_block(*block, Register(0)));
+            // The node may have such an address itself: that of the cluster's DNS.
+            rule.extend(destination_is_elsewhere());
             rule.push(Expression::Verdict(Verdict::Drop));
             emit(&rule);
         }

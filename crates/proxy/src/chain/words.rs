@@ -146,9 +146,18 @@ pub(super) fn source_is_here() -> [Expression<'static>; 2] {
 
 /// Goes on if the destination is an address of this machine.
 pub(super) fn destination_is_here() -> [Expression<'static>; 2] {
+    destination_kind(Compare::Equal)
+}
+
+/// Goes on if the destination is no address of this machine.
+pub(super) fn destination_is_elsewhere() -> [Expression<'static>; 2] {
+    destination_kind(Compare::NotEqual)
+}
+
+fn destination_kind(compare: Compare) -> [Expression<'static>; 2] {
     [
         Expression::DestinationKind(Register(0)),
-        Expression::Compare(Compare::Equal, Register(0), LOCAL_ADDRESS.to_ne_bytes().to_vec().into()),
+        Expression::Compare(compare, Register(0), LOCAL_ADDRESS.to_ne_bytes().to_vec().into()),
     ]
 }
 
