@@ -108,7 +108,7 @@ async fn writers_on_one_server() -> Result<()> {
     until_used(client, 1).await?;
     ensure!(writers(&clients, "a").await? == LIMIT, "{:?}", used(client).await?);
     ensure!(objects(client).await?.len() == LIMIT + 1);
-    // What goes makes room.
+    // Objects that go make room.
     let api = client.api::<ConfigMap>("busy");
     for name in objects(client).await?.iter().filter(|name| name.starts_with('a')).take(10) {
         api.delete(name, None).await?;

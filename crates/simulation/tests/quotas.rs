@@ -1,4 +1,4 @@
-//! What namespaces take, and what they may.
+//! The amounts that namespaces take, and their limits.
 
 use anyhow::Result;
 use api::Status;
@@ -18,7 +18,7 @@ fn map(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "default"}})
 }
 
-/// What is used of a quota, by its status.
+/// Returns the amounts that are used of a quota, by its status.
 async fn used(cluster: &Cluster, name: &str) -> Result<Value> {
     let quota = cluster.get::<ResourceQuota>("default", name).await?;
     let status = quota.and_then(|q| q.status).unwrap_or_default();

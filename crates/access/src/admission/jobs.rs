@@ -52,14 +52,13 @@ impl Plugin for JobValidation {
             return Ok(());
         }
         let template = old.st("spec").st("template").st("spec");
-        let gang = match template.st("schedulingGroup").opt_str("podGroupName") {
-            Some(name) => env.reader.get(GROUPS, request.namespace, name).filter(|group| is_gang(group)),
-            None => {
-                let uid = old.st("metadata").str("uid");
-                let owned = |group: &Object| group.data.owners.iter().any(|o| o.controller && o.uid == uid);
-                let groups = env.reader.list(GROUPS, request.namespace);
-                groups.into_iter().find(|group| owned(group) && is_gang(group))
-            }
+        let gang = if let Some(name) = template.st("schedulingGroup").opt_str("podGroupName") {
+            env.reader.get(GROUPS, request.namespace, name).filter(|group| is_gang(group))
+        } else {
+            let uid = old.st("metadata").str("uid");
+            let owned = |group: &Object| group.data.owners.iter().any(|o| o.controller && o.uid == uid);
+            let groups = env.reader.list(GROUPS, request.namespace);
+            groups.into_iter().find(|group| owned(group) && is_gang(group))
         };
         let Some(group) = gang else { return Ok(()) };
         let why = format!(

@@ -156,7 +156,7 @@ impl Controller for ResourceQuotas {
     }
 }
 
-/// What was counted for a quota.
+/// The amounts that were counted for a quota.
 struct Found {
     usage: Usage,
     /// The time after which the count is another, though nothing changes.

@@ -164,7 +164,7 @@ pub(super) struct Selected<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What objects take together.
+/// The sum of the amounts that objects take.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     pub(super) usage: Usage,
@@ -209,7 +209,7 @@ impl Monitor {
         }
     }
 
-    /// What a Pod takes for whose extended resources a claim stands.
+    /// Returns the amounts of the Pod for whose extended resources a claim stands.
     fn usage_of_pod(&self, claim: &Seen<ResourceClaim>, now: Timestamp) -> Option<Usage> {
         let Source::Pods(informer) = &self.source else { return None };
         let (name, uid) = claim.counted.stands_for()?;

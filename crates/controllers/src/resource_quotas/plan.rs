@@ -1,4 +1,4 @@
-//! What a quota's status is to be.
+//! The decision about a quota's status.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use objects::quota::{self, Usage};
 /// reserved.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
-/// What a quota's status is to be.
+/// The decision about a quota's status.
 #[derive(Debug, PartialEq)]
 pub(super) struct Plan {
     /// The status to write; `None` if it stays.

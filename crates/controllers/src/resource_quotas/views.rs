@@ -11,7 +11,7 @@ use objects::quota::Counted;
 
 /// A type whose objects take more from quotas than a number.
 pub(super) trait Countable: KubeObject {
-    /// What an object takes.
+    /// Returns the amounts that an object takes.
     fn counted(&self) -> Counted;
 }
 

@@ -1,5 +1,5 @@
-//! What objects take from ResourceQuotas (upstream: `pkg/quota/v1/evaluator/core`). The controller counts by it, and
-//! admission reserves by it.
+//! The amounts that objects take from ResourceQuotas (upstream: `pkg/quota/v1/evaluator/core`). The controller counts
+//! them, and admission reserves them.
 
 mod objects;
 
@@ -198,9 +198,9 @@ fn count_of(group: &str, plural: &str) -> String {
 /// An object as quotas see it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counted {
-    /// What it takes as long as it exists.
+    /// The amounts that it takes as long as it exists.
     always: Usage,
-    /// What it takes until it has ended.
+    /// The amounts that it takes until it has ended.
     alive: Usage,
     /// The time at which it is as good as gone, though its node does not say so.
     gone: Option<Timestamp>,
@@ -235,7 +235,7 @@ impl Counted {
         Self { always, ..Self::default() }
     }
 
-    /// What it takes; of a claim of devices without what these are as extended resources.
+    /// Returns the amounts that it takes; of a claim of devices without the extended resources that these are.
     pub fn usage(&self, now: Timestamp) -> Usage {
         let mut all = Usage::new();
         self.add_to(&mut all, now);
@@ -250,7 +250,8 @@ impl Counted {
         }
     }
 
-    /// What a claim of devices takes. `pod` is what the Pod takes for whose extended resources the claim stands.
+    /// Returns the amounts that a claim of devices takes. `pod` are those of the Pod for whose extended resources the
+    /// claim stands.
     pub fn usage_of_devices(&self, devices: &DeviceClasses, pod: Option<&Usage>) -> Usage {
         let mut all = self.always.clone();
         devices.add_extended(&mut all, pod);
@@ -358,7 +359,7 @@ pub fn add(sum: &mut Usage, more: &Usage) {
     }
 }
 
-/// Subtracts amounts from others. What is missing or would be less than nothing is nothing.
+/// Subtracts amounts from others. An amount that is missing, or would be less than nothing, is left out.
 pub fn less(usage: &Usage, before: &Usage) -> Usage {
     let rest = |(name, amount): (&String, &Quantity)| {
         let mut rest = amount.clone();

@@ -1,4 +1,4 @@
-//! What Pods, Services, claims of volumes and claims of devices take from quotas.
+//! The amounts of Pods, Services, claims of volumes and claims of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 

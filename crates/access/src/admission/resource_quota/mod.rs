@@ -1,7 +1,7 @@
 //! ResourceQuota: no namespace takes more than its quotas allow.
 //!
-//! What a request takes is reserved in `status.used` of its namespace's quotas before its object is stored. The
-//! requests of a namespace that wait are checked together and reserved for by one write of a quota
+//! The amounts that a request takes are reserved in `status.used` of its namespace's quotas before its object is
+//! stored. The requests of a namespace that wait are checked together and reserved for by one write of a quota
 //! ([`queue`]), under the resourceVersion that was read, so that several servers give nothing twice. The controller of
 //! quotas lowers what a request reserved that failed later.
 
@@ -23,12 +23,11 @@ use objects::quota::{Counted, DeviceClasses, Kind, Usage};
 
 use self::check::{Ask, Taken};
 use self::config::LimitedResource;
-use self::queue::{Queue, Request, Stock};
+use self::queue::{QUOTAS, Queue, Request, Stock};
 use super::plugin::{Env, Plugin};
 use super::{AdmissionConfig, AdmissionRequest, Operation};
 use crate::reader::ResourceName;
 
-const QUOTAS: ResourceName = ("", "resourcequotas");
 const CLASSES: ResourceName = ("resource.k8s.io", "deviceclasses");
 
 /// The plugin.
@@ -159,7 +158,7 @@ fn device_classes(env: &Env) -> DeviceClasses {
     classes
 }
 
-/// What the Pod takes for whose extended resources a claim of devices stands.
+/// Returns the amounts of the Pod for whose extended resources a claim of devices stands.
 ///
 /// DIFFERENCE: of several claims that all say to stand for a Pod that names none of them, upstream takes the oldest,
 /// and here each is taken until the controller counts.

@@ -13,12 +13,13 @@ use objects::quota;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::QUOTAS;
 use super::check::{Ask, Quota, Refusal, check};
 use super::config::LimitedResource;
 use crate::admission::loopback::Loopback;
-use crate::reader::Reader;
+use crate::reader::{Reader, ResourceName};
 
+/// The resource of quotas.
+pub(super) const QUOTAS: ResourceName = ("", "resourcequotas");
 /// The time that a request waits at most; upstream's.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The attempts at a reservation after the first, where others write the same quotas; upstream's number.
