@@ -143,7 +143,7 @@ impl Security {
             schema,
             reader,
             authorizer.clone(),
-            gates,
+            (gates, clock),
             &config.enable_admission,
             &config.disable_admission,
             &admission_config,

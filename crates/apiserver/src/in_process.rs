@@ -29,6 +29,7 @@ pub async fn start(
     let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
+    let admission = Arc::clone(&security.admission);
     let parts = Parts {
         objects,
         auth: security.auth,
@@ -38,6 +39,7 @@ pub async fn start(
         shutdown: shutdown.clone(),
     };
     let server = Server::new(&config, parts)?;
+    admission.connect(server.own_clients());
     let env = Env {
         objects: Arc::clone(&server.0.objects),
         allocators: Arc::clone(&server.0.handlers.allocators),

@@ -143,6 +143,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         shutdown: shutdown.clone(),
     };
     let server = Server::new(&config, parts)?;
+    admission.connect(server.own_clients());
     server.metrics().register(|registry| admission.register(registry));
     if let Some(check) = key_services {
         server.health().add("kms-providers", Of::NotLiveness, check);

@@ -8,7 +8,7 @@ use access::request_info::selected_name;
 use access::{Query, RequestInfo, UserInfo};
 use api::Status;
 use bytes::{BufMut, Bytes, BytesMut};
-use client::{Call, EventKind, ListAnswer, Transport, Verb, WatchEvent};
+use client::{Call, Client, EventKind, ListAnswer, Transport, Verb, WatchEvent};
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -22,6 +22,7 @@ use crate::pipe;
 use crate::request::Request;
 use crate::rooms::Rooms;
 use crate::server::Server;
+use crate::standalone;
 use crate::watch::{WatchItem, WatchSource};
 
 /// A caller inside this process.
@@ -36,6 +37,15 @@ impl Server {
     /// `agent` stands for the user agent: who is recorded in managedFields when a write does not say.
     pub fn transport(&self, user: UserInfo, agent: &str) -> Arc<dyn Transport> {
         Arc::new(Local { rooms: Arc::clone(&self.0), user: Arc::new(user), agent: agent.to_owned() })
+    }
+    /// Clients that work as the server itself, as long as it is there: they do not keep it.
+    pub(crate) fn own_clients(&self) -> impl Fn() -> Option<Client> + Send + Sync + use<> {
+        const AGENT: &str = "kube-apiserver";
+        let rooms = Arc::downgrade(&self.0);
+        move || {
+            let server = Self(rooms.upgrade()?);
+            Some(Client::new(server.transport(standalone::own_identity(), AGENT), AGENT))
+        }
     }
 }
 

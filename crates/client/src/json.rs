@@ -69,6 +69,7 @@ mod types {
     use k8s_openapi::api::node::v1 as node;
     use k8s_openapi::api::policy::v1 as policy;
     use k8s_openapi::api::rbac::v1 as rbac;
+    use k8s_openapi::api::resource::v1 as resource;
     use k8s_openapi::api::storage::v1 as storage;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
@@ -90,6 +91,7 @@ mod types {
         core::ConfigMap,
         core::Endpoints,
         core::Event,
+        core::LimitRange,
         core::Namespace,
         core::Node,
         core::PersistentVolume,
@@ -111,6 +113,8 @@ mod types {
         rbac::ClusterRoleBinding,
         rbac::Role,
         rbac::RoleBinding,
+        resource::DeviceClass,
+        resource::ResourceClaim,
         storage::StorageClass,
         storage::VolumeAttributesClass,
     );

@@ -47,6 +47,8 @@ pub struct Config {
     pub node_certificates: bool,
     /// The numbers of keys that controllers look at at a time.
     pub workers: Workers,
+    /// The time after which all quotas are counted again; zero for never.
+    pub resource_quota_sync_period: Duration,
     /// The controllers that run.
     pub controllers: Choice,
     /// The features that are on.
@@ -64,13 +66,22 @@ pub struct Workers {
     pub jobs: usize,
     /// Of CronJobs.
     pub cron_jobs: usize,
+    /// Of ResourceQuotas.
+    pub resource_quotas: usize,
     /// Of Jobs that are removed some time after their end.
     pub ttl_after_finished: usize,
 }
 
 impl Default for Workers {
     fn default() -> Self {
-        Self { stateful_sets: 5, daemon_sets: 2, jobs: 5, cron_jobs: 5, ttl_after_finished: 5 }
+        Self {
+            stateful_sets: 5,
+            daemon_sets: 2,
+            jobs: 5,
+            cron_jobs: 5,
+            resource_quotas: 5,
+            ttl_after_finished: 5,
+        }
     }
 }
 
@@ -94,6 +105,7 @@ impl Config {
             signers: Signers::default(),
             node_certificates: false,
             workers: Workers::default(),
+            resource_quota_sync_period: Duration::from_mins(5),
             controllers: Choice::default(),
             gates: FeatureGates::default(),
         }

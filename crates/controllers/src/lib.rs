@@ -26,6 +26,7 @@ mod namespace;
 mod nodes;
 mod protection;
 mod replicas;
+mod resource_quotas;
 mod root_ca;
 mod service_cidrs;
 mod serviceaccounts;

@@ -437,6 +437,12 @@ pub(crate) struct Workers {
     /// How many CronJobs are looked at at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_cron_job_syncs: u16,
+    /// How many ResourceQuotas are counted at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_resource_quota_syncs: u16,
+    /// After what time all ResourceQuotas are counted again; 0s for never
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub(crate) resource_quota_sync_period: Duration,
     /// How many ended Jobs are removed at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_ttl_after_finished_syncs: u16,
@@ -449,6 +455,8 @@ impl Workers {
         config.workers.stateful_sets = self.concurrent_statefulset_syncs.into();
         config.workers.jobs = self.concurrent_job_syncs.into();
         config.workers.cron_jobs = self.concurrent_cron_job_syncs.into();
+        config.workers.resource_quotas = self.concurrent_resource_quota_syncs.into();
+        config.resource_quota_sync_period = self.resource_quota_sync_period;
         config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();
     }
 }

@@ -17,4 +17,5 @@ mod neighbours;
 mod network;
 mod network_policy;
 mod pods;
+mod quotas;
 mod services;

@@ -9,6 +9,7 @@ mod jobs;
 mod leader;
 mod load_balancers;
 mod nodes;
+mod quotas;
 mod scale;
 mod scheduling;
 mod stateful_sets;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use api::{FeatureGates, Schema, Status, Struct};
+use client::Client;
+use component::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
@@ -12,20 +14,32 @@ use super::certificates::{
     PodCertificateSigning,
 };
 use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
+use super::declared_features::NodeDeclaredFeatureValidator;
 use super::devices::DeviceAdminAccess;
 use super::escalation::RbacEscalation;
-use super::namespace::NamespaceLifecycle;
+use super::event_rate::EventRateLimit;
+use super::external_ips::DenyServiceExternalIps;
+use super::jobs::JobValidation;
+use super::limit_ranger::LimitRanger;
+use super::loopback::Loopback;
+use super::namespace::{NamespaceAutoProvision, NamespaceExists, NamespaceLifecycle};
 use super::node_restriction::NodeRestriction;
 use super::nodes::{PodTopologyLabels, TaintNodesByCondition};
+use super::owner_references::OwnerReferencesPermissionEnforcement;
 use super::plugin::{Env, Plugin};
 use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
+use super::pod_placement::{LimitPodHardAntiAffinityTopology, PodNodeSelector};
 use super::pod_resize::PodResizeValidator;
 use super::pod_security::PodSecurity;
 use super::priority::Priority;
+use super::pull_images::AlwaysPullImages;
 use super::resize::PersistentVolumeClaimResize;
+use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
-use super::tolerations::DefaultTolerationSeconds;
+use super::toleration_restriction::PodTolerationRestriction;
+use super::tolerations::{DefaultTolerationSeconds, ExtendedResourceToleration};
+use super::verdicts::{AlwaysAdmit, AlwaysDeny};
 use super::{Admission, AdmissionConfig, AdmissionRequest};
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
@@ -52,6 +66,10 @@ const fn on(name: &'static str, plugin: Make) -> Place {
     Place { name, default: true, plugin: Some(plugin) }
 }
 
+const fn off(name: &'static str, plugin: Make) -> Place {
+    Place { name, default: false, plugin: Some(plugin) }
+}
+
 const fn absent(name: &'static str) -> Place {
     Place { name, default: false, plugin: None }
 }
@@ -60,29 +78,29 @@ const fn absent(name: &'static str) -> Place {
 /// that policies and webhooks come after all compiled-in plugins, and the quota after all plugins that may still
 /// refuse.
 static ORDER: [Place; 41] = [
-    absent("AlwaysAdmit"),
-    absent("NamespaceAutoProvision"),
+    off("AlwaysAdmit", plain::<AlwaysAdmit>),
+    off("NamespaceAutoProvision", plain::<NamespaceAutoProvision>),
     on("NamespaceLifecycle", plain::<NamespaceLifecycle>),
-    absent("NamespaceExists"),
-    absent("LimitPodHardAntiAffinityTopology"),
-    absent("LimitRanger"),
+    off("NamespaceExists", plain::<NamespaceExists>),
+    off("LimitPodHardAntiAffinityTopology", plain::<LimitPodHardAntiAffinityTopology>),
+    on("LimitRanger", plain::<LimitRanger>),
     on("ServiceAccount", plain::<ServiceAccount>),
     // Upstream leaves it off; without it any node could change any other.
     on("NodeRestriction", plain::<NodeRestriction>),
     on("TaintNodesByCondition", plain::<TaintNodesByCondition>),
-    absent("AlwaysPullImages"),
+    off("AlwaysPullImages", plain::<AlwaysPullImages>),
     absent("ImagePolicyWebhook"),
     on("PodSecurity", PodSecurity::made),
-    absent("PodNodeSelector"),
+    off("PodNodeSelector", PodNodeSelector::made),
     on("Priority", plain::<Priority>),
     on("DefaultTolerationSeconds", plain::<DefaultTolerationSeconds>),
-    absent("PodTolerationRestriction"),
-    absent("EventRateLimit"),
-    absent("ExtendedResourceToleration"),
+    off("PodTolerationRestriction", PodTolerationRestriction::made),
+    off("EventRateLimit", EventRateLimit::made),
+    off("ExtendedResourceToleration", plain::<ExtendedResourceToleration>),
     on("DefaultStorageClass", plain::<DefaultStorageClass>),
     on("StorageObjectInUseProtection", plain::<StorageObjectInUseProtection>),
     on("PodGroupProtection", plain::<PodGroupProtection>),
-    absent("OwnerReferencesPermissionEnforcement"),
+    off("OwnerReferencesPermissionEnforcement", plain::<OwnerReferencesPermissionEnforcement>),
     on("PersistentVolumeClaimResize", plain::<PersistentVolumeClaimResize>),
     on("RuntimeClass", plain::<RuntimeClass>),
     on("CertificateApproval", plain::<CertificateApproval>),
@@ -90,18 +108,18 @@ static ORDER: [Place; 41] = [
     on("ClusterTrustBundleAttest", plain::<ClusterTrustBundleAttest>),
     on("CertificateSubjectRestriction", plain::<CertificateSubjectRestriction>),
     on("DefaultIngressClass", plain::<DefaultIngressClass>),
-    absent("DenyServiceExternalIPs"),
+    off("DenyServiceExternalIPs", plain::<DenyServiceExternalIps>),
     on("PodTopologyLabels", plain::<PodTopologyLabels>),
     on("PodGroupWorkloadExists", plain::<PodGroupWorkloadExists>),
-    absent("NodeDeclaredFeatureValidator"),
-    absent("JobValidation"),
+    on("NodeDeclaredFeatureValidator", plain::<NodeDeclaredFeatureValidator>),
+    on("JobValidation", plain::<JobValidation>),
     on("PodResizeValidator", plain::<PodResizeValidator>),
     absent("MutatingAdmissionPolicy"),
     absent("MutatingAdmissionWebhook"),
     absent("ValidatingAdmissionPolicy"),
     absent("ValidatingAdmissionWebhook"),
-    absent("ResourceQuota"),
-    absent("AlwaysDeny"),
+    on("ResourceQuota", ResourceQuota::made),
+    off("AlwaysDeny", plain::<AlwaysDeny>),
 ];
 
 /// The checks that upstream makes in the storage of resources, after all plugins; they cannot be turned off.
@@ -136,7 +154,7 @@ impl Chain {
         schema: &'static Schema,
         reader: Arc<dyn Reader>,
         authorizer: Arc<UnionAuthorizer>,
-        gates: FeatureGates,
+        (gates, clock): (FeatureGates, Clock),
         enable: &[String],
         disable: &[String],
         config: &AdmissionConfig,
@@ -157,7 +175,12 @@ impl Chain {
         let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
-        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
+        let loopback = Loopback::default();
+        Ok(Self { env: Env { schema, reader, authorizer, gates, clock, loopback }, plugins })
+    }
+    /// Shows plugins the way to the own server: a client that works as the server itself, `None` once that is gone.
+    pub fn connect(&self, client: impl Fn() -> Option<Client> + Send + Sync + 'static) {
+        self.env.loopback.connect(client);
     }
     /// Registers the metrics of the plugins.
     pub fn register(&self, registry: &mut Registry) {
@@ -201,6 +224,12 @@ impl Admission for Chain {
         }
         .boxed()
     }
+}
+
+/// The names of the plugins that can be on.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ORDER.iter().filter(|place| place.plugin.is_some()).map(|place| place.name)
 }
 
 #[cfg(test)]

@@ -4,25 +4,38 @@ mod certificates;
 mod chain;
 mod classes;
 mod config;
+mod declared_features;
 mod devices;
 mod escalation;
+mod event_rate;
+mod external_ips;
+mod jobs;
+mod limit_ranger;
+mod loopback;
 mod namespace;
 mod node_restriction;
 mod nodes;
 mod options;
+mod owner_references;
 mod plugin;
 mod pod_groups;
+mod pod_placement;
 mod pod_resize;
 mod pod_security;
 mod priority;
+mod pull_images;
 mod references;
 mod resize;
+mod resource_quota;
 mod runtime_class;
 mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_audience;
+mod toleration_list;
+mod toleration_restriction;
 mod tolerations;
+mod verdicts;
 
 use std::sync::Arc;
 

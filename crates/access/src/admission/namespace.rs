@@ -1,6 +1,10 @@
-//! NamespaceLifecycle: no object is made in a namespace that does not exist or is being deleted.
+//! NamespaceLifecycle: no object is made in a namespace that does not exist or is being deleted. NamespaceExists:
+//! nothing is written there either. NamespaceAutoProvision makes namespaces that are needed.
 
 use api::{Status, Struct};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Namespace;
 
 use super::plugin::{Env, Plugin, with_cause};
 use super::{AdmissionRequest, Operation};
@@ -56,5 +60,61 @@ impl Plugin for NamespaceLifecycle {
             ));
         }
         Ok(())
+    }
+}
+
+/// Whether a request is about something in a namespace.
+fn is_inside(request: &AdmissionRequest<'_>) -> bool {
+    let is_namespace = request.kind.group.is_empty() && request.kind.kind == "Namespace";
+    !request.namespace.is_empty() && !is_namespace
+}
+
+#[derive(Default)]
+pub(super) struct NamespaceExists;
+
+impl Plugin for NamespaceExists {
+    fn validate(
+        &self,
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        _object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        if request.operation == Operation::Connect
+            || !is_inside(request)
+            || env.reader.get(NAMESPACES, "", request.namespace).is_some()
+        {
+            return Ok(());
+        }
+        Err(Status::not_found("", "namespaces", request.namespace))
+    }
+}
+
+#[derive(Default)]
+pub(super) struct NamespaceAutoProvision;
+
+impl Plugin for NamespaceAutoProvision {
+    fn mutate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Struct,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        if request.operation != Operation::Create
+            || request.dry_run
+            || !is_inside(request)
+            || env.reader.get(NAMESPACES, "", request.namespace).is_some()
+        {
+            return None;
+        }
+        let provide = async move {
+            let mut namespace = Namespace::default();
+            namespace.metadata.name = Some(request.namespace.to_owned());
+            let api = env.loopback.client()?.api::<Namespace>("");
+            match api.create(&namespace).await {
+                Err(e) if !e.is_already_exists() => Err(env.forbidden(request, Some(object), e.message)),
+                _ => Ok(()),
+            }
+        };
+        Some(provide.boxed())
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use api::status::Cause;
 use api::view::View;
 use api::{FeatureGates, Schema, Status, Struct};
+use component::Clock;
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 
 use super::AdmissionRequest;
+use super::loopback::Loopback;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
@@ -18,6 +20,8 @@ pub(super) struct Env {
     pub(super) reader: Arc<dyn Reader>,
     pub(super) authorizer: Arc<UnionAuthorizer>,
     pub(super) gates: FeatureGates,
+    pub(super) clock: Clock,
+    pub(super) loopback: Loopback,
 }
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
@@ -75,20 +79,22 @@ impl Env {
         object: Option<&Struct>,
         why: impl std::fmt::Display,
     ) -> Status {
-        let mut name = request.name;
-        if name.is_empty()
-            && let Some(object) = object
-        {
-            let meta = self.view(object).st("metadata");
-            name = meta.str("name");
-            if name.is_empty() {
-                name = meta.str("generateName");
-            }
-        }
-        if name.is_empty() {
-            name = "Unknown";
-        }
+        let name = self.shown_name(request, object);
         Status::forbidden(&request.info.group, request.resource, name, why)
+    }
+    /// The name of the object of a request, as errors show it.
+    pub(super) fn shown_name<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: Option<&'a Struct>,
+    ) -> &'a str {
+        // An object of a custom resource follows a schema of its own.
+        let known = object.filter(|object| self.schema.owns(object.id));
+        let named = known.map(|object| self.view(object).st("metadata"));
+        let given = || named.as_ref().map_or("", |meta| meta.str("name"));
+        let prefix = || named.as_ref().map_or("", |meta| meta.str("generateName"));
+        let names = [request.name, given(), prefix(), "Unknown"];
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
     }
 }
 

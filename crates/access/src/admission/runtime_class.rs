@@ -8,21 +8,12 @@ use api::{Map, Node, Status, Struct, Text};
 use serde::Deserialize;
 
 use super::plugin::{Env, Plugin};
+use super::toleration_list::{self, Toleration};
 use super::{AdmissionRequest, Operation};
 use crate::reader::read;
 
 #[derive(Default)]
 pub(super) struct RuntimeClass;
-
-#[derive(Deserialize, Default, Clone, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
-struct Toleration {
-    key: Text,
-    operator: Text,
-    value: Text,
-    effect: Text,
-    toleration_seconds: Option<i64>,
-}
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -100,14 +91,8 @@ impl Plugin for RuntimeClass {
                     }
                 }
             }
-            let own = spec.items("tolerations").map(|t| Toleration {
-                key: t.str("key").into(),
-                operator: t.str("operator").into(),
-                value: t.str("value").into(),
-                effect: t.str("effect").into(),
-                toleration_seconds: t.opt_int("tolerationSeconds"),
-            });
-            let merged = merge(own.chain(scheduling.tolerations).collect());
+            let own = toleration_list::of(&spec);
+            let merged = toleration_list::merge(own.into_iter().chain(scheduling.tolerations).collect());
             let mut edit = Edit::new(env.schema, object);
             let Some(mut spec) = edit.make("spec") else { return Ok(()) };
             if !scheduling.node_selector.is_empty()
@@ -117,9 +102,7 @@ impl Plugin for RuntimeClass {
                     selector.insert(key, value);
                 }
             }
-            let made: Vec<Node> =
-                merged.iter().filter_map(|t| toleration(&spec, t)).map(Node::from).collect();
-            spec.put("tolerations", (!made.is_empty()).then_some(Node::List(made)));
+            toleration_list::set(&mut spec, &merged);
         }
         Ok(())
     }
@@ -139,96 +122,5 @@ impl Plugin for RuntimeClass {
             None => "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
         };
         Err(env.forbidden(request, Some(object), why))
-    }
-}
-
-fn toleration(spec: &Edit<'_>, from: &Toleration) -> Option<Struct> {
-    let mut made = spec.fresh("tolerations")?;
-    let mut edit = Edit::new(spec.schema, &mut made);
-    let texts =
-        [("key", &from.key), ("operator", &from.operator), ("value", &from.value), ("effect", &from.effect)];
-    for (field, value) in texts {
-        if !value.is_empty() {
-            edit.set(field, value.clone());
-        }
-    }
-    if let Some(seconds) = from.toleration_seconds {
-        edit.set("tolerationSeconds", seconds);
-    }
-    Some(made)
-}
-
-/// The greatest number of tolerations that are merged; more stay as they are.
-///
-/// DIFFERENCE: upstream compares each with each, also 40,000.
-const MOST_MERGED: usize = 1000;
-
-/// Leaves out the tolerations that another one makes needless; of equal ones the first stays.
-fn merge(all: Vec<Toleration>) -> Vec<Toleration> {
-    if all.len() > MOST_MERGED {
-        return all;
-    }
-    let mut merged: Vec<Toleration> = Vec::new();
-    for (i, t) in all.iter().enumerate() {
-        let covered = merged.iter().any(|m| is_superset(m, t))
-            || all[i + 1..].iter().any(|later| later != t && is_superset(later, t));
-        if !covered {
-            merged.push(t.clone());
-        }
-    }
-    merged
-}
-
-/// Whether `wide` tolerates everything that `t` does.
-fn is_superset(wide: &Toleration, t: &Toleration) -> bool {
-    if wide == t {
-        return true;
-    }
-    if wide.key != t.key && !(wide.key.is_empty() && wide.operator == "Exists")
-        || wide.effect != t.effect && !wide.effect.is_empty()
-    {
-        return false;
-    }
-    if wide.effect == "NoExecute"
-        && let Some(seconds) = wide.toleration_seconds
-        && t.toleration_seconds.is_none_or(|s| s > seconds)
-    {
-        return false;
-    }
-    match wide.operator.as_str() {
-        "Equal" | "" => t.operator == "Equal" && wide.value == t.value,
-        "Exists" => true,
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tolerations_merge() {
-        let t = |key: &str, operator: &str, value: &str, effect: &str, seconds: Option<i64>| Toleration {
-            key: key.into(),
-            operator: operator.into(),
-            value: value.into(),
-            effect: effect.into(),
-            toleration_seconds: seconds,
-        };
-        let equal = t("a", "Equal", "1", "NoSchedule", None);
-        let exists = t("a", "Exists", "", "NoSchedule", None);
-        let all = t("", "Exists", "", "", None);
-        let cases = [
-            (vec![equal.clone(), equal.clone()], vec![equal.clone()]),
-            (vec![equal.clone(), exists.clone()], vec![exists.clone()]),
-            (vec![all.clone(), exists.clone(), equal.clone()], vec![all.clone()]),
-            (
-                vec![t("b", "Exists", "", "NoExecute", Some(5)), t("b", "Exists", "", "NoExecute", Some(9))],
-                vec![t("b", "Exists", "", "NoExecute", Some(9))],
-            ),
-        ];
-        for (given, want) in cases {
-            assert!(merge(given) == want);
-        }
     }
 }

@@ -1,6 +1,9 @@
+mod optional;
+
 use std::sync::Arc;
 
 use api::{FeatureGates, Gvk, Schema, Status, Struct};
+use component::Clock;
 use serde_json::{Value, json};
 
 use super::*;
@@ -28,7 +31,7 @@ pub(super) fn parse(kind: &Gvk, json: &Value) -> Struct {
     api::codec::json::decode(schema, root, json.to_string().as_bytes()).unwrap().tree
 }
 
-fn print(tree: &Struct) -> Value {
+pub(super) fn print(tree: &Struct) -> Value {
     let mut out = Vec::new();
     api::codec::json::encode(Schema::builtin(), tree, &mut out);
     serde_json::from_slice(&out).unwrap()
@@ -124,7 +127,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         Schema::builtin(),
         Arc::new(cluster()),
         Arc::new(authorizer),
-        FeatureGates::default(),
+        (FeatureGates::default(), Clock::system()),
         &[],
         &[],
         &AdmissionConfig::default(),
@@ -558,7 +561,7 @@ fn plugins_by_name() {
             Schema::builtin(),
             Arc::new(Fake::default()),
             Arc::new(authorizer),
-            FeatureGates::default(),
+            (FeatureGates::default(), Clock::system()),
             &names(enable),
             &names(disable),
             &AdmissionConfig::default(),
@@ -567,7 +570,7 @@ fn plugins_by_name() {
     };
     assert_eq!(chain(&["NodeRestriction"], &["ServiceAccount"]), Ok(()));
     assert_eq!(chain(&["PodSecurity"], &["LimitRanger"]), Ok(()));
-    assert_eq!(chain(&["LimitRanger"], &[]), Err(ChainError::Unknown("LimitRanger".into())));
+    assert_eq!(chain(&["ImagePolicyWebhook"], &[]), Err(ChainError::Unknown("ImagePolicyWebhook".into())));
     assert_eq!(chain(&["Nonsense"], &[]), Err(ChainError::Unknown("Nonsense".into())));
     assert_eq!(chain(&["Priority"], &["Priority"]), Err(ChainError::Both("Priority".into())));
 }

@@ -21,6 +21,7 @@ use crate::nodes::lifecycle::Lifecycle;
 use crate::nodes::podgc::PodGc;
 use crate::protection::{Claims, Classes, Volumes};
 use crate::replicas::{ReplicaSets, ReplicationControllers};
+use crate::resource_quotas::ResourceQuotas;
 use crate::root_ca::RootCa;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
@@ -56,12 +57,13 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 32] = [
+const ALL: [Named; 33] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
     on::<ReplicationControllers>(),
     on::<PodGc>(),
+    on::<ResourceQuotas>(),
     on::<Namespaces>(),
     on::<ServiceAccounts>(),
     on::<Collector>(),
@@ -95,8 +97,6 @@ const ALL: [Named; 32] = [
 const MISSING: &[&str] = &[
     "serviceaccount-token-controller",
     "serviceaccount-token",
-    "resourcequota-controller",
-    "resourcequota",
     "horizontal-pod-autoscaler-controller",
     "horizontalpodautoscaling",
     "podcertificaterequest-cleaner-controller",

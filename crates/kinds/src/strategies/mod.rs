@@ -161,6 +161,8 @@ mod tests {
         check("networking.k8s.io", "networkpolicies", false);
         check("batch", "jobs", false);
         check("batch", "cronjobs", false);
-        check("", "resourcequotas", true);
+        check("", "resourcequotas", false);
+        check("", "limitranges", false);
+        check("autoscaling", "horizontalpodautoscalers", true);
     }
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use api::{FeatureGates, Gvk, Schema};
+use component::Clock;
 use serde_json::{Value, json};
 
 use super::existing::Limits;
@@ -10,6 +11,7 @@ use crate::Notes;
 use crate::RequestInfo;
 use crate::UserInfo;
 use crate::admission::OperationOptions;
+use crate::admission::loopback::Loopback;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
 use crate::testing::{Fake, object};
@@ -123,6 +125,8 @@ fn world_of(configuration: &str, objects: &[(ResourceName, Value)]) -> World {
         reader: Arc::new(fake),
         authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
         gates: FeatureGates::default(),
+        clock: Clock::system(),
+        loopback: Loopback::default(),
     };
     World { plugin: PodSecurity::new(Some(document.as_bytes())).unwrap(), env }
 }

@@ -16,7 +16,6 @@ use crate::strategies::rules::Rules;
 
 pub(crate) const LIMIT_RANGE: Rules = Rules {
     resource: "limitranges",
-    no_effect_yet: inert!("LimitRanges"),
     create_on_update: true,
     prepare_create: |c, s| {
         // An object without a name gets its uid as its name.

@@ -19,7 +19,6 @@ use crate::validation::print;
 pub(crate) const RESOURCE_QUOTA: Rules = Rules {
     resource: "resourcequotas",
     columns: columns::core::RESOURCE_QUOTA,
-    no_effect_yet: inert!("ResourceQuotas"),
     takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: keep_status,
