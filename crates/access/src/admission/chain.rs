@@ -21,12 +21,14 @@ use super::plugin::{Env, Plugin};
 use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
 use super::pod_resize::PodResizeValidator;
 use super::pod_security::PodSecurity;
+use super::policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use super::priority::Priority;
+use super::reinvocation::Reinvocation;
 use super::resize::PersistentVolumeClaimResize;
 use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
 use super::tolerations::DefaultTolerationSeconds;
-use super::{Admission, AdmissionConfig, AdmissionRequest};
+use super::{Admission, AdmissionConfig, AdmissionRequest, expressions};
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
@@ -96,9 +98,9 @@ static ORDER: [Place; 41] = [
     absent("NodeDeclaredFeatureValidator"),
     absent("JobValidation"),
     on("PodResizeValidator", plain::<PodResizeValidator>),
-    absent("MutatingAdmissionPolicy"),
+    on("MutatingAdmissionPolicy", plain::<MutatingAdmissionPolicy>),
     absent("MutatingAdmissionWebhook"),
-    absent("ValidatingAdmissionPolicy"),
+    on("ValidatingAdmissionPolicy", plain::<ValidatingAdmissionPolicy>),
     absent("ValidatingAdmissionWebhook"),
     absent("ResourceQuota"),
     absent("AlwaysDeny"),
@@ -157,10 +159,12 @@ impl Chain {
         let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
-        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
+        let conditions = expressions::Metrics::default();
+        Ok(Self { env: Env { schema, reader, authorizer, gates, conditions }, plugins })
     }
     /// Registers the metrics of the plugins.
     pub fn register(&self, registry: &mut Registry) {
+        self.env.conditions.register(registry);
         for plugin in &self.plugins {
             plugin.register(registry);
         }
@@ -174,13 +178,18 @@ impl Admission for Chain {
         object: &'a mut Struct,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
-            for plugin in &self.plugins {
-                plugin.mutate(&self.env, request, object)?;
-                if let Some(rest) = plugin.mutate_waiting(&self.env, request, object) {
-                    rest.await?;
+            let mut again = Reinvocation::default();
+            loop {
+                for plugin in &self.plugins {
+                    plugin.mutate(&self.env, request, object)?;
+                    if let Some(rest) = plugin.mutate_waiting(&self.env, request, object, &mut again) {
+                        rest.await?;
+                    }
+                }
+                if !again.begin() {
+                    return Ok(());
                 }
             }
-            Ok(())
         }
         .boxed()
     }

@@ -9,6 +9,8 @@ use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 
 use super::AdmissionRequest;
+use super::expressions;
+use super::reinvocation::Reinvocation;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
@@ -18,6 +20,8 @@ pub(super) struct Env {
     pub(super) reader: Arc<dyn Reader>,
     pub(super) authorizer: Arc<UnionAuthorizer>,
     pub(super) gates: FeatureGates,
+    /// The metrics of match conditions.
+    pub(super) conditions: expressions::Metrics,
 }
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
@@ -37,6 +41,7 @@ pub(super) trait Plugin: Send + Sync {
         _env: &'a Env,
         _request: &'a AdmissionRequest<'a>,
         _object: &'a mut Struct,
+        _again: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         None
     }

@@ -28,7 +28,7 @@ pub(super) fn parse(kind: &Gvk, json: &Value) -> Struct {
     api::codec::json::decode(schema, root, json.to_string().as_bytes()).unwrap().tree
 }
 
-fn print(tree: &Struct) -> Value {
+pub(super) fn print(tree: &Struct) -> Value {
     let mut out = Vec::new();
     api::codec::json::encode(Schema::builtin(), tree, &mut out);
     serde_json::from_slice(&out).unwrap()

@@ -123,6 +123,7 @@ fn world_of(configuration: &str, objects: &[(ResourceName, Value)]) -> World {
         reader: Arc::new(fake),
         authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
         gates: FeatureGates::default(),
+        conditions: crate::admission::expressions::Metrics::default(),
     };
     World { plugin: PodSecurity::new(Some(document.as_bytes())).unwrap(), env }
 }
