@@ -24,6 +24,7 @@ mod jobs;
 mod load_balancers;
 mod namespace;
 mod nodes;
+mod policy_status;
 mod protection;
 mod replicas;
 mod resource_quotas;

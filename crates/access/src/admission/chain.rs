@@ -31,8 +31,10 @@ use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
 use super::pod_placement::{LimitPodHardAntiAffinityTopology, PodNodeSelector};
 use super::pod_resize::PodResizeValidator;
 use super::pod_security::PodSecurity;
+use super::policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use super::priority::Priority;
 use super::pull_images::AlwaysPullImages;
+use super::reinvocation::Reinvocation;
 use super::resize::PersistentVolumeClaimResize;
 use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
@@ -40,7 +42,7 @@ use super::service_account::ServiceAccount;
 use super::toleration_restriction::PodTolerationRestriction;
 use super::tolerations::{DefaultTolerationSeconds, ExtendedResourceToleration};
 use super::verdicts::{AlwaysAdmit, AlwaysDeny};
-use super::{Admission, AdmissionConfig, AdmissionRequest};
+use super::{Admission, AdmissionConfig, AdmissionRequest, expressions};
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
@@ -114,9 +116,9 @@ static ORDER: [Place; 41] = [
     on("NodeDeclaredFeatureValidator", plain::<NodeDeclaredFeatureValidator>),
     on("JobValidation", plain::<JobValidation>),
     on("PodResizeValidator", plain::<PodResizeValidator>),
-    absent("MutatingAdmissionPolicy"),
+    on("MutatingAdmissionPolicy", plain::<MutatingAdmissionPolicy>),
     absent("MutatingAdmissionWebhook"),
-    absent("ValidatingAdmissionPolicy"),
+    on("ValidatingAdmissionPolicy", plain::<ValidatingAdmissionPolicy>),
     absent("ValidatingAdmissionWebhook"),
     on("ResourceQuota", ResourceQuota::made),
     off("AlwaysDeny", plain::<AlwaysDeny>),
@@ -176,7 +178,8 @@ impl Chain {
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
         let loopback = Loopback::default();
-        Ok(Self { env: Env { schema, reader, authorizer, gates, clock, loopback }, plugins })
+        let conditions = expressions::Metrics::default();
+        Ok(Self { env: Env { schema, reader, authorizer, gates, clock, loopback, conditions }, plugins })
     }
     /// Shows plugins the way to the own server: a client that works as the server itself, `None` once that is gone.
     pub fn connect(&self, client: impl Fn() -> Option<Client> + Send + Sync + 'static) {
@@ -184,6 +187,7 @@ impl Chain {
     }
     /// Registers the metrics of the plugins.
     pub fn register(&self, registry: &mut Registry) {
+        self.env.conditions.register(registry);
         for plugin in &self.plugins {
             plugin.register(registry);
         }
@@ -197,13 +201,18 @@ impl Admission for Chain {
         object: &'a mut Struct,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
-            for plugin in &self.plugins {
-                plugin.mutate(&self.env, request, object)?;
-                if let Some(rest) = plugin.mutate_waiting(&self.env, request, object) {
-                    rest.await?;
+            let mut again = Reinvocation::default();
+            loop {
+                for plugin in &self.plugins {
+                    plugin.mutate(&self.env, request, object)?;
+                    if let Some(rest) = plugin.mutate_waiting(&self.env, request, object, &mut again) {
+                        rest.await?;
+                    }
+                }
+                if !again.begin() {
+                    return Ok(());
                 }
             }
-            Ok(())
         }
         .boxed()
     }

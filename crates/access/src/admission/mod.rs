@@ -8,10 +8,12 @@ mod declared_features;
 mod devices;
 mod escalation;
 mod event_rate;
+mod expressions;
 mod external_ips;
 mod jobs;
 mod limit_ranger;
 mod loopback;
+mod matching;
 mod namespace;
 mod node_restriction;
 mod nodes;
@@ -22,9 +24,11 @@ mod pod_groups;
 mod pod_placement;
 mod pod_resize;
 mod pod_security;
+mod policy;
 mod priority;
 mod pull_images;
 mod references;
+mod reinvocation;
 mod resize;
 mod resource_quota;
 mod runtime_class;
@@ -36,6 +40,7 @@ mod toleration_list;
 mod toleration_restriction;
 mod tolerations;
 mod verdicts;
+mod versions;
 
 use std::sync::Arc;
 
@@ -45,6 +50,7 @@ use futures::future::BoxFuture;
 pub use chain::{Chain, ChainError};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use options::{DeleteOptions, OperationOptions, Propagation};
+pub use versions::{Equivalent, Versions};
 
 use crate::Notes;
 use crate::RequestInfo;
@@ -63,6 +69,18 @@ pub enum Operation {
     Connect,
 }
 
+impl Operation {
+    /// The name as upstream's API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
 /// The request on which admission decides.
 pub struct AdmissionRequest<'a> {
     /// The caller.
@@ -73,6 +91,11 @@ pub struct AdmissionRequest<'a> {
     pub operation: Operation,
     /// Kind of the tree that is admitted (of `Binding`, `Scale`, … for subresources with a kind of their own).
     pub kind: &'a Gvk,
+    /// The same kind in the version of the request: what upstream calls the request's kind. Group and version of the
+    /// request's resource are those of [`AdmissionRequest::info`].
+    pub request_kind: &'a Gvk,
+    /// The versions of the request's resource.
+    pub versions: &'a dyn Versions,
     /// Resource.
     pub resource: &'a str,
     /// Subresource, "" for none.

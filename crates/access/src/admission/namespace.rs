@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 
 use super::plugin::{Env, Plugin, with_cause};
+use super::reinvocation::Reinvocation;
 use super::{AdmissionRequest, Operation};
 use crate::reader::ResourceName;
 
@@ -98,6 +99,7 @@ impl Plugin for NamespaceAutoProvision {
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
+        _: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         if request.operation != Operation::Create
             || request.dry_run

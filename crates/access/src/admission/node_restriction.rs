@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::certificates::subject_of;
 use super::plugin::{Env, Plugin};
+use super::reinvocation::Reinvocation;
 use super::token_audience::{self, Pod};
 use super::{AdmissionRequest, Operation};
 use crate::auth::Access;
@@ -47,6 +48,7 @@ impl Plugin for NodeRestriction {
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
+        _: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         if request.operation != Operation::Create || !request.is_with("", "serviceaccounts", "token") {
             return None;
@@ -129,7 +131,7 @@ impl Case<'_> {
         Err(self.env.forbidden(self.request, self.object, why))
     }
     fn unexpected(&self) -> Result<(), Status> {
-        self.refuse(format!("unexpected operation {:?}", operation(self.request.operation)))
+        self.refuse(format!("unexpected operation {:?}", self.request.operation.name()))
     }
     fn view(&self) -> View<'_> {
         self.object.map_or_else(|| View::empty(self.env.schema), |o| self.env.view(o))
@@ -153,7 +155,7 @@ impl Case<'_> {
             }
             other => self.refuse(format!(
                 "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
-                operation(other)
+                other.name()
             )),
         }
     }
@@ -407,7 +409,7 @@ impl Case<'_> {
     /// the server may not have seen yet does not refuse the request for good.
     fn pod_certificate(&self) -> Result<(), Status> {
         if self.request.operation != Operation::Create {
-            return self.refuse(format!("unexpected operation {}", operation(self.request.operation)));
+            return self.refuse(format!("unexpected operation {}", self.request.operation.name()));
         }
         if !self.request.subresource.is_empty() {
             return self.refuse(format!("unexpected subresource {}", self.request.subresource));
@@ -491,15 +493,6 @@ impl Case<'_> {
             Ok(subject) if subject.common_name == format!("system:node:{}", self.node) => Ok(()),
             Ok(_) => self.refuse(format!("can only create a node CSR with CN=system:node:{}", self.node)),
         }
-    }
-}
-
-fn operation(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
     }
 }
 

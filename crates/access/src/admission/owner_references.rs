@@ -29,8 +29,8 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
             return None;
         }
         let owners = |object: &'a Struct| {
-            let known = env.schema.owns(object.id) && env.view(object).knows("metadata");
-            if known { env.view(object).st("metadata").list("ownerReferences") } else { &[] }
+            let view = View::new(request.versions.schema(), object);
+            if view.knows("metadata") { view.st("metadata").list("ownerReferences") } else { &[] }
         };
         let (new, old) = (owners(object), request.old.map(owners).unwrap_or_default());
         if new == old {
@@ -40,8 +40,8 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
     }
 }
 
-fn owners<'a>(env: &'a Env, object: &'a Struct) -> Vec<View<'a>> {
-    env.view(object).st("metadata").items("ownerReferences").collect()
+fn owners<'a>(request: &'a AdmissionRequest<'_>, object: &'a Struct) -> Vec<View<'a>> {
+    View::new(request.versions.schema(), object).st("metadata").items("ownerReferences").collect()
 }
 
 async fn check(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Result<(), Status> {
@@ -59,12 +59,12 @@ async fn check(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Re
         let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
         return Err(env.forbidden(request, Some(object), why));
     }
-    let old = request.old.map(|old| owners(env, old)).unwrap_or_default();
+    let old = request.old.map(|old| owners(request, old)).unwrap_or_default();
     let blocked = |reference: &View<'_>| {
         let uid = reference.str("uid");
         old.iter().any(|old| old.str("uid") == uid && old.bool("blockOwnerDeletion"))
     };
-    let mut blocking = owners(env, object);
+    let mut blocking = owners(request, object);
     blocking.retain(|reference| reference.bool("blockOwnerDeletion") && !blocked(reference));
     if blocking.is_empty() {
         return Ok(());

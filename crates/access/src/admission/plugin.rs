@@ -10,7 +10,9 @@ use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 
 use super::AdmissionRequest;
+use super::expressions;
 use super::loopback::Loopback;
+use super::reinvocation::Reinvocation;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
@@ -22,6 +24,8 @@ pub(super) struct Env {
     pub(super) gates: FeatureGates,
     pub(super) clock: Clock,
     pub(super) loopback: Loopback,
+    /// The metrics of match conditions.
+    pub(super) conditions: expressions::Metrics,
 }
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
@@ -41,6 +45,7 @@ pub(super) trait Plugin: Send + Sync {
         _env: &'a Env,
         _request: &'a AdmissionRequest<'a>,
         _object: &'a mut Struct,
+        _again: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         None
     }
@@ -84,13 +89,13 @@ impl Env {
     }
     /// The name of the object of a request, as errors show it.
     pub(super) fn shown_name<'a>(
-        &'a self,
+        &self,
         request: &'a AdmissionRequest<'_>,
         object: Option<&'a Struct>,
     ) -> &'a str {
-        // An object of a custom resource follows a schema of its own.
-        let known = object.filter(|object| self.schema.owns(object.id));
-        let named = known.map(|object| self.view(object).st("metadata"));
+        let schema = request.versions.schema();
+        let known = object.filter(|object| schema.owns(object.id));
+        let named = known.map(|object| View::new(schema, object).st("metadata"));
         let given = || named.as_ref().map_or("", |meta| meta.str("name"));
         let prefix = || named.as_ref().map_or("", |meta| meta.str("generateName"));
         let names = [request.name, given(), prefix(), "Unknown"];

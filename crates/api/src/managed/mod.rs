@@ -6,6 +6,7 @@
 mod apply;
 mod entries;
 mod merge;
+mod patched;
 mod set;
 mod update;
 mod value;
@@ -13,6 +14,7 @@ mod walk;
 
 pub use apply::{Applied, ApplyError, Conflict, Conflicts};
 pub use entries::{Manager, Operation, validate_entries};
+pub use patched::merge_configuration;
 pub use set::{Element, FieldSet, path_text};
 pub use update::{copy_entries, keep_times, manager_of_agent};
 pub use walk::{Comparison, compare, of};

@@ -23,6 +23,12 @@ pub(super) fn type_meta(kind: &Gvk) -> Bytes {
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
 const SCALE: &str = "scale";
 
+/// The group and name that resources with the same objects have in common.
+fn shared(resource: &ResourceEntry) -> (Text, Text) {
+    let group = resource.stored.as_ref().map_or(&resource.group, |stored| &stored.group);
+    (group.clone(), resource.plural.clone())
+}
+
 /// All resources that are served.
 pub(crate) struct Resources {
     /// The values of absent fields.
@@ -30,6 +36,9 @@ pub(crate) struct Resources {
     resources: Vec<Arc<ResourceEntry>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
+    by_kind: HashMap<Gvk, usize>,
+    /// The resources that have the same objects.
+    alike: HashMap<(Text, Text), Vec<usize>>,
     groups: Vec<(Text, Vec<Text>)>,
     consulted: Vec<ResourceId>,
 }
@@ -47,6 +56,8 @@ impl Resources {
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),
+            by_kind: HashMap::new(),
+            alike: HashMap::new(),
             groups: Vec::new(),
             consulted: Vec::new(),
         };
@@ -125,6 +136,8 @@ impl Resources {
             resources: Vec::with_capacity(self.resources.len()),
             by_path: HashMap::with_capacity(self.by_path.len()),
             by_store: HashMap::with_capacity(self.by_store.len()),
+            by_kind: HashMap::with_capacity(self.by_kind.len()),
+            alike: HashMap::with_capacity(self.alike.len()),
             groups: Vec::new(),
             consulted: Vec::new(),
         };
@@ -151,6 +164,8 @@ impl Resources {
             (resource.group.clone(), resource.version.clone(), resource.plural.clone()),
             self.resources.len(),
         );
+        self.by_kind.entry(resource.kind.clone()).or_insert(self.resources.len());
+        self.alike.entry(shared(&resource)).or_default().push(self.resources.len());
         if let Some(stored) = &resource.stored {
             if resource.strategy.facts().is_consulted && !self.consulted.contains(&stored.id) {
                 self.consulted.push(stored.id);
@@ -173,6 +188,14 @@ impl Resources {
     /// A resource in any version that keeps its objects under this group and name.
     pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
+    }
+    /// The resource whose objects are of a kind.
+    pub(crate) fn of_kind(&self, kind: &Gvk) -> Option<&Arc<ResourceEntry>> {
+        self.by_kind.get(kind).map(|i| &self.resources[*i])
+    }
+    /// The resources that have the same objects as this one, itself among them.
+    pub(crate) fn alike(&self, resource: &ResourceEntry) -> impl Iterator<Item = &Arc<ResourceEntry>> {
+        self.alike.get(&shared(resource)).into_iter().flatten().map(|i| &self.resources[*i])
     }
     /// One resource of each that has objects of its own.
     pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {

@@ -19,6 +19,7 @@ use crate::nodes::eviction::TaintEviction;
 use crate::nodes::ipam::Ipam;
 use crate::nodes::lifecycle::Lifecycle;
 use crate::nodes::podgc::PodGc;
+use crate::policy_status::PolicyStatus;
 use crate::protection::{Claims, Classes, Volumes};
 use crate::replicas::{ReplicaSets, ReplicationControllers};
 use crate::resource_quotas::ResourceQuotas;
@@ -90,6 +91,7 @@ const ALL: [Named; 33] = [
     on::<TtlAfterFinished>(),
     on::<RootCa>(),
     on::<ServiceCidrs>(),
+    on::<PolicyStatus>(),
     on::<Balancers>(),
 ];
 
@@ -125,8 +127,6 @@ const MISSING: &[&str] = &[
     "resourcepoolstatusrequest-controller",
     "legacy-serviceaccount-token-cleaner-controller",
     "legacy-service-account-token-cleaner",
-    "validatingadmissionpolicy-status-controller",
-    "validatingadmissionpolicy-status",
     "storage-version-migrator-controller",
     "svm",
     "selinux-warning-controller",

@@ -10,6 +10,7 @@ mod lists;
 mod objects;
 mod patches;
 mod pod_security;
+mod policies;
 mod services;
 mod watches;
 

@@ -17,6 +17,7 @@ mod joining;
 mod kubelet;
 mod limits;
 mod node;
+mod policies;
 mod proxies;
 mod scheduler;
 mod store;

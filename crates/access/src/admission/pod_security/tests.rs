@@ -14,7 +14,7 @@ use crate::admission::OperationOptions;
 use crate::admission::loopback::Loopback;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
-use crate::testing::{Fake, object};
+use crate::testing::{Alone, Fake, object};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -127,6 +127,7 @@ fn world_of(configuration: &str, objects: &[(ResourceName, Value)]) -> World {
         gates: FeatureGates::default(),
         clock: Clock::system(),
         loopback: Loopback::default(),
+        conditions: crate::admission::expressions::Metrics::default(),
     };
     World { plugin: PodSecurity::new(Some(document.as_bytes())).unwrap(), env }
 }
@@ -154,6 +155,8 @@ async fn ask(world: &World, ask: Ask<'_>, object: &Value) -> (Option<Verdict>, V
         info: &RequestInfo { group: group.into(), ..RequestInfo::default() },
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         kind: &kind,
+        request_kind: &kind,
+        versions: &Alone,
         resource,
         subresource,
         namespace: ask.namespace,

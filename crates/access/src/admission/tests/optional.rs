@@ -64,6 +64,8 @@ async fn alone(
         info: &RequestInfo { group: group.into(), ..RequestInfo::default() },
         operation: asked.operation,
         kind: &kind,
+        request_kind: &kind,
+        versions: &Alone,
         resource,
         subresource,
         namespace: "a",

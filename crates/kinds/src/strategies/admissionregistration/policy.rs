@@ -30,7 +30,6 @@ const SPEC_ONLY: Rules = Rules {
 pub(crate) const VALIDATING_POLICY: Rules = Rules {
     resource: "validatingadmissionpolicies",
     columns: columns::cluster::VALIDATING_ADMISSION_POLICY,
-    no_effect_yet: inert!("ValidatingAdmissionPolicies"),
     takes: Takes::BUT_STATUS,
     prepare_create: generic::create,
     prepare_update: generic::update,
@@ -62,7 +61,6 @@ pub(crate) const VALIDATING_POLICY: Rules = Rules {
 pub(crate) const VALIDATING_BINDING: Rules = Rules {
     resource: "validatingadmissionpolicybindings",
     columns: columns::cluster::VALIDATING_ADMISSION_POLICY_BINDING,
-    no_effect_yet: inert!("ValidatingAdmissionPolicyBindings"),
     validate: |c, s| check(c, s, |e, v| binding(e, v, true)),
     validate_update: |c, n, _| check(c, n, |e, v| binding(e, v, true)),
     ..SPEC_ONLY
@@ -71,7 +69,6 @@ pub(crate) const VALIDATING_BINDING: Rules = Rules {
 pub(crate) const MUTATING_POLICY: Rules = Rules {
     resource: "mutatingadmissionpolicies",
     columns: columns::cluster::MUTATING_ADMISSION_POLICY,
-    no_effect_yet: inert!("MutatingAdmissionPolicies"),
     going: &[going("v1alpha1", 35, "1.38")],
     validate: |c, s| check(c, s, |e, v| mutating_policy(e, v, None)),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, o| mutating_policy(e, n, Some(o))),
@@ -81,7 +78,6 @@ pub(crate) const MUTATING_POLICY: Rules = Rules {
 pub(crate) const MUTATING_BINDING: Rules = Rules {
     resource: "mutatingadmissionpolicybindings",
     columns: columns::cluster::MUTATING_ADMISSION_POLICY_BINDING,
-    no_effect_yet: inert!("MutatingAdmissionPolicyBindings"),
     going: &[going("v1alpha1", 35, "1.38")],
     validate: |c, s| check(c, s, |e, v| binding(e, v, false)),
     validate_update: |c, n, _| check(c, n, |e, v| binding(e, v, false)),
