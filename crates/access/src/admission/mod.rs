@@ -8,6 +8,8 @@ mod devices;
 mod escalation;
 mod expressions;
 mod matching;
+#[cfg(test)]
+mod matching_tests;
 mod namespace;
 mod node_restriction;
 mod nodes;
