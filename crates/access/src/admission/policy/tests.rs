@@ -18,7 +18,7 @@ use crate::{Notes, RequestInfo, UserInfo};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What a request came to: the object or the refusal, warnings, and annotations.
+/// The end of a request: the object or the refusal, warnings, and annotations.
 struct Came {
     object: Result<Value, Status>,
     warnings: Vec<String>,
@@ -119,7 +119,7 @@ fn denied(came: &Came) -> String {
     format!("{} {}: {text}", status.code, status.reason)
 }
 
-/// Validates by one policy. What is expected is the refusal, or "" for none.
+/// Validates by one policy. Expected is the refusal, or "" for none.
 async fn check(spec: Value, object: Value, expected: &str) {
     let world = World::new();
     world.validating("p", spec.clone(), json!({"validationActions": ["Deny"]}));
@@ -317,7 +317,7 @@ async fn parameters_that_cannot_be_had_refuse_in_upstreams_words() {
     }
 }
 
-/// Mutates by one policy. What is expected is the object's spec and labels, or a part of the refusal.
+/// Mutates by one policy. Expected is the object's spec and labels, or a part of the refusal.
 async fn mutate(
     kind: &str,
     expression: &str,
