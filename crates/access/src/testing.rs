@@ -46,7 +46,11 @@ impl Fake {
 }
 
 /// Makes a stored object from JSON.
-pub(crate) fn object(json: Value) -> Object {
+pub(crate) fn object(mut json: Value) -> Object {
+    json["metadata"]["resourceVersion"] = "".into();
+    let body = json.to_string();
+    let mark = "\"resourceVersion\":\"";
+    let rv_at = body.find(mark).map_or(1, |at| at + mark.len());
     let meta = &json["metadata"];
     let text = |v: &Value| Text::from(v.as_str().unwrap_or_default());
     let labels = meta["labels"].as_object();
@@ -72,8 +76,8 @@ pub(crate) fn object(json: Value) -> Object {
             deleting: !meta["deletionTimestamp"].is_null(),
             finalizers: false,
             stamp: 0,
-            body: json.to_string().into(),
-            rv_at: 1,
+            body: body.into(),
+            rv_at: rv_at as u32,
         },
         revision: 1,
     }

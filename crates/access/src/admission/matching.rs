@@ -88,7 +88,7 @@ impl LabelSelector {
     }
 }
 
-/// What upstream says against a requirement.
+/// Upstream's complaints about a requirement.
 fn complaints(of: &Requirement) -> Vec<String> {
     let mut out = Vec::new();
     let key = names::qualified_name(&of.key);
@@ -187,7 +187,7 @@ impl Criteria {
     }
 }
 
-/// A request as rules and selectors see it. What several criteria ask for is found once.
+/// A request as rules and selectors see it. The facts that several criteria ask for are found once.
 pub(super) struct Subject<'a> {
     env: &'a Env,
     request: &'a AdmissionRequest<'a>,

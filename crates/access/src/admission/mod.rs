@@ -14,6 +14,8 @@ mod jobs;
 mod limit_ranger;
 mod loopback;
 mod matching;
+#[cfg(test)]
+mod matching_tests;
 mod namespace;
 mod node_restriction;
 mod nodes;

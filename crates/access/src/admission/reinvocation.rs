@@ -14,7 +14,7 @@ pub(super) struct Reinvocation {
     callers: BTreeMap<&'static str, Calls>,
 }
 
-/// What a plugin called in these runs.
+/// The calls of a plugin in these runs.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     last: Option<Struct>,

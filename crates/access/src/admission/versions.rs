@@ -17,7 +17,7 @@ pub struct Equivalent {
     pub kind: Gvk,
 }
 
-/// The versions of a request's resource, and conversions between them. What is served when the request came counts.
+/// The versions of a request's resource, and conversions between them. They are those that were served when the request came.
 pub trait Versions: Send + Sync {
     /// The schema of the trees of the request.
     fn schema(&self) -> &Schema;

@@ -93,7 +93,7 @@ impl Spec {
     }
 }
 
-/// What is wrong with the types of a policy's expressions, by the paths of their fields. `types` are the definitions of
+/// The faults of the types of a policy's expressions, by the paths of their fields. `types` are the definitions of
 /// the kinds that it matches, in order; `params` is that of its parameters, if it has a kind and that is known.
 pub(super) fn warnings(
     spec: &Spec,
@@ -187,7 +187,7 @@ mod tests {
         Definition { kind: Kind::Object, properties: Some(properties), ..Definition::default() }
     }
 
-    /// What is expected are the fields and a part of each warning.
+    /// Expected are the fields and a part of each warning.
     fn check(spec: &Spec, fields: Option<&[(&str, Kind)]>, expected: &[(&str, &str)]) {
         let kind = Gvk::new("apps", "v1", "Deployment");
         let types: Vec<_> = fields.map(|f| (kind, object(f))).into_iter().collect();

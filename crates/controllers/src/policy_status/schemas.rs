@@ -109,7 +109,7 @@ fn path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// What is not served is no error.
+/// An absent document is no error.
 fn found<T>(answer: Result<T, Status>) -> Result<Option<T>, Status> {
     match answer {
         Err(status) if status.is_not_found() => Ok(None),

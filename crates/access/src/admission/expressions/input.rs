@@ -8,7 +8,7 @@ use cel::{Opaque, ResourceCheck, Subject, Value};
 
 use crate::admission::{AdmissionRequest, Equivalent};
 
-/// What expressions see of a request.
+/// The parts of a request that expressions see.
 pub(in crate::admission) struct Input<'a> {
     request: &'a AdmissionRequest<'a>,
     /// The resource and kind by which the request was matched.

@@ -41,7 +41,7 @@ impl std::fmt::Display for OutOfBudget {
     }
 }
 
-/// What an expression came to.
+/// The result of an expression.
 pub(in crate::admission) struct Evaluated<'a> {
     /// The value, or upstream's text.
     pub(in crate::admission) value: Result<Value<'a>, String>,

@@ -11,6 +11,8 @@ mod patch;
 mod relevant;
 mod source;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod validating;
 mod validator;
 mod versioned;

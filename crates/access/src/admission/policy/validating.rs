@@ -69,6 +69,15 @@ struct Asked<'a> {
 }
 
 impl ValidatingAdmissionPolicy {
+    /// The policies of now.
+    #[cfg(test)]
+    pub(super) async fn source_for_tests(
+        &self,
+        env: &Env,
+    ) -> std::sync::Arc<super::source::Hooks<Validator>> {
+        self.source.hooks(env).await
+    }
+
     async fn ask(
         &self,
         env: &Env,

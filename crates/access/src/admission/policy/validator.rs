@@ -45,7 +45,7 @@ pub(super) struct Decision {
     pub(super) elapsed: Duration,
 }
 
-/// What becomes of an audit annotation.
+/// The fate of an audit annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Annotation {
     /// It is published.
