@@ -8,6 +8,7 @@ pub mod health;
 pub mod metrics;
 pub mod settings;
 pub mod shutdown;
+pub mod worker;
 
 /// The version of Kubernetes that every component is.
 pub const KUBERNETES: &str = "v1.36.2";
@@ -17,3 +18,4 @@ pub use health::Health;
 pub use metrics::Registry;
 pub use settings::{SettingError, Table};
 pub use shutdown::Shutdown;
+pub use worker::Worker;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use client::certificate::pem;
 use client::{Clients, Config, Election};
 use component::{Clock, Shutdown};
 use rustls::RootCertStore;
@@ -104,18 +105,6 @@ fn authorities(kubeconfig: &Path) -> Result<String> {
     let config = Config::from_kubeconfig(kubeconfig, None)
         .with_context(|| format!("--kubeconfig {} cannot be used", kubeconfig.display()))?;
     Ok(config.authorities.iter().map(|der| pem(der)).collect())
-}
-
-/// A certificate in PEM.
-pub(crate) fn pem(der: &[u8]) -> String {
-    use base64::Engine;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
-    for line in text.as_bytes().chunks(64) {
-        out.push_str(&String::from_utf8_lossy(line));
-        out.push('\n');
-    }
-    out + "-----END CERTIFICATE-----\n"
 }
 
 /// Serves a component's endpoint, and lets it work once it is elected, until a signal stops it.

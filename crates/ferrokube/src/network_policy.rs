@@ -7,14 +7,12 @@ use std::time::Duration;
 use api::Status;
 use client::{Backoff, Client, Key};
 use component::Registry;
-use component::metrics::{CONTENT_TYPE, process};
-use http::StatusCode;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use network::{Guard, Joined};
 use policy::{Attached, Config, Gate, Owner};
-use proxy::http::{Handler, answer, not_found, serve};
 use serde_json::{Value, json};
+use serving::plain::{Handler, metrics_of, not_found, serve};
 
 use crate::control_plane::ControlPlane;
 use crate::data_dir::DataDir;
@@ -87,11 +85,7 @@ pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
 pub(crate) fn serve_metrics(registry: Registry, seat: &Seat<'_>) {
     let handler: Arc<Handler> = Arc::new(move |path, _| {
         Some(match path {
-            "/metrics" => {
-                let mut page = registry.page();
-                process(&mut page);
-                answer(StatusCode::OK, CONTENT_TYPE, page.text())
-            }
+            "/metrics" => metrics_of(&registry),
             _ => not_found(),
         })
     });

@@ -3,10 +3,9 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use component::Shutdown;
+use component::{Shutdown, Worker};
 use netlink::conntrack::Connections;
 use netlink::nft::Filter;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::contents::Size;
 use crate::enforcer::{Enforcer, Event};
@@ -44,32 +43,16 @@ pub(crate) struct Done {
     pub(crate) seconds: f64,
 }
 
-type Reply = oneshot::Sender<Result<Done, netlink::Error>>;
-
 /// Gives work to the thread.
-pub(crate) struct Committer(mpsc::Sender<(Work, Reply)>);
+pub(crate) type Committer = Worker<Work, Result<Done, netlink::Error>>;
 
-impl Committer {
-    /// Starts the thread in the network namespace of the caller's thread. It ends with the committer.
-    pub(crate) fn start(enforcer: Enforcer, shutdown: &Shutdown) -> Result<Self, netlink::Error> {
-        let (mut filter, connections) = (Filter::open()?, Connections::open()?);
-        // A kernel without nftables tells here.
-        filter.tables(enforcer.table.family)?;
-        let (sender, receiver) = mpsc::channel(1);
-        let guard = shutdown.clone();
-        let thread = Thread { enforcer, filter, connections };
-        shutdown.spawn(async move {
-            let _ = tokio::task::spawn_blocking(move || guard.guard(|| thread.run(receiver))).await;
-        });
-        Ok(Self(sender))
-    }
-
-    /// Does work; `None` if the thread has ended.
-    pub(crate) async fn work(&self, work: Work) -> Option<Result<Done, netlink::Error>> {
-        let (reply, done) = oneshot::channel();
-        self.0.send((work, reply)).await.ok()?;
-        done.await.ok()
-    }
+/// Starts the thread for the network namespace of the caller's thread.
+pub(crate) fn start(enforcer: Enforcer, shutdown: &Shutdown) -> Result<Committer, netlink::Error> {
+    let (mut filter, connections) = (Filter::open()?, Connections::open()?);
+    // A kernel without nftables tells here.
+    filter.tables(enforcer.table.family)?;
+    let mut thread = Thread { enforcer, filter, connections };
+    Ok(Worker::start(shutdown, move |work| thread.commit(work)))
 }
 
 struct Thread {
@@ -79,12 +62,6 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(mut self, mut works: mpsc::Receiver<(Work, Reply)>) {
-        while let Some((work, reply)) = works.blocking_recv() {
-            let _ = reply.send(self.commit(work));
-        }
-    }
-
     fn commit(&mut self, work: Work) -> Result<Done, netlink::Error> {
         let began = Instant::now();
         for event in work.events {

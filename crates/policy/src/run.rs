@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::enforcer::{Enforcer, Event};
 use crate::gate::{Admission, Call, Gate};
-use crate::kernel::{Committer, Look, Work};
+use crate::kernel::{self, Committer, Look, Work};
 use crate::metrics::Metrics;
 use crate::views::{Listed, PodView, PolicyView, SpaceView};
 
@@ -68,7 +68,7 @@ type Waiting = Arc<Mutex<HashMap<(Kind, Key), Event>>>;
 /// If there is no packet filter. Then the gate lets nobody in.
 pub async fn run(config: Config, client: &Client, shutdown: &Shutdown) -> Result<(), RunError> {
     let enforcer = Enforcer::new(&config.table, &config.node);
-    let committer = match Committer::start(enforcer, shutdown) {
+    let committer = match kernel::start(enforcer, shutdown) {
         Ok(committer) => committer,
         Err(error) => {
             config.gate.close(format!("the kernel has no usable packet filter (nftables): {error}"));

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use objects::Cidr;
 use parking_lot::Mutex;
 use serde_json::json;
+use serving::plain::{Answer, Handler, answer, not_found, serve};
 
-use crate::http::{Answer, answer, not_found, serve};
 use crate::metrics::Metrics;
 
 /// The proxy is not healthy if a change waits longer than this: twice upstream's period of syncs.
@@ -199,7 +199,7 @@ impl Ports {
     async fn open(&self, key: &Key, port: u16) -> std::io::Result<Shutdown> {
         let server = self.shutdown.child();
         let (health, of, blocks) = (self.health.clone(), key.clone(), self.addresses.clone());
-        let handler: Arc<crate::http::Handler> = Arc::new(move |_, local: SocketAddr| {
+        let handler: Arc<Handler> = Arc::new(move |_, local: SocketAddr| {
             let at = local.ip().to_canonical();
             let here = blocks.as_ref().is_none_or(|all| all.iter().any(|b| b.contains(Cidr::from(at))));
             here.then(|| health.answer_for(&of))

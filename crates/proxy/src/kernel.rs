@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use client::Key;
-use component::Shutdown;
+use component::{Shutdown, Worker};
 use netlink::conntrack::Connections;
 use netlink::nft::Filter;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::metrics::Metrics;
 use crate::proxier::{Event, Place, Proxier};
@@ -42,34 +41,18 @@ pub(crate) struct Done {
     pub(crate) seconds: f64,
 }
 
-type Reply = oneshot::Sender<Result<Done, netlink::Error>>;
-
 /// Gives work to the thread.
-pub(crate) struct Committer(mpsc::Sender<(Work, Reply)>);
+pub(crate) type Committer = Worker<Work, Result<Done, netlink::Error>>;
 
-impl Committer {
-    /// Starts the thread in the network namespace of the caller's thread. It ends with the committer.
-    pub(crate) fn start(
-        proxier: Proxier,
-        metrics: Metrics,
-        shutdown: &Shutdown,
-    ) -> Result<Self, netlink::Error> {
-        let (filter, connections) = (Filter::open()?, Connections::open()?);
-        let (sender, receiver) = mpsc::channel(1);
-        let guard = shutdown.clone();
-        let thread = Thread { proxier, filter, connections, metrics };
-        shutdown.spawn(async move {
-            let _ = tokio::task::spawn_blocking(move || guard.guard(|| thread.run(receiver))).await;
-        });
-        Ok(Self(sender))
-    }
-
-    /// Does work; `None` if the thread has ended.
-    pub(crate) async fn work(&self, work: Work) -> Option<Result<Done, netlink::Error>> {
-        let (reply, done) = oneshot::channel();
-        self.0.send((work, reply)).await.ok()?;
-        done.await.ok()
-    }
+/// Starts the thread for the network namespace of the caller's thread.
+pub(crate) fn start(
+    proxier: Proxier,
+    metrics: Metrics,
+    shutdown: &Shutdown,
+) -> Result<Committer, netlink::Error> {
+    let (filter, connections) = (Filter::open()?, Connections::open()?);
+    let mut thread = Thread { proxier, filter, connections, metrics };
+    Ok(Worker::start(shutdown, move |work| thread.commit(work)))
 }
 
 struct Thread {
@@ -80,12 +63,6 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(mut self, mut works: mpsc::Receiver<(Work, Reply)>) {
-        while let Some((work, reply)) = works.blocking_recv() {
-            let _ = reply.send(self.commit(work));
-        }
-    }
-
     fn commit(&mut self, work: Work) -> Result<Done, netlink::Error> {
         let began = Instant::now();
         if let Some((settings, place)) = work.settings {

@@ -4,7 +4,7 @@
 //! difference to the kernel's table is written in one commit. A change costs work for the Services that it concerns,
 //! not for all. Rules stay in force when the process ends; the next one reads them and writes the difference.
 //!
-//! The crate depends on `api`, `component`, `client`, `objects` and `netlink`. It executes nothing, and it
+//! The crate depends on `api`, `component`, `client`, `serving`, `objects` and `netlink`. It executes nothing, and it
 //! must never change a table that is not its own.
 
 mod chain;
@@ -13,7 +13,6 @@ mod conntrack;
 mod contents;
 pub mod file;
 mod health;
-pub mod http;
 mod kernel;
 mod layout;
 mod limits;

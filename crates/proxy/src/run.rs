@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use client::{Change, Client, Informer, Key, Recorder, Selection};
 use component::Shutdown;
-use component::metrics::{CONTENT_TYPE, process};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -17,13 +16,14 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use netlink::nft::{Batch, Family, Filter, Table};
 use objects::Cidr;
 use parking_lot::Mutex;
+use serving::answer::TEXT;
+use serving::plain::{Handler, answer, metrics_of, not_found, serve};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::config::{Config, DetectLocal, NodePortAddresses};
 use crate::health::{Health, Ports};
-use crate::http::{Handler, answer, not_found, serve};
-use crate::kernel::{Committer, Look, Work};
+use crate::kernel::{self, Committer, Look, Work};
 use crate::metrics::Metrics;
 use crate::proxier::{Event, Place, Proxier};
 use crate::service::{HEADLESS, OTHER_PROXY};
@@ -98,7 +98,7 @@ pub async fn run(
     }
     let place = Place { node: node_name.into(), zone: "".into() };
     let proxier = Proxier::new(&config.table, settings.clone(), place);
-    let committer = Committer::start(proxier, metrics.clone(), shutdown)?;
+    let committer = kernel::start(proxier, metrics.clone(), shutdown)?;
     serve_pages(&config, &health, &metrics, shutdown).await?;
 
     let watches = Watches::start(client, node_name, &config, &health, &metrics, shutdown);
@@ -346,16 +346,11 @@ async fn serve_pages(
     registry.register("proxy", move |page| own.write(page));
     let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown() }).to_string();
     let pages: Arc<Handler> = Arc::new(move |path, _| {
-        const TEXT: &str = "text/plain; charset=utf-8";
         Some(match path {
             "/healthz" => answer(StatusCode::OK, TEXT, "ok"),
             "/proxyMode" => answer(StatusCode::OK, TEXT, "nftables"),
             "/configz" => answer(StatusCode::OK, "application/json", configz.clone()),
-            "/metrics" => {
-                let mut page = registry.page();
-                process(&mut page);
-                answer(StatusCode::OK, CONTENT_TYPE, page.text())
-            }
+            "/metrics" => metrics_of(&registry),
             _ => not_found(),
         })
     });

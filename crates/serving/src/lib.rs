@@ -8,6 +8,7 @@ pub mod auth;
 pub mod connection;
 pub mod endpoint;
 pub mod pages;
+pub mod plain;
 #[cfg(test)]
 mod testing;
 pub mod tls;

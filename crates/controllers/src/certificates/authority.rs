@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use client::certificate::pem;
 use jiff::{SignedDuration, Timestamp};
 use rustls::SignatureScheme;
 use rustls::crypto::SecureRandom;
@@ -250,17 +251,6 @@ fn read_usages(usages: &[String]) -> Result<Usages, AuthorityError> {
         PURPOSES.iter().filter(|(name, _)| usages.iter().any(|u| u == name)).map(|(_, id)| *id).collect();
     purposes.dedup();
     Ok((bits, purposes))
-}
-
-fn pem(der: &[u8]) -> String {
-    use base64::Engine;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
-    for line in text.as_bytes().chunks(64) {
-        out.push_str(&String::from_utf8_lossy(line));
-        out.push('\n');
-    }
-    out + "-----END CERTIFICATE-----\n"
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Plain HTTP for probes, load balancers and Prometheus, as upstream's kube-proxy has it: no TLS, no users.
+//! Plain HTTP for probes, load balancers and Prometheus, as upstream's kube-proxy and CoreDNS have it: no TLS, no users.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use component::Shutdown;
+use component::{Registry, Shutdown, metrics};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -17,6 +17,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+
+use crate::answer::TEXT;
 
 /// The number of connections of a port.
 const MAX_CONNECTIONS: usize = 64;
@@ -44,7 +46,14 @@ pub fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> A
 
 /// The answer for a path that there is not.
 pub fn not_found() -> Answer {
-    answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+    answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n")
+}
+
+/// The page of a registry's metrics, with those of the process.
+pub fn metrics_of(registry: &Registry) -> Answer {
+    let mut page = registry.page();
+    metrics::process(&mut page);
+    answer(StatusCode::OK, metrics::CONTENT_TYPE, page.text())
 }
 
 /// Serves a port until `shutdown`; returns the address.
@@ -77,7 +86,7 @@ async fn accept(listener: TcpListener, handler: Arc<Handler>, shutdown: Shutdown
                     handler(request.uri().path(), local)
                 } else {
                     let text = "Method Not Allowed\n";
-                    Some(answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", text))
+                    Some(answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, text))
                 };
                 async move { answer.ok_or("nothing is served at this address") }
             });
