@@ -1,6 +1,6 @@
 //! The cluster as the scheduler sees it: nodes in a dense array, with what runs there already summed up.
 //!
-//! Whoever has worked something out about the cluster can go on from there: the *epoch* says whether the nodes are still
+//! Work on the cluster can go on from where it was left: the *epoch* says whether the nodes are still
 //! the same ones with the same properties, and the [*journal*](Cache::changes) tells which Pods came and went since, and
 //! which nodes offer more or less. A node's index is the same throughout an epoch, and so are the
 //! [*columns*](Cache::column), which say for each node in which place of a topology it is.

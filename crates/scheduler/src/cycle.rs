@@ -69,7 +69,7 @@ pub enum Decision {
     Error(String),
 }
 
-/// What can be done for a Pod that no node can take.
+/// The help for a Pod that no node can take.
 #[derive(Debug, Clone)]
 pub enum Help {
     /// Room is made on a node.
@@ -116,6 +116,12 @@ struct Turn<'a> {
     skipped: BTreeSet<&'static str>,
 }
 
+/// The only nodes that are to be looked at, and the plugins that say so.
+struct Only {
+    plugins: Vec<&'static str>,
+    names: BTreeSet<String>,
+}
+
 impl Turn<'_> {
     fn take(
         mut self,
@@ -136,7 +142,7 @@ impl Turn<'_> {
         };
         // The node where room was made for it is likely the only one.
         if let Some(node) = self.around.nominated.node_of(cycle.pod.uid()).and_then(|n| cycle.cluster.node(n))
-            && only.as_ref().is_none_or(|(_, names)| names.contains(node.name()))
+            && only.as_ref().is_none_or(|o| o.names.contains(node.name()))
             && self.fits(cycle, node).is_ok()
         {
             return Decision::Node(node.name().to_owned());
@@ -157,15 +163,9 @@ impl Turn<'_> {
         Decision::Node(nodes[chosen].name().to_owned())
     }
 
-    /// Asks the PreFilter plugins; gives the nodes that are to be looked at if those are not all, with the plugins that
-    /// say so.
-    #[allow(clippy::type_complexity)]
-    fn pre_filter(
-        &mut self,
-        cycle: &mut Cycle<'_>,
-        kept: &mut Kept,
-    ) -> Result<Option<(Vec<&'static str>, BTreeSet<String>)>, Stop> {
-        let mut only: Option<(Vec<&'static str>, BTreeSet<String>)> = None;
+    /// Asks the PreFilter plugins.
+    fn pre_filter(&mut self, cycle: &mut Cycle<'_>, kept: &mut Kept) -> Result<Option<Only>, Stop> {
+        let mut only: Option<Only> = None;
         for (i, at) in self.around.profile.pre_filter.iter().enumerate() {
             let answer = kept.pre_filter(i, cycle, &*at.plugin).map_err(|stop| match stop {
                 Stop::Error(e) => Stop::Error(format!("running PreFilter plugin {:?}: {e}", at.name)),
@@ -175,15 +175,16 @@ impl Turn<'_> {
                 Prefiltered::All => {}
                 Prefiltered::Skip => drop(self.skipped.insert(at.name)),
                 Prefiltered::Only(names) => {
-                    let (mut plugins, before) = only.take().unwrap_or_default();
-                    let both = if plugins.is_empty() { names } else { &before & &names };
+                    let before = only.take();
+                    let names = before.as_ref().map_or(names.clone(), |b| &b.names & &names);
+                    let mut plugins = before.map(|b| b.plugins).unwrap_or_default();
                     plugins.push(at.name);
-                    if both.is_empty() {
-                        let names = plugins.join(" ");
-                        let why = format!("node(s) didn't satisfy plugin(s) [{names}] simultaneously");
+                    if names.is_empty() {
+                        let plugins = plugins.join(" ");
+                        let why = format!("node(s) didn't satisfy plugin(s) [{plugins}] simultaneously");
                         return Err(Stop::rejected(at.name, why));
                     }
-                    only = Some((plugins, both));
+                    only = Some(Only { plugins, names });
                 }
             }
         }
@@ -191,15 +192,10 @@ impl Turn<'_> {
     }
 
     /// The verdicts on all nodes.
-    fn filter(
-        &self,
-        cycle: &mut Cycle<'_>,
-        kept: &mut Kept,
-        only: Option<&(Vec<&'static str>, BTreeSet<String>)>,
-    ) -> Verdicts {
+    fn filter(&self, cycle: &mut Cycle<'_>, kept: &mut Kept, only: Option<&Only>) -> Verdicts {
         let nodes = cycle.cluster.nodes();
         let mut verdicts = Verdicts::all(nodes.len());
-        if let Some((plugins, names)) = only {
+        if let Some(Only { plugins, names }) = only {
             let named: BTreeSet<usize> =
                 names.iter().filter_map(|n| cycle.cluster.node(n)).map(|n| n.index).collect();
             let why = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
@@ -232,8 +228,8 @@ impl Turn<'_> {
     }
 
     fn one(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let asked = self.around.profile.filter.iter().filter(|at| !self.skipped.contains(at.name));
-        asked.map(|at| at.plugin.filter(cycle, node)).collect()
+        let mut asked = self.around.profile.filter.iter().filter(|at| !self.skipped.contains(at.name));
+        asked.try_for_each(|at| at.plugin.filter(cycle, node))
     }
 
     /// Asks the PostFilter plugins, until one can help.

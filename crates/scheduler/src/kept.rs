@@ -1,4 +1,4 @@
-//! What is known of Pods that are alike: the notes, verdicts and scores of earlier turns.
+//! Knowledge of Pods that are alike: the notes, verdicts and scores of earlier turns.
 //!
 //! Most Pods of a cluster come in hundreds that differ in nothing but their names. The first of them costs a look at
 //! every node; each further one costs a look at the nodes that have changed since, and a walk over columns of numbers.
@@ -15,7 +15,7 @@ use crate::pod::PodInfo;
 /// How many sorts of Pods are remembered; each takes some 30 bytes a node.
 const SORTS: usize = 32;
 
-/// What is known of each sort of Pods, for one profile.
+/// The knowledge of each sort of Pods, for one profile.
 #[derive(Debug, Default)]
 pub struct Keeper {
     sorts: HashMap<Box<str>, Kept>,
@@ -24,7 +24,7 @@ pub struct Keeper {
     start: usize,
 }
 
-/// What is known of one sort.
+/// The knowledge of one sort.
 #[derive(Debug, Default)]
 pub struct Kept {
     epoch: u64,
@@ -138,7 +138,7 @@ impl Kept {
         for (run, verdicts) in runs.iter().filter(|r| r.2).zip(&mut self.verdicts) {
             let asked = || profile.filter[run.0..run.1].iter().filter(|at| !skipped.contains(at.name));
             for i in &dirty {
-                let verdict = asked().map(|at| at.plugin.filter(cycle, &cluster.nodes()[*i])).collect();
+                let verdict = asked().try_for_each(|at| at.plugin.filter(cycle, &cluster.nodes()[*i]));
                 verdicts.set(*i, verdict);
             }
         }
@@ -226,12 +226,11 @@ impl Kept {
             }
             let failed = |e: String| format!("running Score plugins: plugin {:?} failed with: {e}", at.name);
             let mut scores = if at.plugin.keeps(cycle.pod) {
-                let known = match column {
-                    Some(known) => known,
-                    None => {
-                        let all: Vec<usize> = (0..cycle.cluster.nodes().len()).collect();
-                        column.insert(at.plugin.score_all(cycle, &all).map_err(failed)?)
-                    }
+                let known = if let Some(known) = column {
+                    known
+                } else {
+                    let all: Vec<usize> = (0..cycle.cluster.nodes().len()).collect();
+                    column.insert(at.plugin.score_all(cycle, &all).map_err(failed)?)
                 };
                 feasible.iter().map(|i| known[*i]).collect()
             } else {

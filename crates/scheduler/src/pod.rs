@@ -85,12 +85,11 @@ impl PodView {
     pub fn signature(&self) -> Option<&str> {
         self.signature.as_deref()
     }
-    /// Whether other Pods are judged by it as they are by the other one, so that one may take the other's place.
+    /// Whether the rules about other Pods, and the sums of a node, see no difference between it and the other one, so that
+    /// one may take the other's place.
     pub fn is_to_others_as(&self, other: &Self) -> bool {
-        (self.leaving, self.preempted, self.ended, self.priority, self.started)
-            == (other.leaving, other.preempted, other.ended, other.priority, other.started)
+        self.leaving == other.leaving
             && self.namespace == other.namespace
-            && self.name == other.name
             && self.labels == other.labels
             && self.requests == other.requests
             && self.ports == other.ports

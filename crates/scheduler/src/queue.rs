@@ -192,10 +192,6 @@ impl Queue {
         e.attempts += 1;
         Some((e, self.happened))
     }
-    /// How often each kind of event has happened so far.
-    pub fn mark(&self) -> Mark {
-        self.happened
-    }
     /// Puts back a Pod that did not fit. It waits for one of these events, or only backs off if one happened since
     /// `mark`.
     pub fn refused(&mut self, e: Entry, mark: &Mark, waits_for: Events, now: Instant) {
@@ -226,6 +222,10 @@ impl Queue {
     }
     /// Something happened: each Pod that waits for such a thing is to be tried again.
     pub fn happened(&mut self, events: Events, now: Instant) {
+        self.happened_to_others(events, "", now);
+    }
+    /// The same, but for the Pod by which it happened.
+    pub fn happened_to_others(&mut self, events: Events, by: &str, now: Instant) {
         for kind in events.kinds() {
             self.happened[kind] += 1;
         }
@@ -236,6 +236,7 @@ impl Queue {
             .entries
             .iter()
             .filter(|(_, e)| matches!(e.state, State::Waiting(_)) && e.waits_for.meets(events))
+            .filter(|(uid, _)| uid.as_str() != by)
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in waiting {
@@ -336,6 +337,8 @@ mod tests {
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT));
         q.happened(Events::POD_ADDED, t);
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "this helps others");
+        q.happened_to_others(Events::POD_DELETED, "p", t);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "it is the one that went");
         q.happened(Events::POD_DELETED, t);
         assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
         assert_eq!(popped(&mut q, t), None);

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::args::PluginArgs;
 
+/// The version of the configuration.
+pub const VERSION: &str = "kubescheduler.config.k8s.io/v1";
+
 /// `KubeSchedulerConfiguration`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -10,11 +10,9 @@ use serde_json::Value;
 
 use super::args::PluginArgs;
 use super::defaults;
-use super::document::Document;
+use super::document::{Document, VERSION};
 use super::validate::validate;
 
-/// The version of the configuration.
-pub const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 const KIND: &str = "KubeSchedulerConfiguration";
 
 /// Reads a configuration file.

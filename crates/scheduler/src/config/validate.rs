@@ -10,8 +10,7 @@ use super::args::{
     DefaultPreemptionArgs, InterPodAffinityArgs, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs,
     PluginArgs, PodTopologySpreadArgs, ShapePoint, VolumeBindingArgs,
 };
-use super::document::{Document, LeaderElection, PluginSet, Profile};
-use super::read::VERSION;
+use super::document::{Document, LeaderElection, PluginSet, Profile, VERSION};
 
 /// Plugins that v1 does not have any more.
 const GONE: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];

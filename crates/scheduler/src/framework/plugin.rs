@@ -15,7 +15,7 @@ pub struct Plugin {
     pub name: &'static str,
     /// The events that may lift its refusals (upstream's `EventsToRegister`).
     pub lifted_by: Events,
-    /// What it does at each point, if anything.
+    /// Its implementations of extension points.
     pub points: Points,
 }
 

@@ -112,7 +112,7 @@ pub trait PreFilter: Send + Sync {
     /// # Errors
     /// If no node can take the Pod, or there can be no decision.
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop>;
-    /// Corrects the notes: a Pod moves. What it says of the cluster besides must stay as it is.
+    /// Corrects the notes: a Pod moves. All else that they say of the cluster must stay as it is.
     fn count(&self, _cycle: &mut Cycle<'_>, _change: Move<'_>) {}
     /// Whether the notes and the answer may be kept for Pods with the same signature.
     fn keeps(&self, _pod: &PodInfo) -> bool {

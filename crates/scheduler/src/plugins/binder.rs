@@ -31,7 +31,7 @@ impl Bind for Binder {
                 },
             };
             let bound = binding.client.api::<Pod>(namespace).bind(name, &body).await;
-            bound.map(|_| true).map_err(Unbound::Failed)
+            bound.map(|()| true).map_err(Unbound::Failed)
         })
     }
 }

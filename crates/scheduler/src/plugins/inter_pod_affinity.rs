@@ -20,12 +20,13 @@
 //!
 //! Rule 1 is *unresolvable*: removing Pods cannot make others appear. Rules 3 and 4 are not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use objects::Labels;
 
 use super::inter_pod_affinity_score::Scores;
+use super::places::{Found, Places};
 use crate::affinity::{Term, all_match};
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::config::args::PluginArgs;
@@ -40,72 +41,6 @@ pub const NAME: &str = "InterPodAffinity";
 const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
-
-/// How often something was found in each place.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Places(HashMap<String, Found>);
-
-/// The same, for the places by one label.
-#[derive(Debug, Clone)]
-struct Found {
-    column: Arc<Column>,
-    /// By the place's index in the column.
-    counts: Vec<i64>,
-    /// How many of the counts are not 0.
-    places: usize,
-}
-
-impl Found {
-    fn at(&self, node: usize) -> i64 {
-        self.column.of(node).and_then(|place| self.counts.get(place)).copied().unwrap_or(0)
-    }
-}
-
-impl Places {
-    /// Counts `by` in the node's place, if it has the label.
-    pub(super) fn count(&mut self, cluster: &Cache, node: &NodeInfo, key: &str, by: i64) {
-        let found = match self.0.get_mut(key) {
-            Some(found) => found,
-            None => {
-                let column = cluster.column(key);
-                let counts = vec![0; column.values.len()];
-                self.0.entry(key.to_owned()).or_insert(Found { column, counts, places: 0 })
-            }
-        };
-        let Some(n) = found.column.of(node.index).and_then(|place| found.counts.get_mut(place)) else {
-            return;
-        };
-        let before = *n != 0;
-        *n += by;
-        let after = *n != 0;
-        found.places = found.places + usize::from(after) - usize::from(before);
-    }
-    /// The sum of the counts in all places of a node.
-    pub(super) fn sum(&self, node: usize) -> i64 {
-        self.0.values().map(|found| found.at(node)).sum()
-    }
-    /// Whether nothing was found anywhere.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.values().all(|found| found.places == 0)
-    }
-    fn at(&self, key: &str, node: usize) -> i64 {
-        self.0.get(key).map_or(0, |found| found.at(node))
-    }
-    /// Those of labels by which something was found.
-    fn found(&self) -> Vec<&Found> {
-        self.0.values().filter(|found| found.places > 0).collect()
-    }
-    #[cfg(test)]
-    pub(super) fn listed(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for (key, found) in &self.0 {
-            let values = found.column.values.iter().zip(&found.counts).filter(|(_, n)| **n != 0);
-            all.extend(values.map(|(value, n)| format!("{key}={value}:{n}")));
-        }
-        all.sort();
-        all
-    }
-}
 
 /// The facts about a Pod that is to be placed.
 #[derive(Debug, Clone)]
@@ -186,7 +121,7 @@ impl State {
         if self.anti_keys.iter().any(|key| self.anti.at(key, node.index) > 0) {
             return Err(Rejection::new(NAME, ANTI_AFFINITY));
         }
-        if self.existing_anti.0.values().any(|found| found.at(node.index) > 0) {
+        if self.existing_anti.found().iter().any(|found| found.at(node.index) > 0) {
             return Err(Rejection::new(NAME, EXISTING_ANTI_AFFINITY));
         }
         Ok(())
@@ -210,7 +145,7 @@ impl State {
         let itself = all_match(&self.required, self.pod.namespace(), &self.pod.labels);
         let first = self.affinity.is_empty() && itself;
         let found: Vec<Option<&Found>> =
-            self.required.iter().map(|t| self.affinity.0.get(&t.topology_key)).collect();
+            self.required.iter().map(|t| self.affinity.of(&t.topology_key)).collect();
         move |node| {
             self.required_columns.iter().all(|c| c.of(node).is_some())
                 && (first || found.iter().all(|f| f.is_some_and(|f| f.at(node) > 0)))

@@ -2,7 +2,7 @@
 
 use objects::Labels;
 
-use super::inter_pod_affinity::Places;
+use super::places::Places;
 use crate::affinity::Term;
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::InterPodAffinityArgs;

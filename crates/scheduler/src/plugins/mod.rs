@@ -5,11 +5,13 @@
 pub mod binder;
 #[cfg(test)]
 mod cases;
+mod constraint;
 pub mod devices;
 pub mod images;
 pub mod inter_pod_affinity;
 mod inter_pod_affinity_score;
 pub mod node;
+mod places;
 pub mod pod_topology_spread;
 mod pod_topology_spread_score;
 pub mod preemption;

@@ -24,10 +24,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-use objects::{Selector, node_affinity};
-
-use super::node;
+use super::constraint::Constraint;
 use super::pod_topology_spread_score::Scores;
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::config::args::PluginArgs;
@@ -41,58 +38,6 @@ use crate::pod::PodInfo;
 pub const NAME: &str = "PodTopologySpread";
 const SKEW: &str = "node(s) didn't match pod topology spread constraints";
 const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
-
-/// A constraint, compiled.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Constraint {
-    pub(super) max_skew: i64,
-    pub(super) key: String,
-    selector: Selector,
-    min_domains: usize,
-    honor_affinity: bool,
-    honor_taints: bool,
-}
-
-impl Constraint {
-    /// Compiles the constraints of a Pod that say this about what to do when they can't be kept.
-    pub(super) fn all(pod: &PodInfo, when: &str, word: &str) -> Result<Vec<Self>, String> {
-        let all = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref());
-        let these = all.unwrap_or_default().iter().filter(|c| c.when_unsatisfiable == when);
-        let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
-        constraints.map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"))
-    }
-
-    fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Result<Self, String> {
-        let same = c
-            .match_label_keys
-            .iter()
-            .flatten()
-            .filter_map(|key| pod.labels.get(key).map(|value| (key.clone(), value.to_owned())));
-        let honors = |policy: &Option<String>, unset: bool| policy.as_ref().map_or(unset, |p| p == "Honor");
-        Ok(Self {
-            max_skew: i64::from(c.max_skew),
-            key: c.topology_key.clone(),
-            selector: Selector::new(c.label_selector.as_ref()).map_err(|e| e.to_string())?.and(same),
-            min_domains: usize::try_from(c.min_domains.unwrap_or(1)).unwrap_or(0),
-            honor_affinity: honors(&c.node_affinity_policy, true),
-            honor_taints: honors(&c.node_taints_policy, false),
-        })
-    }
-
-    /// Whether the node counts, provided it has the labels of all constraints.
-    pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        (!self.honor_affinity || node_affinity::admits(pod.whole(), &node.node))
-            && (!self.honor_taints || !node::has_untolerated_taint(pod, node))
-    }
-
-    /// Whether another Pod counts.
-    pub(super) fn counts_pod(&self, pod: &PodInfo, other: &PodInfo) -> bool {
-        !self.selector.is_everything()
-            && !other.leaving
-            && other.namespace() == pod.namespace()
-            && self.selector.matches_by(|key| other.labels.get(key))
-    }
-}
 
 /// How many Pods there are in each domain of a constraint.
 #[derive(Debug, Clone, Default)]
@@ -207,9 +152,9 @@ impl State {
         }
     }
 
-    /// Whether the constraint's selector selects the Pod itself.
+    /// 1 if the constraint's selector selects the Pod itself.
     fn itself(&self, c: &Constraint) -> i64 {
-        i64::from(c.selector.matches_by(|key| self.pod.labels.get(key)))
+        i64::from(c.selects(&self.pod))
     }
 
     /// Whether the Pod may run on the node.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::pod_topology_spread::Constraint;
+use super::constraint::Constraint;
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::framework::points::{Cycle, MAX_SCORE, Move, PreScore, Score};
 use crate::pod::PodInfo;

@@ -336,7 +336,7 @@ fn check_verdicts(world: &World, cache: &Cache, pod: &Pod, keeper: &mut Keeper) 
     for (node, _) in &world.nodes {
         let here = cache.node(node.metadata.name.as_deref().unwrap()).unwrap();
         let one: Result<(), Rejection> =
-            profile.filter.iter().map(|at| at.plugin.filter(&cycle, here)).collect();
+            profile.filter.iter().try_for_each(|at| at.plugin.filter(&cycle, here));
         let all = verdicts.of(here.index);
         prop_assert_eq!(all, one.as_ref().err(), "{}: together and alone", here.name());
         prop_assert_eq!(one.is_ok(), may_run(world, pod, node), "{}: {:?}", here.name(), one);
@@ -471,7 +471,9 @@ impl World {
             Step::Leave(which) if self.nodes.len() > 1 => {
                 let (node, pods) = self.nodes.remove(which % len);
                 cache.remove_node(node.metadata.name.as_deref().unwrap());
-                pods.iter().for_each(|p| cache.remove_pod(p.metadata.uid.as_deref().unwrap()));
+                for pod in &pods {
+                    cache.remove_pod(pod.metadata.uid.as_deref().unwrap());
+                }
             }
             Step::Leave(_) => {}
         }
@@ -485,8 +487,8 @@ proptest! {
     /// whatever happens in between.
     #[test]
     fn what_is_kept_is_true(world in a_world(), pods in vec(a_pod(), 1..3), steps in vec(a_step(), 1..12)) {
-        let (mut world, mut cache, mut keeper) = (world, Cache::default(), Keeper::default());
-        std::mem::swap(&mut cache, &mut world.cache());
+        let (mut world, mut keeper) = (world, Keeper::default());
+        let mut cache = world.cache();
         let (profile, none) = (profile(), Nominated::default());
         let pods: Vec<Pod> = pods.into_iter().map(incoming).collect();
         for (number, step) in steps.into_iter().enumerate() {

@@ -24,7 +24,7 @@ pub(crate) fn profile() -> Profile {
     profiles(&config, &super::registry().unwrap()).unwrap().remove(defaults::SCHEDULER_NAME).unwrap()
 }
 
-/// What the default profile decides; the first of equals is taken.
+/// The decision of the default profile; the first of equals is taken.
 pub(crate) fn decided(pod: &PodInfo, cluster: &Cache) -> Decision {
     decided_with(pod, cluster, &Nominated::default(), &[])
 }
@@ -72,7 +72,7 @@ fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     for at in &profile.pre_filter {
         at.plugin.pre_filter(&mut cycle).unwrap();
     }
-    profile.filter.iter().map(|at| at.plugin.filter(&cycle, node)).collect()
+    profile.filter.iter().try_for_each(|at| at.plugin.filter(&cycle, node))
 }
 
 fn check(pod_spec: Value, node_spec: Value, expected: &[&str]) {

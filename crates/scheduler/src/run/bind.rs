@@ -1,48 +1,29 @@
-//! From the choice of a node to the binding: what is held for the Pod, who must permit it, and the task that binds it.
+//! From the choice of a node to the binding: things are held for the Pod, and a task of its own binds it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use api::Status;
 use client::EventType;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::way::{Bound, Failure, go};
 use super::{Input, Scheduler, panicked, scheduler_of};
 use crate::events::Events;
-use crate::framework::points::{Binding, Permission, Unbound};
-use crate::framework::profile::Profile;
+use crate::framework::points::{Binding, Permission};
 use crate::framework::state::State;
-use crate::framework::verdict::Rejection;
 use crate::framework::waiting::Permitted;
-use crate::queue::Entry;
-
-/// A Pod on its way to a node, or at the end of it.
-pub(super) struct Bound {
-    entry: Entry,
-    node: String,
-    carried: State,
-    result: Result<(), Failure>,
-}
-
-/// Why the way ended.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// A plugin does not want the Pod there.
-    Refused(Rejection),
-    /// Something went wrong. The Pod is tried again, unless it is gone.
-    Failed { why: String, gone: bool },
-}
+use crate::queue::{Entry, Mark};
 
 impl Scheduler {
     /// Takes what the Pod needs on the node, and binds it in a task of its own.
-    pub(super) fn bind(&mut self, entry: Entry, node: String, permit: OwnedSemaphorePermit) {
+    pub(super) fn bind(&mut self, entry: Entry, mark: Mark, node: String, permit: OwnedSemaphorePermit) {
         let mut carried = State::default();
         let permitted = match self.hold(&entry, &node, &mut carried) {
             Ok(permitted) => permitted,
             Err(failure) => {
-                self.bound(Bound { entry, node, carried, result: Err(failure) }, Instant::now());
+                self.bound(Bound { entry, mark, node, carried, result: Err(failure) }, Instant::now());
                 return;
             }
         };
@@ -78,7 +59,7 @@ impl Scheduler {
                 };
                 (Err(Failure::Failed { why, gone: false }), State::default())
             });
-            let _ = tx.send(Input::Bound(Box::new(Bound { entry, node, carried, result })));
+            let _ = tx.send(Input::Bound(Box::new(Bound { entry, mark, node, carried, result })));
         });
     }
 
@@ -113,7 +94,7 @@ impl Scheduler {
     /// A binding ended. If it failed, all that was held is given back, and the Pod goes back into the queue as it is now,
     /// unless it is gone or has a node.
     pub(super) fn bound(&mut self, bound: Bound, now: Instant) -> Events {
-        let Bound { mut entry, node, mut carried, result } = bound;
+        let Bound { mut entry, mark, node, mut carried, result } = bound;
         self.waiting.remove(entry.info.uid());
         let Err(failure) = result else {
             let (namespace, name) = (entry.info.namespace(), entry.info.name());
@@ -131,45 +112,20 @@ impl Scheduler {
                 panicked(&entry.info, &*panic);
             }
         }
-        // Room was held for it meanwhile: what waits may fit now.
-        let freed = if self.cache.forget(entry.info.uid()) { Events::POD_DELETED } else { Events::NONE };
-        self.queue.happened(freed, now);
-        let Some(info) = self.current(&entry.info) else { return Events::NONE };
-        entry.info = info;
-        match failure {
-            Failure::Refused(rejection) => self.turned_away(entry, rejection),
-            Failure::Failed { gone: true, .. } => {}
-            Failure::Failed { why, .. } => self.errored(entry, &why),
+        let freed = self.cache.forget(entry.info.uid());
+        let uid = entry.info.shared_uid();
+        if let Some(info) = self.current(&entry.info) {
+            entry.info = info;
+            match failure {
+                Failure::Refused(rejection) => self.turned_away(entry, &mark, rejection),
+                Failure::Failed { gone: true, .. } => {}
+                Failure::Failed { why, .. } => self.errored(entry, &why),
+            }
+        }
+        if freed {
+            // Room was held for it meanwhile: others that wait may fit now.
+            self.queue.happened_to_others(Events::POD_DELETED, &uid, now);
         }
         Events::NONE
     }
-}
-
-/// The way of a Pod that holds all it needs: permission, PreBind, Bind, PostBind.
-async fn go(profile: &Profile, binding: &Binding<'_>, permitted: Option<Permitted>) -> Result<(), Failure> {
-    if let Some(permitted) = permitted {
-        permitted.wait().await.map_err(Failure::Refused)?;
-    }
-    let failed = |point: &str, name: &str, why: Unbound| match why {
-        Unbound::Refused(rejection) => Failure::Refused(rejection),
-        Unbound::Failed(Status { message, .. }) if message.is_empty() => {
-            Failure::Failed { why: format!("running {point} plugin {name:?}"), gone: false }
-        }
-        Unbound::Failed(status) => Failure::Failed {
-            why: format!("running {point} plugin {name:?}: {}", status.message),
-            gone: status.is_not_found(),
-        },
-    };
-    for at in &profile.pre_bind {
-        if at.plugin.concerns(binding.pod, binding.node, binding.carried) {
-            at.plugin.pre_bind(binding).await.map_err(|e| failed("PreBind", at.name, e))?;
-        }
-    }
-    for at in &profile.bind {
-        if at.plugin.bind(binding).await.map_err(|e| failed("Bind", at.name, e))? {
-            profile.post_bind.iter().for_each(|at| at.plugin.post_bind(binding));
-            return Ok(());
-        }
-    }
-    Err(Failure::Failed { why: "no Bind plugin binds the Pod".to_owned(), gone: false })
 }

@@ -17,6 +17,7 @@ mod tests {
         assert_eq!(caught(|| std::panic::panic_any(7)), "a panic without a message");
     }
 }
+mod way;
 mod writes;
 
 use std::any::Any;
@@ -46,7 +47,7 @@ use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::pod::{PodInfo, PodView};
 use crate::queue::{Entry, Mark, Queue, Rules};
-use bind::Bound;
+use way::Bound;
 use writes::{Nominate, Report, Writes};
 
 /// How many bindings may be under way; beyond it scheduling waits, as it would for the API server.
@@ -431,7 +432,7 @@ impl Scheduler {
                     self.queue.happened(Events::POD_DELETED, Instant::now());
                 }
                 let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-                self.bind(entry, node, permit);
+                self.bind(entry, *mark, node, permit);
             }
             Decision::Unschedulable(error, help) => self.failed(entry, mark, *error, help),
             Decision::Error(why) => self.errored(entry, &why),
@@ -483,15 +484,14 @@ impl Scheduler {
     }
 
     /// A plugin refused the node that was chosen.
-    fn turned_away(&mut self, entry: Entry, rejection: Rejection) {
+    fn turned_away(&mut self, entry: Entry, mark: &Mark, rejection: Rejection) {
         let mut verdicts = Verdicts::all(1);
         verdicts.set(0, Err(rejection));
         let error = FitError { nodes: 1, verdicts, ..FitError::default() };
         let waits_for =
             self.profiles.get(scheduler_of(&entry.info)).map_or(Events::ALL, |p| p.lift(error.plugins()));
         self.report(&entry.info, "Unschedulable", &error.to_string(), Nominate::Keep);
-        let mark = self.queue.mark();
-        self.queue.refused(entry, &mark, waits_for, Instant::now());
+        self.queue.refused(entry, mark, waits_for, Instant::now());
     }
 
     /// Records an Event about a Pod, in the name of its scheduler.
