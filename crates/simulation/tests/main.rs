@@ -12,4 +12,5 @@ mod nodes;
 mod scale;
 mod scheduling;
 mod stateful_sets;
+mod third_party;
 mod workloads;
