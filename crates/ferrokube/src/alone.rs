@@ -5,7 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use client::certificate::pem;
 use client::{Clients, Config, Election};
 use component::{Clock, Shutdown};
@@ -68,15 +68,36 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
 pub(crate) async fn scheduler(flags: &cli::Scheduler) -> Result<()> {
     const NAME: &str = "kube-scheduler";
     let clock = Clock::system();
-    let clients = clients(&flags.component.kubeconfig, NAME, false)?;
+    let (settings, component) = scheduler_settings(flags)?;
+    let clients = clients(&component.kubeconfig, NAME, false)?;
     let telling = Telling::default();
-    let about = About { name: NAME, settings: "kubescheduler.config.k8s.io", flags: BTreeMap::new() };
+    let told = flags.config.iter().map(|file| ("config".to_owned(), file.display().to_string())).collect();
+    let about = About { name: NAME, settings: "kubescheduler.config.k8s.io", flags: told };
     let (started, metrics) = (clients.clone(), telling.metrics.clone());
     let work = async move |stop: Shutdown| {
-        scheduler::run::run(started, clock, metrics, stop).await;
+        scheduler::run::run_with(settings, started, clock, metrics, stop).await;
         Ok(())
     };
-    run(about, &flags.component, clients, clock, &telling, work).await
+    run(about, &component, clients, clock, &telling, work).await
+}
+
+/// The scheduler's settings, and the flags that it has in common with others, as the configuration file changes them.
+fn scheduler_settings(flags: &cli::Scheduler) -> Result<(scheduler::run::Settings, cli::Component)> {
+    let mut component = flags.component.clone();
+    let settings = match &flags.config {
+        None => scheduler::run::Settings::standard().map_err(Error::msg)?,
+        Some(file) => {
+            let unusable = || format!("--config {} cannot be used", file.display());
+            let config = scheduler::config::read::read(file).map_err(Error::msg).with_context(unusable)?;
+            component.leader_elect &= config.leader_election.leader_elect;
+            if !config.client_connection.kubeconfig.is_empty() {
+                component.kubeconfig = config.client_connection.kubeconfig.clone().into();
+            }
+            let plugins = scheduler::plugins::registry().map_err(Error::msg)?;
+            scheduler::run::Settings::new(&config, &plugins).map_err(Error::msg).with_context(unusable)?
+        }
+    };
+    Ok((settings, component))
 }
 
 /// Clients by a kubeconfig; with `accounts`, each service account has a token of its own.
@@ -171,4 +192,42 @@ pub(crate) async fn until_signal(
     };
     shutdown.finish().await;
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// The configuration file, further flags, and the kubeconfig and election that they make, or the error.
+    fn check(config: &str, flags: &[&str], expected: Result<(&str, bool), &str>) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("scheduler.yaml");
+        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        std::fs::write(&file, format!("{head}{config}\n")).unwrap();
+        let mut arguments = vec!["ferrokube".to_owned(), "kube-scheduler".to_owned()];
+        arguments.extend(flags.iter().map(|f| f.replace("FILE", &file.display().to_string())));
+        let cli::Command::Scheduler(flags) = cli::Cli::parse_from(arguments).command else {
+            panic!("another command");
+        };
+        let got = scheduler_settings(&flags).map(|(_, c)| (c.kubeconfig, c.leader_elect));
+        match (got, expected) {
+            (Ok(got), Ok((kubeconfig, elect))) => assert_eq!(got, (kubeconfig.into(), elect), "{config}"),
+            (Err(e), Err(why)) => assert!(format!("{e:#}").contains(why), "{e:#}"),
+            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_configures_the_scheduler() {
+        check("", &["--kubeconfig=k"], Ok(("k", true)));
+        check("", &["--kubeconfig=k", "--config=FILE"], Ok(("k", true)));
+        check("", &["--kubeconfig=k", "--config=FILE", "--leader-elect=false"], Ok(("k", false)));
+        let own = "clientConnection: {kubeconfig: own}\nleaderElection: {leaderElect: false}";
+        check(own, &["--kubeconfig=k", "--config=FILE"], Ok(("own", false)));
+        check("parallelism: 0", &["--kubeconfig=k", "--config=FILE"], Err("parallelism: Invalid value: 0"));
+        let missing = "profiles: [{plugins: {filter: {enabled: [{name: Gone}]}}}]";
+        check(missing, &["--kubeconfig=k", "--config=FILE"], Err("FilterPlugin \"Gone\" does not exist"));
+    }
 }

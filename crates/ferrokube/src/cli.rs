@@ -552,6 +552,10 @@ pub(crate) struct Signing {
 pub(crate) struct Scheduler {
     #[command(flatten)]
     pub(crate) component: Component,
+    /// Upstream's KubeSchedulerConfiguration: profiles, plugins and their arguments; its kubeconfig comes before
+    /// --kubeconfig, and either may say that there is no election
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// A node's Service proxy alone, with upstream's flag names.

@@ -1,7 +1,12 @@
 //! The cluster as the scheduler sees it: nodes in a dense array, with what runs there already summed up.
+//!
+//! Work on the cluster can go on from where it was left: the *epoch* says whether the nodes are still
+//! the same ones with the same properties, and the [*journal*](Cache::changes) tells which Pods came and went since, and
+//! which nodes offer more or less. A node's index is the same throughout an epoch, and so are the
+//! [*columns*](Cache::column), which say for each node in which place of a topology it is.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -9,12 +14,20 @@ use objects::ports::HostPort;
 use objects::{Amount, Resources, quantity};
 
 use crate::affinity::Namespaces;
-use crate::plugins::claims::Claims;
+use crate::claims::Claims;
+use crate::events::{self, Events};
 use crate::pod::PodInfo;
+
+/// How many changes the journal tells. Those who are further behind begin anew.
+const JOURNAL: usize = 4096;
+/// How many columns there are at most; beyond it they are made anew.
+const COLUMNS: usize = 64;
 
 /// A node and what is on it.
 #[derive(Debug, Clone)]
 pub struct NodeInfo {
+    /// Its place among the nodes, within an epoch.
+    pub index: usize,
     /// The node.
     pub node: Arc<Node>,
     /// The resources that it offers.
@@ -30,13 +43,14 @@ pub struct NodeInfo {
     /// Those of its Pods that have terms of affinity or anti-affinity, by uid.
     with_terms: HashSet<Arc<str>>,
     /// Images on the node by name, with their size in bytes.
-    pub images: HashMap<String, i64>,
+    pub images: Arc<HashMap<String, i64>>,
 }
 
 impl NodeInfo {
     /// A node without Pods.
     pub fn new(node: Arc<Node>) -> Self {
         let mut info = Self {
+            index: 0,
             node: Arc::default(),
             allocatable: Resources::default(),
             max_pods: 0,
@@ -44,7 +58,7 @@ impl NodeInfo {
             requested: Resources::default(),
             nonzero: (0, 0),
             with_terms: HashSet::new(),
-            images: HashMap::new(),
+            images: Arc::default(),
         };
         info.set_node(node);
         info
@@ -55,12 +69,10 @@ impl NodeInfo {
         let allocatable = status.and_then(|s| s.allocatable.as_ref());
         self.allocatable = Resources::from_list(allocatable);
         self.max_pods = quantity::value(allocatable.and_then(|a| a.get("pods")));
-        self.images = status
-            .and_then(|s| s.images.as_ref())
-            .into_iter()
-            .flatten()
-            .flat_map(|i| i.names.iter().flatten().map(|n| (n.clone(), i.size_bytes.unwrap_or(0))))
-            .collect();
+        let images = status.and_then(|s| s.images.as_ref()).into_iter().flatten();
+        let sizes =
+            images.flat_map(|i| i.names.iter().flatten().map(|n| (n.clone(), i.size_bytes.unwrap_or(0))));
+        self.images = Arc::new(sizes.collect());
         self.node = node;
     }
     /// The node's name.
@@ -119,9 +131,94 @@ pub struct Cache {
     image_nodes: HashMap<String, i64>,
     namespaces: Namespaces,
     claims: Claims,
+    epoch: u64,
+    journal: VecDeque<Change>,
+    /// The number of all changes so far.
+    told: u64,
+    columns: Mutex<HashMap<String, Arc<Column>>>,
+}
+
+/// A change of one node.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The node's index.
+    pub node: usize,
+    /// The Pod that came (1) or went (-1); `None`: what the node offers has changed.
+    pub pod: Option<(PodInfo, i64)>,
+}
+
+/// The places in which nodes are, by one label.
+#[derive(Debug, Default)]
+pub struct Column {
+    /// For each node the index of its place, [`Column::NOWHERE`] without the label.
+    of: Vec<u32>,
+    /// The label's values.
+    pub values: Vec<String>,
+}
+
+impl Column {
+    const NOWHERE: u32 = u32::MAX;
+
+    /// The place of a node; `None` without the label.
+    pub fn of(&self, node: usize) -> Option<usize> {
+        self.of.get(node).copied().filter(|v| *v != Self::NOWHERE).map(|v| v as usize)
+    }
+    fn new(nodes: &[NodeInfo], key: &str) -> Self {
+        let mut known: HashMap<&str, u32> = HashMap::new();
+        let mut column = Self::default();
+        for node in nodes {
+            let place = node.label(key).map_or(Self::NOWHERE, |value| {
+                *known.entry(value).or_insert_with(|| {
+                    column.values.push(value.to_owned());
+                    u32::try_from(column.values.len() - 1).unwrap_or(Self::NOWHERE)
+                })
+            });
+            column.of.push(place);
+        }
+        column
+    }
 }
 
 impl Cache {
+    /// The number of the present epoch. It ends when a node comes, goes, or changes in anything but what it offers, and
+    /// when a namespace changes.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+    fn end_epoch(&mut self) {
+        self.epoch += 1;
+        self.columns.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+    /// The number of changes so far.
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+    /// The changes since so many had been told; `None` if they are not known any more.
+    pub fn changes(&self, since: u64) -> Option<impl Iterator<Item = &Change>> {
+        let new = usize::try_from(self.told.checked_sub(since)?).ok()?;
+        let known = self.journal.len().checked_sub(new)?;
+        Some(self.journal.range(known..))
+    }
+    fn tell(&mut self, node: usize, pod: Option<(PodInfo, i64)>) {
+        if self.journal.len() == JOURNAL {
+            self.journal.pop_front();
+        }
+        self.journal.push_back(Change { node, pod });
+        self.told += 1;
+    }
+    /// The places of the nodes by a label.
+    pub fn column(&self, key: &str) -> Arc<Column> {
+        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(column) = columns.get(key) {
+            return column.clone();
+        }
+        if columns.len() == COLUMNS {
+            columns.clear();
+        }
+        let column = Arc::new(Column::new(&self.nodes, key));
+        columns.insert(key.to_owned(), column.clone());
+        column
+    }
     /// The nodes.
     pub fn nodes(&self) -> &[NodeInfo] {
         &self.nodes
@@ -134,11 +231,17 @@ impl Cache {
     pub fn set_namespace(&mut self, namespace: &Namespace) {
         let meta = &namespace.metadata;
         let labels = meta.labels.clone().unwrap_or_default();
-        self.namespaces.insert(meta.name.clone().unwrap_or_default(), labels);
+        let name = meta.name.clone().unwrap_or_default();
+        if self.namespaces.get(&name) != Some(&labels) {
+            self.namespaces.insert(name, labels);
+            self.end_epoch();
+        }
     }
     /// Forgets a namespace.
     pub fn remove_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
+        if self.namespaces.remove(name).is_some() {
+            self.end_epoch();
+        }
     }
     /// The claims and storage classes.
     pub fn claims(&self) -> &Claims {
@@ -160,12 +263,20 @@ impl Cache {
     pub fn set_node(&mut self, node: Arc<Node>) {
         let name = node.metadata.name.clone().unwrap_or_default();
         if let Some(i) = self.by_name.get(&name).copied() {
+            let images = self.nodes[i].images.clone();
+            let what = events::of_node(&self.nodes[i].node, &node);
             Self::count_images(&mut self.image_nodes, &self.nodes[i], -1);
             self.nodes[i].set_node(node);
             Self::count_images(&mut self.image_nodes, &self.nodes[i], 1);
+            if what == Events::NODE_ALLOCATABLE && images == self.nodes[i].images {
+                self.tell(i, None);
+            } else if !what.is_empty() || images != self.nodes[i].images {
+                self.end_epoch();
+            }
             return;
         }
         let mut info = NodeInfo::new(node);
+        info.index = self.nodes.len();
         for uid in self.orphans.remove(&name).into_iter().flatten() {
             if let Some(pod) = self.orphan_pods.remove(&uid) {
                 info.add(pod);
@@ -174,14 +285,17 @@ impl Cache {
         Self::count_images(&mut self.image_nodes, &info, 1);
         self.by_name.insert(name, self.nodes.len());
         self.nodes.push(info);
+        self.end_epoch();
     }
     /// Forgets a node; its Pods stay known until they are deleted.
     pub fn remove_node(&mut self, name: &str) {
         let Some(i) = self.by_name.remove(name) else { return };
         let info = self.nodes.swap_remove(i);
-        if let Some(moved) = self.nodes.get(i) {
+        if let Some(moved) = self.nodes.get_mut(i) {
+            moved.index = i;
             self.by_name.insert(moved.name().to_owned(), i);
         }
+        self.end_epoch();
         Self::count_images(&mut self.image_nodes, &info, -1);
         for (uid, pod) in info.pods {
             self.orphans.entry(name.to_owned()).or_default().insert(uid.clone());
@@ -200,10 +314,19 @@ impl Cache {
     /// Counts a Pod on the node it is bound to.
     pub fn set_pod(&mut self, pod: PodInfo, node: &str) {
         let uid = pod.shared_uid();
+        if let Some(i) = self.by_name.get(node).copied()
+            && let Some(known) = self.nodes[i].pods.get_mut(&uid)
+            && known.is_to_others_as(&pod)
+        {
+            *known = pod;
+            self.assumed.remove(&uid);
+            return;
+        }
         self.remove_pod(&uid);
         self.placed.insert(uid.clone(), node.into());
-        if let Some(i) = self.by_name.get(node) {
-            self.nodes[*i].add(pod);
+        if let Some(i) = self.by_name.get(node).copied() {
+            self.nodes[i].add(pod.clone());
+            self.tell(i, Some((pod, 1)));
         } else {
             self.orphans.entry(node.to_owned()).or_default().insert(uid.clone());
             self.orphan_pods.insert(uid, pod);
@@ -231,8 +354,10 @@ impl Cache {
     pub fn remove_pod(&mut self, uid: &str) {
         self.assumed.remove(uid);
         let Some(node) = self.placed.remove(uid) else { return };
-        if let Some(i) = self.by_name.get(node.as_str()) {
-            self.nodes[*i].remove(uid);
+        if let Some(i) = self.by_name.get(node.as_str()).copied()
+            && let Some(pod) = self.nodes[i].remove(uid)
+        {
+            self.tell(i, Some((pod, -1)));
         }
         if let Some(set) = self.orphans.get_mut(node.as_str()) {
             set.remove(uid);

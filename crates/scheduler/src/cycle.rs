@@ -1,10 +1,16 @@
-//! One scheduling cycle: filter, score, choose.
+//! One Pod's turn: filter, score, choose; if nothing fits, say what can be done about it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cache::{Cache, NodeInfo};
+use crate::framework::points::{Candidate, Cycle, Failed, Move, PostFiltered, Prefiltered, Simulation};
+use crate::framework::profile::Profile;
+use crate::framework::verdict::{Rejection, Stop, Verdicts};
+use crate::kept::{Keeper, Kept};
 use crate::nominated::Nominated;
-use crate::plugins::{self, Prepared, Rejection, Stop, score};
 use crate::pod::PodInfo;
 
 /// Why no node can take a Pod.
@@ -14,41 +20,17 @@ pub struct FitError {
     pub nodes: usize,
     /// The refusal that came before any node was looked at.
     pub stopped: Option<Rejection>,
-    /// Each node's refusal, by node name.
-    pub rejections: BTreeMap<String, Rejection>,
-    /// How many nodes were not looked at, since the Pod's node affinity names others.
-    pub excluded: usize,
-    /// The answer of preemption.
+    /// Each node's refusal.
+    pub verdicts: Verdicts,
+    /// The answers of the PostFilter plugins.
     pub post_filter: String,
 }
 
 impl FitError {
     /// The plugins that refused, each once.
     pub fn plugins(&self) -> BTreeSet<&'static str> {
-        let mut all: BTreeSet<_> = self.rejections.values().chain(&self.stopped).map(|r| r.plugin).collect();
-        if self.excluded > 0 {
-            all.insert(plugins::node::NODE_AFFINITY);
-        }
-        all
+        self.verdicts.counts().map(|(r, _)| r).chain(&self.stopped).map(|r| r.plugin).collect()
     }
-    /// Whether evicting Pods from a node could help, as far as the filters have looked.
-    pub fn resolvable(&self, node: &str) -> bool {
-        self.rejections.get(node).is_some_and(|r| !r.unresolvable)
-    }
-    /// Whether the filters have said that nothing can help on this node.
-    pub fn hopeless(&self, node: &str) -> bool {
-        let looked_at = self.rejections.get(node).map(|r| r.unresolvable);
-        self.stopped.is_some() || looked_at.unwrap_or(self.excluded > 0)
-    }
-}
-
-/// The end of a cycle that finds no node.
-#[derive(Debug, Clone)]
-pub enum Failure {
-    /// None can take the Pod.
-    Unschedulable(Box<FitError>),
-    /// There is no decision; the Pod is tried again.
-    Error(String),
 }
 
 impl std::fmt::Display for FitError {
@@ -59,12 +41,10 @@ impl std::fmt::Display for FitError {
             write!(f, " {}.", stopped.reasons.join(", "))?;
         }
         let mut counts = BTreeMap::<&str, usize>::new();
-        for reason in self.rejections.values().flat_map(|r| &r.reasons) {
-            *counts.entry(reason).or_default() += 1;
-        }
-        let excluded = format!("node(s) didn't satisfy plugin(s) [{}]", plugins::node::NODE_AFFINITY);
-        if self.excluded > 0 {
-            *counts.entry(&excluded).or_default() += self.excluded;
+        for (rejection, n) in self.verdicts.counts() {
+            for reason in &rejection.reasons {
+                *counts.entry(reason).or_default() += n;
+            }
         }
         let mut parts: Vec<String> = counts.into_iter().map(|(reason, n)| format!("{n} {reason}")).collect();
         parts.sort();
@@ -78,144 +58,238 @@ impl std::fmt::Display for FitError {
     }
 }
 
-/// How many feasible nodes are enough, of `nodes` (upstream's adaptive `percentageOfNodesToScore`).
-fn enough(nodes: usize) -> usize {
-    if nodes < 100 {
-        return nodes;
-    }
-    let percent = 50usize.saturating_sub(nodes / 125).max(5);
-    (nodes * percent / 100).max(100)
+/// The decision of a turn.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    /// The Pod goes to this node.
+    Node(String),
+    /// No node can take it.
+    Unschedulable(Box<FitError>, Help),
+    /// There is no decision; the Pod is tried again.
+    Error(String),
 }
 
-/// Chooses a node. `start` is where to begin looking, so that big clusters are used evenly; the
-/// result's second part is where the next cycle should begin. `pick` breaks ties among `n` equals.
-/// Pods in `nominated` (preemptors waiting for room) count against lower or equal priorities.
-pub fn schedule(
+/// The help for a Pod that no node can take.
+#[derive(Debug, Clone)]
+pub enum Help {
+    /// Room is made on a node.
+    Room(Candidate),
+    /// Nothing; the Pod goes on waiting for the node that it waits for.
+    Keep,
+    /// Nothing; no node is kept for it.
+    Clear,
+}
+
+/// The surroundings of a decision.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// The plugins.
+    pub profile: &'a Profile,
+    /// The cluster.
+    pub cluster: &'a Cache,
+    /// The Pods that wait for room.
+    pub nominated: &'a Nominated,
+    /// The disruption budgets.
+    pub budgets: &'a [Arc<PodDisruptionBudget>],
+}
+
+/// Decides about a Pod. `keeper` has what is known of Pods that are alike; `pick` breaks ties among `n` equals.
+pub fn decide(
     pod: &PodInfo,
-    cache: &Cache,
-    nominated: &Nominated,
-    start: usize,
+    around: Around<'_>,
+    keeper: &mut Keeper,
     pick: &mut dyn FnMut(usize) -> usize,
-) -> Result<(String, usize), Failure> {
-    let nodes = cache.nodes();
-    let mut error = FitError { nodes: nodes.len(), ..FitError::default() };
-    if nodes.is_empty() {
-        return Err(Failure::Unschedulable(Box::new(error)));
+) -> Decision {
+    if around.cluster.nodes().is_empty() {
+        return Decision::Unschedulable(Box::default(), Help::Keep);
     }
-    let mut prepared = match plugins::prepare(pod, cache) {
-        Ok(prepared) => prepared,
-        Err(Stop::Error(why)) => return Err(Failure::Error(why)),
-        Err(Stop::Rejected(rejection)) => {
-            error.stopped = Some(rejection);
-            return Err(Failure::Unschedulable(Box::new(error)));
+    // Taken out, so that a plugin that panics leaves nothing half done behind.
+    let (mut kept, mut cycle) = keeper.begin(pod, around.profile, around.cluster);
+    let decision = Turn { around, skipped: BTreeSet::new() }.take(&mut cycle, &mut kept, keeper, pick);
+    keeper.end(cycle, kept);
+    decision
+}
+
+/// A turn under way: the filters that have nothing to say are known.
+struct Turn<'a> {
+    around: Around<'a>,
+    skipped: BTreeSet<&'static str>,
+}
+
+/// The only nodes that are to be looked at, and the plugins that say so.
+struct Only {
+    plugins: Vec<&'static str>,
+    names: BTreeSet<String>,
+}
+
+impl Turn<'_> {
+    fn take(
+        mut self,
+        cycle: &mut Cycle<'_>,
+        kept: &mut Kept,
+        keeper: &mut Keeper,
+        pick: &mut dyn FnMut(usize) -> usize,
+    ) -> Decision {
+        let nodes = cycle.cluster.nodes();
+        let mut error = FitError { nodes: nodes.len(), ..FitError::default() };
+        let only = match self.pre_filter(cycle, kept) {
+            Ok(only) => only,
+            Err(Stop::Error(why)) => return Decision::Error(why),
+            Err(Stop::Rejected(rejection)) => {
+                error.stopped = Some(rejection);
+                return self.help(cycle, error);
+            }
+        };
+        // The node where room was made for it is likely the only one.
+        if let Some(node) = self.around.nominated.node_of(cycle.pod.uid()).and_then(|n| cycle.cluster.node(n))
+            && only.as_ref().is_none_or(|o| o.names.contains(node.name()))
+            && self.fits(cycle, node).is_ok()
+        {
+            return Decision::Node(node.name().to_owned());
         }
-    };
-    // The node where room was made for it is likely the only one.
-    if let Some(node) = nominated.node_of(pod.uid()).and_then(|n| cache.node(n))
-        && !prepared.excludes(node)
-        && filter_with_nominated(pod, node, &mut prepared, nominated).is_ok()
-    {
-        return Ok((node.name().to_owned(), start));
+        let verdicts = self.filter(cycle, kept, only.as_ref());
+        let feasible = keeper.enough(&verdicts, self.around.profile.percentage);
+        let chosen = match feasible.as_slice() {
+            [] => {
+                error.verdicts = verdicts;
+                return self.help(cycle, error);
+            }
+            [only] => *only,
+            many => match kept.score(cycle, self.around.profile, many) {
+                Ok(scores) => many[best(&scores, pick)],
+                Err(why) => return Decision::Error(why),
+            },
+        };
+        Decision::Node(nodes[chosen].name().to_owned())
     }
-    let wanted = enough(nodes.len());
-    let mut feasible: Vec<&NodeInfo> = Vec::new();
-    let mut looked = 0;
-    for i in 0..nodes.len() {
-        let node = &nodes[(start + i) % nodes.len()];
-        looked += 1;
-        if prepared.excludes(node) {
-            error.excluded += 1;
-            continue;
-        }
-        match filter_with_nominated(pod, node, &mut prepared, nominated) {
-            Ok(()) => feasible.push(node),
-            Err(r) => {
-                error.rejections.insert(node.name().to_owned(), r);
+
+    /// Asks the PreFilter plugins.
+    fn pre_filter(&mut self, cycle: &mut Cycle<'_>, kept: &mut Kept) -> Result<Option<Only>, Stop> {
+        let mut only: Option<Only> = None;
+        for (i, at) in self.around.profile.pre_filter.iter().enumerate() {
+            let answer = kept.pre_filter(i, cycle, &*at.plugin).map_err(|stop| match stop {
+                Stop::Error(e) => Stop::Error(format!("running PreFilter plugin {:?}: {e}", at.name)),
+                rejected @ Stop::Rejected(_) => rejected,
+            })?;
+            match answer {
+                Prefiltered::All => {}
+                Prefiltered::Skip => drop(self.skipped.insert(at.name)),
+                Prefiltered::Only(names) => {
+                    let before = only.take();
+                    let names = before.as_ref().map_or(names.clone(), |b| &b.names & &names);
+                    let mut plugins = before.map(|b| b.plugins).unwrap_or_default();
+                    plugins.push(at.name);
+                    if names.is_empty() {
+                        let plugins = plugins.join(" ");
+                        let why = format!("node(s) didn't satisfy plugin(s) [{plugins}] simultaneously");
+                        return Err(Stop::rejected(at.name, why));
+                    }
+                    only = Some(Only { plugins, names });
+                }
             }
         }
-        if feasible.len() >= wanted {
-            break;
-        }
+        Ok(only)
     }
-    let next = (start + looked) % nodes.len();
-    match feasible[..] {
-        [] => Err(Failure::Unschedulable(Box::new(error))),
-        [one] => Ok((one.name().to_owned(), next)),
-        _ => {
-            let scores = score::score(pod, cache, &feasible).map_err(Failure::Error)?;
-            let best = scores.iter().copied().max().unwrap_or(0);
-            let ties: Vec<usize> = (0..scores.len()).filter(|i| scores[*i] == best).collect();
-            let chosen = ties[pick(ties.len()).min(ties.len() - 1)];
-            Ok((feasible[chosen].name().to_owned(), next))
-        }
-    }
-}
 
-/// Filters with the preemptors that wait for this node counted in, if they are as important, and then without
-/// them, since they may end up elsewhere (upstream's `RunFilterPluginsWithNominatedPods`).
-pub fn filter_with_nominated(
-    pod: &PodInfo,
-    node: &NodeInfo,
-    prepared: &mut Prepared<'_>,
-    nominated: &Nominated,
-) -> Result<(), Rejection> {
-    let waiting: Vec<&PodInfo> = nominated
-        .on(node.name())
-        .filter(|p| {
+    /// The verdicts on all nodes.
+    fn filter(&self, cycle: &mut Cycle<'_>, kept: &mut Kept, only: Option<&Only>) -> Verdicts {
+        let nodes = cycle.cluster.nodes();
+        let mut verdicts = Verdicts::all(nodes.len());
+        if let Some(Only { plugins, names }) = only {
+            let named: BTreeSet<usize> =
+                names.iter().filter_map(|n| cycle.cluster.node(n)).map(|n| n.index).collect();
+            let why = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
+            let plugin = plugins.first().copied().unwrap_or_default();
+            verdicts.refuse_unless(&Rejection::lasting(plugin, why), |i| named.contains(&i));
+        }
+        let excluded: Vec<usize> = match only {
+            Some(_) => (0..nodes.len()).filter(|i| !verdicts.fits(*i)).collect(),
+            None => Vec::new(),
+        };
+        kept.filter(cycle, self.around.profile, &self.skipped, &mut verdicts);
+        for name in self.around.nominated.nodes() {
+            if let Some(node) = cycle.cluster.node(name)
+                && excluded.binary_search(&node.index).is_err()
+                && self.rivals(cycle.pod, node).next().is_some()
+            {
+                let verdict = self.fits(cycle, node);
+                verdicts.set(node.index, verdict);
+            }
+        }
+        verdicts
+    }
+
+    /// The Pods that wait for a node and are not less important.
+    fn rivals<'n>(&'n self, pod: &'n PodInfo, node: &'n NodeInfo) -> impl Iterator<Item = &'n PodInfo> {
+        let waiting = self.around.nominated.on(node.name());
+        waiting.filter(move |p| {
             p.uid() != pod.uid() && p.priority() >= pod.priority() && !node.pods.contains_key(p.uid())
         })
-        .collect();
-    if !waiting.is_empty() {
-        let mut with = node.clone();
-        for p in &waiting {
-            with.add((*p).clone());
-            prepared.add(p, node);
-        }
-        let result = prepared.filter(&with);
-        for p in &waiting {
-            prepared.remove(p, node);
-        }
-        result?;
     }
-    prepared.filter(node)
+
+    fn one(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        let mut asked = self.around.profile.filter.iter().filter(|at| !self.skipped.contains(at.name));
+        asked.try_for_each(|at| at.plugin.filter(cycle, node))
+    }
+
+    /// Asks the PostFilter plugins, until one can help.
+    fn help(&self, cycle: &mut Cycle<'_>, mut error: FitError) -> Decision {
+        let mut help = Help::Keep;
+        let mut said = Vec::new();
+        for at in &self.around.profile.post_filter {
+            let failed = Failed {
+                stopped: error.stopped.as_ref(),
+                verdicts: &error.verdicts,
+                simulation: self,
+                nominated: self.around.nominated,
+                budgets: self.around.budgets,
+            };
+            match at.plugin.post_filter(cycle, &failed) {
+                PostFiltered::Room(candidate) => {
+                    return Decision::Unschedulable(Box::new(error), Help::Room(candidate));
+                }
+                PostFiltered::Clear(why) => {
+                    help = Help::Clear;
+                    said.push(why);
+                }
+                PostFiltered::Keep(why) | PostFiltered::Other(why) => said.push(why),
+            }
+        }
+        error.post_filter = said.join(", ");
+        Decision::Unschedulable(Box::new(error), help)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn says_why_nothing_fits() {
-        let mut cache = Cache::default();
-        for (name, cpu, taint) in [("a", "1", false), ("b", "1", false), ("c", "8", true)] {
-            let taints = if taint { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };
-            let node = serde_json::from_value(json!({
-                "metadata": {"name": name}, "spec": {"taints": taints},
-                "status": {"allocatable": {"cpu": cpu, "pods": "110"}}
-            }));
-            cache.set_node(Arc::new(node.unwrap()));
+impl Simulation for Turn<'_> {
+    /// Filters with the preemptors that wait for this node counted in, if they are as important, and then without
+    /// them, since they may end up elsewhere (upstream's `RunFilterPluginsWithNominatedPods`).
+    fn fits(&self, cycle: &mut Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        let waiting: Vec<&PodInfo> = self.rivals(cycle.pod, node).collect();
+        if !waiting.is_empty() {
+            let mut with = node.clone();
+            for other in &waiting {
+                with.add((*other).clone());
+                self.count(cycle, Move { other, node, by: 1 });
+            }
+            let result = self.one(cycle, &with);
+            for other in &waiting {
+                self.count(cycle, Move { other, node, by: -1 });
+            }
+            result?;
         }
-        let pod = serde_json::from_value(json!({
-            "metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}
-        }));
-        let pod = PodInfo::new(pod.unwrap());
-        let error = schedule(&pod, &cache, &Nominated::default(), 0, &mut |_| 0).unwrap_err();
-        let Failure::Unschedulable(error) = error else { panic!("{error:?}") };
-        assert_eq!(
-            error.to_string(),
-            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
-        );
-        assert!(error.plugins().into_iter().eq(["NodeResourcesFit", "TaintToleration"]));
+        self.one(cycle, node)
     }
 
-    #[test]
-    fn looks_at_enough_nodes() {
-        for (nodes, expected) in [(10, 10), (100, 100), (1000, 420), (5000, 500), (10_000, 500)] {
-            assert_eq!(enough(nodes), expected, "{nodes} nodes");
-        }
+    fn count(&self, cycle: &mut Cycle<'_>, change: Move<'_>) {
+        let asked = self.around.profile.pre_filter.iter().filter(|at| !self.skipped.contains(at.name));
+        asked.for_each(|at| at.plugin.count(cycle, change));
     }
+}
+
+/// The index of one of the best scores.
+fn best(scores: &[i64], pick: &mut dyn FnMut(usize) -> usize) -> usize {
+    let most = scores.iter().copied().max().unwrap_or(0);
+    let ties = scores.iter().filter(|s| **s == most).count();
+    let nth = pick(ties).min(ties.saturating_sub(1));
+    scores.iter().enumerate().filter(|(_, s)| **s == most).nth(nth).map_or(0, |(i, _)| i)
 }

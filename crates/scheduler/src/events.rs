@@ -1,11 +1,9 @@
-//! Events in the cluster, and the refusals that they may lift (upstream's `EventsToRegister`, without hints).
+//! Events in the cluster: what may lift a plugin's refusal.
 
 use std::ops::{BitOr, BitOrAssign};
 
 use k8s_openapi::api::core::v1::Node;
 use objects::features;
-
-use crate::plugins::{claims, inter_pod_affinity, node, pod_topology_spread};
 
 /// A set of kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,35 +67,6 @@ impl BitOrAssign for Events {
     }
 }
 
-/// The events that may lift a plugin's refusal.
-fn lifts(plugin: &str) -> Events {
-    let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
-    match plugin {
-        "NodeUnschedulable" | "TaintToleration" => Events::NODE_ADDED | Events::NODE_TAINTS,
-        "NodeName" => Events::NODE_ADDED,
-        node::NODE_AFFINITY => Events::NODE_ADDED | Events::NODE_LABELS,
-        node::NODE_DECLARED_FEATURES => Events::NODE_ADDED | Events::NODE_FEATURES,
-        "NodePorts" => Events::NODE_ADDED | Events::POD_DELETED,
-        "NodeResourcesFit" => {
-            Events::NODE_ADDED | Events::NODE_ALLOCATABLE | Events::POD_DELETED | Events::POD_SCALED_DOWN
-        }
-        pod_topology_spread::NAME => {
-            let nodes = Events::NODE_ADDED | Events::NODE_DELETED | Events::NODE_LABELS | Events::NODE_TAINTS;
-            nodes | placed
-        }
-        inter_pod_affinity::NAME => Events::NODE_ADDED | Events::NODE_LABELS | placed,
-        claims::VOLUMES => Events::CLAIMS,
-        // Only another Pod can; it comes as a new Pod.
-        claims::LIMITS | claims::DEVICES => Events::NONE,
-        _ => Events::ALL,
-    }
-}
-
-/// The events that may lift one of the refusals; if nobody refused (there are no nodes), any may.
-pub fn that_lift<'p>(plugins: impl IntoIterator<Item = &'p str>) -> Events {
-    plugins.into_iter().map(lifts).reduce(BitOr::bitor).unwrap_or(Events::ALL)
-}
-
 /// The events of a node's new state: none if only its heartbeat has changed.
 pub fn of_node(old: &Node, new: &Node) -> Events {
     let (spec, other) = (new.spec.as_ref(), old.spec.as_ref());
@@ -126,48 +95,25 @@ mod tests {
 
     use super::*;
 
-    fn check(old: Value, new: Value, lifted: &[&str]) {
+    fn check(old: Value, new: Value, expected: Events) {
         let node = |v: Value| serde_json::from_value::<Node>(v).unwrap();
-        let events = of_node(&node(old), &node(new));
-        let all = ["NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit"]
-            .into_iter()
-            .chain([
-                "NodePorts",
-                "PodTopologySpread",
-                "InterPodAffinity",
-                "VolumeBinding",
-                "DynamicResources",
-                "NodeDeclaredFeatures",
-            ]);
-        let got: Vec<&str> = all.filter(|p| that_lift([*p]).meets(events)).collect();
-        assert_eq!(got, lifted);
+        assert_eq!(of_node(&node(old), &node(new)), expected);
     }
 
     #[test]
     fn changes_of_nodes() {
         let node = |labels: Value, spec: Value, allocatable: Value| json!({"metadata": {"labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
         let plain = node(json!({}), json!({}), json!({}));
-        check(plain.clone(), plain.clone(), &[]);
-        let labelled = node(json!({"a": "b"}), json!({}), json!({}));
-        check(plain.clone(), labelled, &["NodeAffinity", "PodTopologySpread", "InterPodAffinity"]);
+        check(plain.clone(), plain.clone(), Events::NONE);
+        check(plain.clone(), node(json!({"a": "b"}), json!({}), json!({})), Events::NODE_LABELS);
         let tainted = node(json!({}), json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}), json!({}));
-        check(plain.clone(), tainted, &["NodeUnschedulable", "TaintToleration", "PodTopologySpread"]);
+        check(plain.clone(), tainted, Events::NODE_TAINTS);
         let cordoned = node(json!({}), json!({"unschedulable": true}), json!({}));
-        check(plain.clone(), cordoned, &["NodeUnschedulable", "TaintToleration", "PodTopologySpread"]);
-        check(plain.clone(), node(json!({}), json!({}), json!({"cpu": "1"})), &["NodeResourcesFit"]);
+        check(plain.clone(), cordoned, Events::NODE_TAINTS);
+        check(plain.clone(), node(json!({}), json!({}), json!({"cpu": "1"})), Events::NODE_ALLOCATABLE);
         let mut declares = plain.clone();
         declares["status"]["declaredFeatures"] = json!(["A"]);
-        check(plain, declares, &["NodeDeclaredFeatures"]);
-    }
-
-    #[test]
-    fn what_lifts_what() {
-        assert_eq!(that_lift([]), Events::ALL);
-        assert!(that_lift(["DynamicResources"]).is_empty());
-        assert!(that_lift(["InterPodAffinity"]).meets(Events::POD_ADDED));
-        assert!(!that_lift(["NodeResourcesFit"]).meets(Events::POD_ADDED));
-        assert!(that_lift(["NodeResourcesFit", "InterPodAffinity"]).meets(Events::POD_SCALED_DOWN));
-        assert!(that_lift(["VolumeBinding"]).meets(Events::CLAIMS));
+        check(plain, declares, Events::NODE_FEATURES);
         assert_eq!(Events::ALL.kinds().count(), KINDS);
     }
 }

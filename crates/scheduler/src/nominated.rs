@@ -20,6 +20,10 @@ impl Nominated {
     pub fn on(&self, node: &str) -> impl Iterator<Item = &PodInfo> {
         self.by_node.get(node).into_iter().flat_map(HashMap::values)
     }
+    /// The nodes that Pods wait for.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.by_node.keys().map(String::as_str)
+    }
     /// Takes in that a Pod waits for a node, and for no other.
     pub fn set(&mut self, pod: PodInfo, node: &str) {
         self.remove(pod.uid());

@@ -48,6 +48,7 @@ pub struct PodView {
     terms: Option<Box<Terms>>,
     /// All of it, as long as it has no node.
     waiting: Option<Box<core::Pod>>,
+    signature: Option<Box<str>>,
 }
 
 impl PodView {
@@ -74,8 +75,25 @@ impl PodView {
             requests: pod_requests(&pod),
             ports: host_ports(&pod).into(),
             terms: (terms != Terms::default()).then(|| Box::new(terms)),
+            signature: if node.is_empty() { signature(&pod) } else { None },
             waiting: node.is_empty().then(|| Box::new(pod)),
         }
+    }
+    /// All that the rules of scheduling read of a Pod that waits for a node, as a text: its namespace, labels, requests,
+    /// ports and images, and the rules in its spec. Pods with the same text are alike. `None`: its claims make it one of
+    /// its own.
+    pub fn signature(&self) -> Option<&str> {
+        self.signature.as_deref()
+    }
+    /// Whether the rules about other Pods, and the sums of a node, see no difference between it and the other one, so that
+    /// one may take the other's place.
+    pub fn is_to_others_as(&self, other: &Self) -> bool {
+        self.leaving == other.leaving
+            && self.namespace == other.namespace
+            && self.labels == other.labels
+            && self.requests == other.requests
+            && self.ports == other.ports
+            && self.terms == other.terms
     }
     /// Its namespace.
     pub fn namespace(&self) -> &str {
@@ -137,6 +155,38 @@ impl PodView {
             field_path: None,
         }
     }
+}
+
+/// The text of [`PodView::signature`].
+fn signature(pod: &core::Pod) -> Option<Box<str>> {
+    let (meta, spec) = (&pod.metadata, pod.spec.as_ref()?);
+    let claims = |v: &core::Volume| {
+        let cloud = v.gce_persistent_disk.is_some() || v.aws_elastic_block_store.is_some();
+        let block = v.iscsi.is_some() || v.rbd.is_some();
+        v.persistent_volume_claim.is_some() || v.ephemeral.is_some() || v.csi.is_some() || cloud || block
+    };
+    if spec.volumes.iter().flatten().any(claims) || spec.resource_claims.iter().flatten().next().is_some() {
+        return None;
+    }
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let said: Vec<_> = containers
+        .map(|c| (&c.image, &c.ports, c.resources.as_ref().map(|r| &r.requests), &c.restart_policy))
+        .collect();
+    let images = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_ref());
+    let rules = (&spec.affinity, &spec.tolerations, &spec.topology_spread_constraints, &spec.node_selector);
+    let owner = meta.owner_references.iter().flatten().find(|o| o.controller == Some(true));
+    let features: Vec<&str> = objects::features::needed(pod).collect();
+    let text = serde_json::to_string(&(
+        (&meta.namespace, &meta.labels, owner.map(|o| (&o.kind, &o.name)), &spec.scheduler_name),
+        (rules, said, images.collect::<Vec<_>>(), features),
+        (
+            &spec.overhead,
+            spec.resources.as_ref().map(|r| &r.requests),
+            &spec.init_containers.as_ref().map(Vec::len),
+        ),
+        (&spec.host_network, &spec.os, &spec.node_name),
+    ));
+    text.ok().map(String::into_boxed_str)
 }
 
 impl Cached for PodView {

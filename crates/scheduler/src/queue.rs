@@ -1,16 +1,18 @@
 //! The scheduling queue: ready Pods by priority and age, Pods that back off, and Pods that wait for the
 //! cluster to change. Pure: the caller passes the time.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::events::{Events, KINDS};
+use crate::framework::points::{QueueSort, Queued};
 use crate::pod::PodInfo;
 
-const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// After this a waiting Pod is tried again although nothing happened (upstream's `podMaxInUnschedulablePodsDuration`).
 const MAX_WAIT: Duration = Duration::from_mins(5);
 
@@ -40,30 +42,87 @@ enum State {
     Waiting(Instant),
 }
 
-type Order = (std::cmp::Reverse<i32>, Instant, String);
+/// A Pod that is ready, in the order of its turn.
+struct Ready {
+    info: PodInfo,
+    since: Instant,
+    sort: Arc<dyn QueueSort>,
+}
+
+impl Ord for Ready {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let sorted = self.sort.compare(
+            Queued { pod: &self.info, since: self.since },
+            Queued { pod: &other.info, since: other.since },
+        );
+        sorted.then_with(|| self.info.uid().cmp(other.info.uid()))
+    }
+}
+
+impl PartialOrd for Ready {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ready {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ready {}
+
+/// The rules by which Pods wait.
+pub struct Rules {
+    /// The order of their turns.
+    pub sort: Arc<dyn QueueSort>,
+    /// Whether a Pod is held back.
+    pub gated: Box<dyn Fn(&PodInfo) -> bool + Send + Sync>,
+    /// How long a Pod backs off after its first try; after each further one twice as long.
+    pub initial_backoff: Duration,
+    /// How long it backs off at most.
+    pub max_backoff: Duration,
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rules({:?} to {:?})", self.initial_backoff, self.max_backoff)
+    }
+}
 
 /// The queue.
-#[derive(Debug, Default)]
 pub struct Queue {
+    rules: Rules,
     entries: HashMap<String, Entry>,
-    ready: BTreeSet<Order>,
+    ready: BTreeSet<Ready>,
     timers: BTreeMap<Instant, BTreeSet<String>>,
     /// Counts what happened in the cluster, so that a change during a Pod's own cycle is not missed.
     happened: Mark,
 }
 
-fn gated(info: &PodInfo) -> bool {
-    info.spec().and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty())
-}
-
 impl Queue {
-    fn order(e: &Entry) -> Order {
-        (std::cmp::Reverse(e.info.priority()), e.since, e.info.uid().to_owned())
+    /// An empty queue.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            entries: HashMap::new(),
+            ready: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            happened: [0; KINDS],
+        }
+    }
+    fn order(&self, e: &Entry) -> Ready {
+        Ready { info: e.info.clone(), since: e.since, sort: self.rules.sort.clone() }
+    }
+    fn gated(&self, info: &PodInfo) -> bool {
+        (self.rules.gated)(info)
     }
     fn leave(&mut self, e: &Entry) {
         match e.state {
             State::Ready => {
-                self.ready.remove(&Self::order(e));
+                let order = self.order(e);
+                self.ready.remove(&order);
             }
             State::BackingOff(at) | State::Waiting(at) => {
                 if let Some(set) = self.timers.get_mut(&at) {
@@ -81,7 +140,8 @@ impl Queue {
         let uid = e.info.uid().to_owned();
         match state {
             State::Ready => {
-                self.ready.insert(Self::order(&e));
+                let order = self.order(&e);
+                self.ready.insert(order);
             }
             State::BackingOff(at) | State::Waiting(at) => {
                 self.timers.entry(at).or_default().insert(uid.clone());
@@ -90,13 +150,14 @@ impl Queue {
         }
         self.entries.insert(uid, e);
     }
-    fn backoff(attempts: u32) -> Duration {
-        INITIAL_BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(MAX_BACKOFF)
+    fn backoff(&self, attempts: u32) -> Duration {
+        let Rules { initial_backoff, max_backoff, .. } = self.rules;
+        initial_backoff.saturating_mul(1 << attempts.saturating_sub(1).min(30)).min(max_backoff)
     }
     /// Takes in a new or changed Pod. `spec_changed` says whether the change could make it schedulable.
     pub fn set(&mut self, info: PodInfo, spec_changed: bool, now: Instant) {
         let Some(mut e) = self.entries.remove(info.uid()) else {
-            let state = if gated(&info) { State::Gated } else { State::Ready };
+            let state = if self.gated(&info) { State::Gated } else { State::Ready };
             self.enter(
                 Entry { info, since: now, attempts: 0, failed_at: now, waits_for: Events::ALL, state },
                 state,
@@ -106,15 +167,15 @@ impl Queue {
         self.leave(&e);
         e.info = info;
         let state = match e.state {
-            _ if gated(&e.info) => State::Gated,
+            _ if self.gated(&e.info) => State::Gated,
             State::Gated => State::Ready,
-            State::Waiting(_) if spec_changed => Self::after_failure(&e, now),
+            State::Waiting(_) if spec_changed => self.after_failure(&e, now),
             same => same,
         };
         self.enter(e, state);
     }
-    fn after_failure(e: &Entry, now: Instant) -> State {
-        let until = e.failed_at + Self::backoff(e.attempts);
+    fn after_failure(&self, e: &Entry, now: Instant) -> State {
+        let until = e.failed_at + self.backoff(e.attempts);
         if until > now { State::BackingOff(until) } else { State::Ready }
     }
     /// Forgets a Pod.
@@ -126,8 +187,8 @@ impl Queue {
     /// The next Pod to try, and the mark to give back with [`Queue::refused`].
     pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
-        let (_, _, uid) = self.ready.pop_first()?;
-        let mut e = self.entries.remove(&uid)?;
+        let first = self.ready.pop_first()?;
+        let mut e = self.entries.remove(first.info.uid())?;
         e.attempts += 1;
         Some((e, self.happened))
     }
@@ -150,10 +211,10 @@ impl Queue {
         if self.entries.contains_key(e.info.uid()) {
             return; // it came anew while it was tried
         }
-        let state = if gated(&e.info) {
+        let state = if self.gated(&e.info) {
             State::Gated
         } else if again {
-            Self::after_failure(&e, now)
+            self.after_failure(&e, now)
         } else {
             State::Waiting(now + MAX_WAIT)
         };
@@ -161,6 +222,10 @@ impl Queue {
     }
     /// Something happened: each Pod that waits for such a thing is to be tried again.
     pub fn happened(&mut self, events: Events, now: Instant) {
+        self.happened_to_others(events, "", now);
+    }
+    /// The same, but for the Pod by which it happened.
+    pub fn happened_to_others(&mut self, events: Events, by: &str, now: Instant) {
         for kind in events.kinds() {
             self.happened[kind] += 1;
         }
@@ -171,6 +236,7 @@ impl Queue {
             .entries
             .iter()
             .filter(|(_, e)| matches!(e.state, State::Waiting(_)) && e.waits_for.meets(events))
+            .filter(|(uid, _)| uid.as_str() != by)
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in waiting {
@@ -190,7 +256,7 @@ impl Queue {
     fn wake(&mut self, uid: &str, now: Instant) {
         if let Some(e) = self.entries.remove(uid) {
             self.leave(&e);
-            let state = Self::after_failure(&e, now);
+            let state = self.after_failure(&e, now);
             self.enter(e, state);
         }
     }
@@ -231,13 +297,27 @@ mod tests {
         PodInfo::new(serde_json::from_value(pod).unwrap())
     }
 
+    const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+
+    fn queue() -> Queue {
+        let profile = crate::plugins::tests::profile();
+        let sort = profile.queue_sort.clone();
+        let gated = move |p: &PodInfo| profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(p).is_err());
+        Queue::new(Rules {
+            sort,
+            gated: Box::new(gated),
+            initial_backoff: INITIAL_BACKOFF,
+            max_backoff: Duration::from_secs(10),
+        })
+    }
+
     fn popped(q: &mut Queue, now: Instant) -> Option<String> {
         q.pop(now).map(|(e, _)| e.info.uid().to_owned())
     }
 
     #[test]
     fn priority_then_age() {
-        let (mut q, t) = (Queue::default(), Instant::now());
+        let (mut q, t) = (queue(), Instant::now());
         q.set(pod("old", 0, json!([])), false, t);
         q.set(pod("new", 0, json!([])), false, t + Duration::from_millis(1));
         q.set(pod("high", 5, json!([])), false, t + Duration::from_millis(2));
@@ -250,13 +330,15 @@ mod tests {
 
     #[test]
     fn waits_for_change_and_backs_off() {
-        let (mut q, t) = (Queue::default(), Instant::now());
+        let (mut q, t) = (queue(), Instant::now());
         q.set(pod("p", 0, json!([])), false, t);
         let (e, mark) = q.pop(t).unwrap();
         q.refused(e, &mark, Events::NODE_ADDED | Events::POD_DELETED, t);
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT));
         q.happened(Events::POD_ADDED, t);
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "this helps others");
+        q.happened_to_others(Events::POD_DELETED, "p", t);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "it is the one that went");
         q.happened(Events::POD_DELETED, t);
         assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
         assert_eq!(popped(&mut q, t), None);
@@ -274,7 +356,7 @@ mod tests {
 
     #[test]
     fn errors_back_off_and_held_pods_wait() {
-        let (mut q, t) = (Queue::default(), Instant::now());
+        let (mut q, t) = (queue(), Instant::now());
         q.set(pod("p", 0, json!([])), false, t);
         let (e, _) = q.pop(t).unwrap();
         q.errored(e, t);

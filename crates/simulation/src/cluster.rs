@@ -152,6 +152,12 @@ impl Cluster {
         self.shutdown.spawn(run);
     }
 
+    /// Starts a scheduler with settings of its own.
+    pub fn scheduler_with(&self, settings: scheduler::run::Settings) {
+        let (metrics, stop) = (Registry::default(), self.shutdown.clone());
+        self.shutdown.spawn(scheduler::run::run_with(settings, self.clients(), self.clock, metrics, stop));
+    }
+
     /// Makes an object, given as JSON, in the namespace that it names.
     ///
     /// # Errors

@@ -13,4 +13,5 @@ mod quotas;
 mod scale;
 mod scheduling;
 mod stateful_sets;
+mod third_party;
 mod workloads;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ::scheduler::cache::Cache;
+use ::scheduler::pod::PodView;
 use anyhow::{Context, Result, ensure};
 use api::Status;
 use bytes::Bytes;
@@ -17,8 +19,6 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
-use scheduler::cache::Cache;
-use scheduler::pod::PodView;
 use serde_json::json;
 
 use crate::process;

@@ -14,6 +14,7 @@ mod network;
 mod policies;
 mod process;
 mod requests;
+mod scheduler;
 mod server;
 mod storage;
 mod table;
@@ -54,6 +55,8 @@ enum Bench {
     Extension(extension::Args),
     /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
     Informers(informers::Args),
+    /// The scheduler's decisions under the workloads of upstream's scheduler_perf
+    Scheduler(scheduler::Args),
     /// DNS: memory of names, CPU time of answers; beside unbound where it is installed
     Dns(dns::Args),
     /// Services in the packet filter: full start, start of the next process, one change
@@ -135,6 +138,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::Storage(args) => storage::run(args, root),
         Bench::Informers(args) => informers::run(args),
         Bench::Extension(args) => extension::run(args, root),
+        Bench::Scheduler(args) => scheduler::run(args),
         Bench::Dns(args) => dns::run(args),
         Bench::Network(args) => network::run(args),
         Bench::Api(args) => {

@@ -11,7 +11,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use serde_json::{Value, json};
 
+use super::inter_pod_affinity_score::Scores as AffinityScores;
+use super::pod_topology_spread_score::Scores as SpreadScores;
 use super::*;
+use crate::cache::{Cache, NodeInfo};
+use crate::config::args::InterPodAffinityArgs;
+use crate::framework::points::{Cycle, PreScore, Score};
+use crate::framework::state::State;
+use crate::framework::verdict::{Rejection, Stop};
+use crate::pod::PodInfo;
 
 struct Case {
     name: String,
@@ -76,29 +84,26 @@ fn inter_pod_affinity_as_upstream() {
     for case in read(include_str!("cases/inter_pod_affinity.jsonl"), 55) {
         let state = inter_pod_affinity::State::new(&case.pod, &case.cache);
         if let Some(why) = case.fields["stopped"].as_str() {
-            let stop = Stop::rejected(inter_pod_affinity::NAME, why);
+            let stop = Stop::rejected(inter_pod_affinity::NAME, why.to_owned());
             assert_eq!(state.unwrap_err(), stop, "{}", case.name);
             continue;
         }
         let mut state = state.unwrap();
-        let before = state.clone();
+        let counts = |s: &inter_pod_affinity::State| json!({"affinity": s.affinity.listed(), "anti": s.anti.listed(), "existing": s.existing_anti.listed()});
+        let before = counts(&state);
         if let Some(added) = case.fields.get("added") {
             let (added, node) =
                 (pod(added, "added"), case.cache.node(added["on"].as_str().unwrap()).unwrap());
-            state.count(&added, node, 1);
+            state.count(&case.cache, &added, node, 1);
             let mut with = case.cache.node(node.name()).unwrap().clone();
             with.add(added.clone());
             let mut back = state.clone();
-            back.count(&added, &with, -1);
-            assert_eq!(back, before, "{}: taken back", case.name);
+            back.count(&case.cache, &added, &with, -1);
+            assert_eq!(counts(&back), before, "{}: taken back", case.name);
         }
         assert_eq!(answers(&case.cache, |n| state.filter(n)), case.fields["filter"], "{}", case.name);
-        if let Some(counts) = case.fields.get("counts") {
-            let got = json!({
-                "affinity": state.affinity.listed(), "anti": state.anti.listed(),
-                "existing": state.existing_anti.listed(),
-            });
-            assert_eq!(&got, counts, "{}", case.name);
+        if let Some(expected) = case.fields.get("counts") {
+            assert_eq!(&counts(&state), expected, "{}", case.name);
         }
     }
 }
@@ -113,7 +118,7 @@ fn pod_topology_spread_as_upstream() {
         }
         assert_eq!(answers(&case.cache, |n| state.filter(n)), case.fields["filter"], "{}", case.name);
         if let Some(counts) = case.fields.get("counts") {
-            let got: Vec<&BTreeMap<String, i64>> = state.domains.iter().map(|d| &d.pods).collect();
+            let got: Vec<BTreeMap<&str, i64>> = state.domains.iter().map(|d| d.listed()).collect();
             assert_eq!(&json!(got), counts, "{}", case.name);
             let fewest: Vec<i64> = state.domains.iter().map(|d| d.fewest(0)).collect();
             assert_eq!(json!(fewest), case.fields["fewest"], "{}", case.name);
@@ -121,18 +126,30 @@ fn pod_topology_spread_as_upstream() {
     }
 }
 
-/// The nodes to be scored: all but those that a filter has refused.
-fn feasible(case: &Case) -> Vec<&NodeInfo> {
+/// The normalized scores of the nodes that no filter has refused; all 0 if the plugin has nothing to say.
+fn scored(case: &Case, plugin: &(impl PreScore + Score)) -> Option<Vec<i64>> {
     let refused = |n: &&NodeInfo| {
         case.fields["nodes"].as_array().unwrap().iter().any(|f| f["name"] == n.name() && f["refused"] == true)
     };
-    case.cache.nodes().iter().filter(|n| !refused(n)).collect()
+    let feasible: Vec<usize> = case.cache.nodes().iter().filter(|n| !refused(n)).map(|n| n.index).collect();
+    let mut cycle = Cycle { pod: &case.pod, cluster: &case.cache, state: State::default() };
+    if !plugin.pre_score(&mut cycle, &feasible, false).unwrap() {
+        return None;
+    }
+    let mut scores = plugin.score_all(&cycle, &feasible).unwrap();
+    let one_by_one: Vec<i64> =
+        feasible.iter().map(|i| plugin.score(&cycle, &case.cache.nodes()[*i]).unwrap()).collect();
+    assert_eq!(scores, one_by_one, "{}", case.name);
+    plugin.normalize(&cycle, &feasible, &mut scores);
+    Some(scores)
 }
 
 #[test]
 fn inter_pod_affinity_scores_as_upstream() {
+    let plugin = AffinityScores { args: InterPodAffinityArgs::default() };
     for case in read(include_str!("cases/inter_pod_affinity_scores.jsonl"), 29) {
-        let scores = soft::inter_pod_affinity(&case.pod, &case.cache, &feasible(&case));
+        let zeros = vec![0; case.fields["scores"].as_array().unwrap().len()];
+        let scores = scored(&case, &plugin).unwrap_or(zeros);
         assert_eq!(json!(scores), case.fields["scores"], "{}", case.name);
     }
 }
@@ -140,7 +157,7 @@ fn inter_pod_affinity_scores_as_upstream() {
 #[test]
 fn pod_topology_spread_scores_as_upstream() {
     for case in read(include_str!("cases/pod_topology_spread_scores.jsonl"), 27) {
-        let scores = soft::pod_topology_spread(&case.pod, &case.cache, &feasible(&case)).unwrap();
+        let scores = scored(&case, &SpreadScores);
         assert_eq!(json!(scores), case.fields["scores"], "{}", case.name);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A *place* is a node label with its value, e.g. `zone=a`; nodes that share it are in the same place. All rules ask
 //! how many Pods of some sort there are in the places a node belongs to, so these counts are made once for a Pod
-//! ([`State::new`]) and each node is then judged by them alone ([`State::filter`]). A node without the label of a term
-//! is in no place of it.
+//! ([`State::new`]) and kept true as Pods come and go ([`State::count`]); each node is judged by them alone
+//! ([`State::filter`]). A node without the label of a term is in no place of it.
 //!
 //! The rules, in the order in which they are asked:
 //!
@@ -20,13 +20,21 @@
 //!
 //! Rule 1 is *unresolvable*: removing Pods cannot make others appear. Rules 3 and 4 are not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::sync::Arc;
 
-use super::verdict::{Rejection, Stop, reject};
-use crate::affinity::{Term, all_match};
-use crate::cache::{Cache, NodeInfo};
-use crate::pod::PodInfo;
 use objects::Labels;
+
+use super::inter_pod_affinity_score::Scores;
+use super::places::{Found, Places};
+use crate::affinity::{Term, all_match};
+use crate::cache::{Cache, Column, NodeInfo};
+use crate::config::args::PluginArgs;
+use crate::events::Events;
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{Cycle, Filter, Move, PreFilter, Prefiltered};
+use crate::framework::verdict::{Rejection, Stop, Verdicts};
+use crate::pod::PodInfo;
 
 /// The plugin's name.
 pub const NAME: &str = "InterPodAffinity";
@@ -34,50 +42,14 @@ const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-/// How often something was found in each place: by label, then by value. Things that were found nowhere are not in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Places(HashMap<String, HashMap<String, i64>>);
-
-impl Places {
-    /// Counts `by` in the node's place, if it has the label.
-    pub(super) fn count(&mut self, node: &NodeInfo, key: &str, by: i64) {
-        let Some(value) = node.label(key) else { return };
-        let values = self.0.entry(key.to_owned()).or_default();
-        let n = values.entry(value.to_owned()).or_default();
-        *n += by;
-        if *n == 0 {
-            values.remove(value);
-            if values.is_empty() {
-                self.0.remove(key);
-            }
-        }
-    }
-    fn get(&self, key: &str, value: &str) -> i64 {
-        self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
-    }
-    /// The sum of the counts in all places of a node.
-    pub(super) fn sum(&self, node: &NodeInfo) -> i64 {
-        self.0.iter().filter_map(|(key, values)| values.get(node.label(key)?)).sum()
-    }
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-    #[cfg(test)]
-    pub(super) fn listed(&self) -> Vec<String> {
-        let places =
-            self.0.iter().flat_map(|(k, values)| values.iter().map(move |(v, n)| format!("{k}={v}:{n}")));
-        let mut all: Vec<String> = places.collect();
-        all.sort();
-        all
-    }
-}
-
 /// The facts about a Pod that is to be placed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct State {
     pod: PodInfo,
     namespace_labels: Option<Labels>,
     required: Vec<Term>,
+    /// The places by the label of each required affinity term.
+    required_columns: Vec<Arc<Column>>,
     required_anti: Vec<Term>,
     /// The labels of the required anti-affinity terms, each once.
     anti_keys: HashSet<String>,
@@ -98,10 +70,12 @@ impl State {
         }
         let resolved = |list: &[Term]| list.iter().map(|t| t.clone().resolved(cache.namespaces())).collect();
         let required_anti: Vec<Term> = resolved(&terms.required_anti);
+        let required: Vec<Term> = resolved(&terms.required);
         let mut state = Self {
             namespace_labels: cache.namespaces().get(pod.namespace()).cloned(),
             pod: pod.clone(),
-            required: resolved(&terms.required),
+            required_columns: required.iter().map(|t| cache.column(&t.topology_key)).collect(),
+            required,
             anti_keys: required_anti.iter().map(|t| t.topology_key.clone()).collect(),
             required_anti,
             affinity: Places::default(),
@@ -111,57 +85,115 @@ impl State {
         let asks = !state.required.is_empty() || !state.required_anti.is_empty();
         for node in cache.nodes() {
             if asks {
-                node.pods.values().for_each(|p| state.count(p, node, 1));
+                node.pods.values().for_each(|p| state.count(cache, p, node, 1));
             } else {
                 // Only those can matter that ask for something themselves.
-                node.with_terms().for_each(|p| state.count(p, node, 1));
+                node.with_terms().for_each(|p| state.count(cache, p, node, 1));
             }
         }
         Ok(state)
     }
 
-    /// Counts a Pod of a node, or with -1 counts it no more. A simulation tells its changes here.
-    pub fn count(&mut self, other: &PodInfo, node: &NodeInfo, by: i64) {
+    /// Counts a Pod of a node, or with -1 counts it no more.
+    pub fn count(&mut self, cluster: &Cache, other: &PodInfo, node: &NodeInfo, by: i64) {
         for term in &other.terms().required_anti {
             if term.matches(self.pod.namespace(), &self.pod.labels, self.namespace_labels.as_ref()) {
-                self.existing_anti.count(node, &term.topology_key, by);
+                self.existing_anti.count(cluster, node, &term.topology_key, by);
             }
         }
         if all_match(&self.required, other.namespace(), &other.labels) {
             for term in &self.required {
-                self.affinity.count(node, &term.topology_key, by);
+                self.affinity.count(cluster, node, &term.topology_key, by);
             }
         }
         for term in &self.required_anti {
             if term.matches(other.namespace(), &other.labels, None) {
-                self.anti.count(node, &term.topology_key, by);
+                self.anti.count(cluster, node, &term.topology_key, by);
             }
         }
     }
 
     /// Whether the Pod may run on the node.
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        if !self.affinity_holds(node) {
-            return reject(NAME, AFFINITY, true);
+        if !self.affinity_holds()(node.index) {
+            return Err(Rejection::lasting(NAME, AFFINITY));
         }
-        let here =
-            |places: &Places, key: &str| node.label(key).is_some_and(|value| places.get(key, value) > 0);
-        if self.anti_keys.iter().any(|key| here(&self.anti, key)) {
-            return reject(NAME, ANTI_AFFINITY, false);
+        if self.anti_keys.iter().any(|key| self.anti.at(key, node.index) > 0) {
+            return Err(Rejection::new(NAME, ANTI_AFFINITY));
         }
-        if self.existing_anti.0.keys().any(|key| here(&self.existing_anti, key)) {
-            return reject(NAME, EXISTING_ANTI_AFFINITY, false);
+        if self.existing_anti.found().iter().any(|found| found.at(node.index) > 0) {
+            return Err(Rejection::new(NAME, EXISTING_ANTI_AFFINITY));
         }
         Ok(())
     }
 
-    fn affinity_holds(&self, node: &NodeInfo) -> bool {
-        let mut all_there = true;
-        for term in &self.required {
-            let Some(value) = node.label(&term.topology_key) else { return false };
-            all_there &= self.affinity.get(&term.topology_key, value) > 0;
+    /// The same for all nodes.
+    fn filter_all(&self, verdicts: &mut Verdicts) {
+        if !self.required.is_empty() {
+            verdicts.refuse_unless(&Rejection::lasting(NAME, AFFINITY), self.affinity_holds());
         }
-        all_there
-            || (self.affinity.is_empty() && all_match(&self.required, self.pod.namespace(), &self.pod.labels))
+        for (places, why) in [(&self.anti, ANTI_AFFINITY), (&self.existing_anti, EXISTING_ANTI_AFFINITY)] {
+            let found = places.found();
+            if !found.is_empty() {
+                verdicts.refuse_unless(&Rejection::new(NAME, why), |i| found.iter().all(|f| f.at(i) <= 0));
+            }
+        }
     }
+
+    /// For each node by its index, whether its places have what the required affinity terms ask for.
+    fn affinity_holds(&self) -> impl Fn(usize) -> bool {
+        let itself = all_match(&self.required, self.pod.namespace(), &self.pod.labels);
+        let first = self.affinity.is_empty() && itself;
+        let found: Vec<Option<&Found>> =
+            self.required.iter().map(|t| self.affinity.of(&t.topology_key)).collect();
+        move |node| {
+            self.required_columns.iter().all(|c| c.of(node).is_some())
+                && (first || found.iter().all(|f| f.is_some_and(|f| f.at(node) > 0)))
+        }
+    }
+}
+
+struct Affinity;
+
+impl PreFilter for Affinity {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        let state = State::new(cycle.pod, cycle.cluster)?;
+        cycle.state.put(state);
+        Ok(Prefiltered::All)
+    }
+    fn count(&self, cycle: &mut Cycle<'_>, change: Move<'_>) {
+        if let Some(state) = cycle.state.get_mut::<State>() {
+            state.count(cycle.cluster, change.other, change.node, change.by);
+        }
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+impl Filter for Affinity {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        cycle.state.get::<State>().map_or(Ok(()), |state| state.filter(node))
+    }
+    fn filter_all(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+        if let Some(state) = cycle.state.get::<State>() {
+            state.filter_all(verdicts);
+        }
+    }
+}
+
+pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
+    let PluginArgs::InterPodAffinity(args) = args else {
+        return Err("want args to be of type InterPodAffinityArgs".to_owned());
+    };
+    let scores = Arc::new(Scores { args: args.clone() });
+    let points = Points {
+        pre_filter: Some(Arc::new(Affinity)),
+        filter: Some(Arc::new(Affinity)),
+        pre_score: Some(scores.clone()),
+        score: Some(scores),
+        ..Points::default()
+    };
+    let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
+    Ok(Plugin::new(NAME, points).lifted_by(Events::NODE_ADDED | Events::NODE_LABELS | placed))
 }

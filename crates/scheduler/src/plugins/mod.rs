@@ -1,76 +1,53 @@
-//! The plugins: pure functions over a Pod, a node and the cluster.
+//! The plugins of v1.36's default profile.
 //!
-//! [`prepare`] looks at the cluster once for a Pod (upstream's PreFilter), [`Prepared::filter`] then judges each
-//! node. Filters run in upstream's order and the first that refuses ends the node's turn, so that a node
-//! counts for one plugin's reasons only.
+//! Each is a type that implements extension points over pure functions; [`registry`] lists them.
 
+pub mod binder;
 #[cfg(test)]
 mod cases;
-pub mod claims;
+mod constraint;
+pub mod devices;
+pub mod images;
 pub mod inter_pod_affinity;
+mod inter_pod_affinity_score;
 pub mod node;
+mod places;
 pub mod pod_topology_spread;
+mod pod_topology_spread_score;
+pub mod preemption;
 #[cfg(test)]
 mod properties;
-pub mod score;
-mod soft;
+pub mod queue;
+pub mod resources;
 #[cfg(test)]
-mod tests;
-mod verdict;
+pub(crate) mod tests;
+pub mod volumes;
 
-use std::collections::BTreeSet;
+use crate::framework::registry::Registry;
 
-use crate::cache::{Cache, NodeInfo};
-use crate::pod::PodInfo;
-pub use verdict::{Rejection, Stop};
-
-/// The facts about the cluster that concern one Pod.
-#[derive(Debug, Clone)]
-pub struct Prepared<'a> {
-    pod: &'a PodInfo,
-    nodes: Option<BTreeSet<&'a str>>,
-    spread: pod_topology_spread::State,
-    affinity: inter_pod_affinity::State,
-}
-
-/// Looks at the cluster for a Pod, once.
-pub fn prepare<'a>(pod: &'a PodInfo, cache: &Cache) -> Result<Prepared<'a>, Stop> {
-    let nodes = node::nodes_by_name(pod)?;
-    claims::volumes(pod, cache.claims())?;
-    let spread = pod_topology_spread::State::new(pod, cache)?;
-    let affinity = inter_pod_affinity::State::new(pod, cache)?;
-    claims::devices(pod)?;
-    Ok(Prepared { pod, nodes, spread, affinity })
-}
-
-impl Prepared<'_> {
-    /// Whether the node need not be looked at, since the Pod names others.
-    pub fn excludes(&self, node: &NodeInfo) -> bool {
-        self.nodes.as_ref().is_some_and(|names| !names.contains(node.name()))
-    }
-
-    /// Runs every filter on a node.
-    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        node::unschedulable(self.pod, node)?;
-        node::node_name(self.pod, node)?;
-        node::taint_toleration(self.pod, node)?;
-        node::affinity(self.pod, node)?;
-        node::node_ports(self.pod, node)?;
-        node::resources_fit(self.pod, node)?;
-        self.spread.filter(node)?;
-        self.affinity.filter(node)?;
-        node::declared_features(self.pod, node)
-    }
-
-    /// Counts a Pod on a node, in a simulation; the node itself must hear of it too.
-    pub fn add(&mut self, other: &PodInfo, node: &NodeInfo) {
-        self.spread.count(other, node, 1);
-        self.affinity.count(other, node, 1);
-    }
-
-    /// Counts a Pod no more.
-    pub fn remove(&mut self, other: &PodInfo, node: &NodeInfo) {
-        self.spread.count(other, node, -1);
-        self.affinity.count(other, node, -1);
-    }
+/// All of them.
+///
+/// # Errors
+/// None: their names are different.
+pub fn registry() -> Result<Registry, String> {
+    let mut all = Registry::default();
+    all.add(queue::GATES, |_| Ok(queue::scheduling_gates()))?;
+    all.add(queue::SORT, |_| Ok(queue::priority_sort()))?;
+    all.add(node::UNSCHEDULABLE, |_| Ok(node::node_unschedulable()))?;
+    all.add(node::NAME, |_| Ok(node::node_name()))?;
+    all.add(node::TAINTS, |_| Ok(node::taint_toleration()))?;
+    all.add(node::AFFINITY, node::node_affinity)?;
+    all.add(node::PORTS, |_| Ok(node::node_ports()))?;
+    all.add(node::FEATURES, |_| Ok(node::node_declared_features()))?;
+    all.add(resources::FIT, resources::node_resources_fit)?;
+    all.add(resources::BALANCED, resources::balanced_allocation)?;
+    all.add(volumes::LIMITS, |_| Ok(volumes::node_volume_limits()))?;
+    all.add(volumes::BINDING, |_| Ok(volumes::volume_binding()))?;
+    all.add(pod_topology_spread::NAME, pod_topology_spread::plugin)?;
+    all.add(inter_pod_affinity::NAME, inter_pod_affinity::plugin)?;
+    all.add(devices::NAME, |_| Ok(devices::dynamic_resources()))?;
+    all.add(preemption::NAME, preemption::plugin)?;
+    all.add(images::NAME, |_| Ok(images::image_locality()))?;
+    all.add(binder::NAME, |_| Ok(binder::default_binder()))?;
+    Ok(all)
 }

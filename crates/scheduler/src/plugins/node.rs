@@ -1,38 +1,67 @@
-//! The filters that look at one node alone: what it is, what it offers, what is left of that.
+//! The plugins that look at one node alone: its name, its labels, its taints, its ports, its features.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Taint;
-use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE};
-use objects::{Amount, Resources, features, node_affinity};
+use k8s_openapi::api::core::v1::{NodeAffinity, PreferredSchedulingTerm, Taint, Toleration};
+use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE};
+use objects::{features, node_affinity};
 
-use super::verdict::{Rejection, Stop, reject};
 use crate::cache::NodeInfo;
+use crate::config::args::PluginArgs;
+use crate::events::Events;
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreFilter, PreScore, Prefiltered, Score};
+use crate::framework::verdict::{Rejection, Stop};
 use crate::pod::PodInfo;
 
+/// The plugin that reads whether nodes are cordoned.
+pub const UNSCHEDULABLE: &str = "NodeUnschedulable";
+/// The plugin that reads the name of a node in a Pod.
+pub const NAME: &str = "NodeName";
+/// The plugin that reads taints.
+pub const TAINTS: &str = "TaintToleration";
 /// The plugin that reads node selectors and node affinity.
-pub const NODE_AFFINITY: &str = "NodeAffinity";
+pub const AFFINITY: &str = "NodeAffinity";
+/// The plugin that reads host ports.
+pub const PORTS: &str = "NodePorts";
+/// The plugin that reads which features nodes declare.
+pub const FEATURES: &str = "NodeDeclaredFeatures";
 
-pub(super) fn unschedulable(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if node.node.spec.as_ref().and_then(|s| s.unschedulable) != Some(true) {
-        return Ok(());
+struct Unschedulable;
+
+impl Filter for Unschedulable {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if node.node.spec.as_ref().and_then(|s| s.unschedulable) != Some(true) {
+            return Ok(());
+        }
+        let taint = Taint {
+            key: "node.kubernetes.io/unschedulable".into(),
+            effect: NO_SCHEDULE.into(),
+            ..Taint::default()
+        };
+        if taints::untolerated([&taint], taints::tolerations(cycle.pod.whole())).is_none() {
+            return Ok(());
+        }
+        Err(Rejection::lasting(UNSCHEDULABLE, "node(s) were unschedulable"))
     }
-    let taint = Taint {
-        key: "node.kubernetes.io/unschedulable".into(),
-        effect: NO_SCHEDULE.into(),
-        ..Taint::default()
-    };
-    if taints::untolerated([&taint], taints::tolerations(pod.whole())).is_none() {
-        return Ok(());
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
     }
-    reject("NodeUnschedulable", "node(s) were unschedulable", true)
 }
 
-pub(super) fn node_name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if pod.node().is_none_or(|wanted| wanted == node.name()) {
-        return Ok(());
+struct Name;
+
+impl Filter for Name {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if cycle.pod.node().is_none_or(|wanted| wanted == node.name()) {
+            return Ok(());
+        }
+        Err(Rejection::lasting(NAME, "node(s) didn't match the requested node name"))
     }
-    reject("NodeName", "node(s) didn't match the requested node name", true)
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
 }
 
 /// Whether the node has a `NoSchedule` or `NoExecute` taint that the Pod does not tolerate.
@@ -42,31 +71,83 @@ pub(super) fn has_untolerated_taint(pod: &PodInfo, node: &NodeInfo) -> bool {
     taints::untolerated(hard, taints::tolerations(pod.whole())).is_some()
 }
 
-pub(super) fn taint_toleration(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if has_untolerated_taint(pod, node) {
-        return reject("TaintToleration", "node(s) had untolerated taint(s)", true);
+struct Taints;
+
+impl Filter for Taints {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if has_untolerated_taint(cycle.pod, node) {
+            return Err(Rejection::lasting(TAINTS, "node(s) had untolerated taint(s)"));
+        }
+        Ok(())
     }
-    Ok(())
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
 }
 
-pub(super) fn affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if node_affinity::admits(pod.whole(), &node.node) {
-        return Ok(());
+impl Score for Taints {
+    /// How many `PreferNoSchedule` taints the Pod does not tolerate.
+    fn score(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<i64, String> {
+        let soft = taints::of_node(&node.node).iter().filter(|t| t.effect == PREFER_NO_SCHEDULE);
+        let usable = |t: &&Toleration| matches!(t.effect.as_deref(), None | Some("" | PREFER_NO_SCHEDULE));
+        let tolerations = taints::tolerations(cycle.pod.whole());
+        let tolerated =
+            |taint: &Taint| tolerations.iter().filter(usable).any(|t| taints::tolerates(t, taint));
+        Ok(soft.filter(|t| !tolerated(t)).count() as i64)
     }
-    reject(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector", true)
+    fn normalize(&self, _cycle: &Cycle<'_>, _nodes: &[usize], scores: &mut [i64]) {
+        normalize(scores, true);
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+/// Scales scores so that the largest becomes 100; `reverse` turns them round (upstream's `DefaultNormalizeScore`).
+fn normalize(scores: &mut [i64], reverse: bool) {
+    let max = scores.iter().copied().max().unwrap_or(0);
+    for s in scores {
+        *s = if max == 0 { 0 } else { MAX_SCORE * *s / max };
+        if reverse {
+            *s = MAX_SCORE - *s;
+        }
+    }
+}
+
+/// Node affinity; what the configuration adds counts for every Pod of the profile.
+struct Affinity {
+    added: NodeAffinity,
+}
+
+impl PreFilter for Affinity {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        let spec = cycle.pod.spec();
+        let selector = spec.is_some_and(|s| s.node_selector.iter().flatten().next().is_some());
+        let terms = node_affinity::required_terms(cycle.pod.whole());
+        if !selector
+            && terms.is_none()
+            && self.added.required_during_scheduling_ignored_during_execution.is_none()
+        {
+            return Ok(Prefiltered::Skip);
+        }
+        Ok(nodes_by_name(cycle.pod)?.map_or(Prefiltered::All, Prefiltered::Only))
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
 }
 
 /// The only nodes that can take the Pod, if each term of its node affinity names some (as a DaemonSet's do).
-pub(super) fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, Stop> {
+fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<String>>, Stop> {
     let Some(terms) = node_affinity::required_terms(pod.whole()).filter(|t| !t.is_empty()) else {
         return Ok(None);
     };
     let mut all = BTreeSet::new();
     for term in terms {
-        let mut named: Option<BTreeSet<&str>> = None;
+        let mut named: Option<BTreeSet<String>> = None;
         for r in term.match_fields.iter().flatten() {
             if r.key == "metadata.name" && r.operator == "In" {
-                let these: BTreeSet<&str> = r.values.iter().flatten().map(String::as_str).collect();
+                let these: BTreeSet<String> = r.values.iter().flatten().cloned().collect();
                 named = Some(match named {
                     Some(before) => &before & &these,
                     None => these,
@@ -77,50 +158,150 @@ pub(super) fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, Sto
         all.extend(named);
     }
     if all.is_empty() {
-        return Err(Stop::rejected(NODE_AFFINITY, "pod affinity terms conflict"));
+        return Err(Stop::rejected(AFFINITY, "pod affinity terms conflict"));
     }
     Ok(Some(all))
 }
 
-/// The plugin that reads which features nodes declare.
-pub const NODE_DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
-
-pub(super) fn declared_features(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if features::missing(pod.whole(), &node.node).is_empty() {
-        return Ok(());
-    }
-    reject(NODE_DECLARED_FEATURES, "node(s) didn't match Pod's required features", true)
-}
-
-pub(super) fn node_ports(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if !pod.ports.is_empty() && node.ports_taken(&pod.ports) {
-        return reject("NodePorts", "node(s) didn't have free ports for the requested pod ports", false);
-    }
-    Ok(())
-}
-
-pub(super) fn resources_fit(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    let (want, have, used) = (&pod.requests.fit, &node.allocatable, &node.requested);
-    let mut reasons = Vec::new();
-    let mut unresolvable = false;
-    if node.pods.len() as i64 + 1 > node.max_pods {
-        reasons.push("Too many pods".to_owned());
-    }
-    let mut lack = |name: &str, want: Amount, have: Amount, used: Amount| {
-        if want > 0 && want > have - used {
-            reasons.push(format!("Insufficient {name}"));
-            unresolvable |= want > have;
+impl Filter for Affinity {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if let Some(added) = &self.added.required_during_scheduling_ignored_during_execution
+            && !added.node_selector_terms.iter().any(|t| node_affinity::term_matches(t, &node.node))
+        {
+            return Err(Rejection::lasting(
+                AFFINITY,
+                "node(s) didn't match scheduler-enforced node affinity",
+            ));
         }
+        if node_affinity::admits(cycle.pod.whole(), &node.node) {
+            return Ok(());
+        }
+        Err(Rejection::lasting(AFFINITY, "node(s) didn't match Pod's node affinity/selector"))
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+impl Affinity {
+    fn preferred<'a>(&'a self, pod: &'a PodInfo) -> impl Iterator<Item = &'a PreferredSchedulingTerm> {
+        let affinity = pod.spec().and_then(|s| s.affinity.as_ref()).and_then(|a| a.node_affinity.as_ref());
+        let both = [Some(&self.added), affinity].into_iter().flatten();
+        both.flat_map(|a| a.preferred_during_scheduling_ignored_during_execution.iter().flatten())
+    }
+}
+
+impl PreScore for Affinity {
+    fn pre_score(&self, cycle: &mut Cycle<'_>, _feasible: &[usize], _kept: bool) -> Result<bool, String> {
+        Ok(self.preferred(cycle.pod).next().is_some())
+    }
+}
+
+impl Score for Affinity {
+    fn score(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<i64, String> {
+        let matching = self
+            .preferred(cycle.pod)
+            .filter(|t| t.weight != 0 && node_affinity::term_matches(&t.preference, &node.node));
+        Ok(matching.map(|t| i64::from(t.weight)).sum())
+    }
+    fn normalize(&self, _cycle: &Cycle<'_>, _nodes: &[usize], scores: &mut [i64]) {
+        normalize(scores, false);
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+struct Ports;
+
+impl PreFilter for Ports {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        Ok(if cycle.pod.ports.is_empty() { Prefiltered::Skip } else { Prefiltered::All })
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+impl Filter for Ports {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if !cycle.pod.ports.is_empty() && node.ports_taken(&cycle.pod.ports) {
+            let why = "node(s) didn't have free ports for the requested pod ports";
+            return Err(Rejection::new(PORTS, why));
+        }
+        Ok(())
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+struct Features;
+
+impl PreFilter for Features {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        let needs = features::needed(cycle.pod.whole()).next().is_some();
+        Ok(if needs { Prefiltered::All } else { Prefiltered::Skip })
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+impl Filter for Features {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if features::missing(cycle.pod.whole(), &node.node).is_empty() {
+            return Ok(());
+        }
+        Err(Rejection::lasting(FEATURES, "node(s) didn't match Pod's required features"))
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+pub(super) fn node_unschedulable() -> Plugin {
+    let points = Points { filter: Some(Arc::new(Unschedulable)), ..Points::default() };
+    Plugin::new(UNSCHEDULABLE, points).lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS)
+}
+
+pub(super) fn node_name() -> Plugin {
+    let points = Points { filter: Some(Arc::new(Name)), ..Points::default() };
+    Plugin::new(NAME, points).lifted_by(Events::NODE_ADDED)
+}
+
+pub(super) fn taint_toleration() -> Plugin {
+    let points =
+        Points { filter: Some(Arc::new(Taints)), score: Some(Arc::new(Taints)), ..Points::default() };
+    Plugin::new(TAINTS, points).lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS)
+}
+
+pub(super) fn node_affinity(args: &PluginArgs) -> Result<Plugin, String> {
+    let PluginArgs::NodeAffinity(args) = args else {
+        return Err("want args to be of type NodeAffinityArgs".to_owned());
     };
-    lack("cpu", want.milli_cpu, have.milli_cpu, used.milli_cpu);
-    lack("memory", want.memory, have.memory, used.memory);
-    lack("ephemeral-storage", want.ephemeral_storage, have.ephemeral_storage, used.ephemeral_storage);
-    for (name, amount) in &want.scalar {
-        let of = |r: &Resources| r.scalar.get(name).copied().unwrap_or(0);
-        lack(name, *amount, of(have), of(used));
-    }
-    if reasons.is_empty() {
-        return Ok(());
-    }
-    Err(Rejection { plugin: "NodeResourcesFit", reasons, unresolvable })
+    let plugin = Arc::new(Affinity { added: args.added_affinity.clone().unwrap_or_default() });
+    let points = Points {
+        pre_filter: Some(plugin.clone()),
+        filter: Some(plugin.clone()),
+        pre_score: Some(plugin.clone()),
+        score: Some(plugin),
+        ..Points::default()
+    };
+    Ok(Plugin::new(AFFINITY, points).lifted_by(Events::NODE_ADDED | Events::NODE_LABELS))
+}
+
+pub(super) fn node_ports() -> Plugin {
+    let points =
+        Points { pre_filter: Some(Arc::new(Ports)), filter: Some(Arc::new(Ports)), ..Points::default() };
+    Plugin::new(PORTS, points).lifted_by(Events::NODE_ADDED | Events::POD_DELETED)
+}
+
+pub(super) fn node_declared_features() -> Plugin {
+    let points = Points {
+        pre_filter: Some(Arc::new(Features)),
+        filter: Some(Arc::new(Features)),
+        ..Points::default()
+    };
+    Plugin::new(FEATURES, points).lifted_by(Events::NODE_ADDED | Events::NODE_FEATURES)
 }

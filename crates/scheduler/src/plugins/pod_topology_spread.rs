@@ -5,7 +5,8 @@
 //! and concern scores alone (`systemDefaultConstraints`).
 //!
 //! A *domain* of a constraint is a value of the node label it names. The counts are made once for a Pod
-//! ([`State::new`]), each node is then judged by them alone ([`State::filter`]).
+//! ([`State::new`]) and kept true as Pods come and go ([`State::count`]); each node is judged by them alone
+//! ([`State::filter`]).
 //!
 //! 1. *Which nodes count* (`calPreFilterState`). A node that has the labels of all the Pod's constraints, and, for each
 //!    constraint alone, that the Pod's node selector and node affinity admit, unless `nodeAffinityPolicy` is `Ignore`,
@@ -21,105 +22,72 @@
 //!    (1 if unset), the fewest are none (`minMatchNum`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-
-use super::node;
-use super::verdict::{Rejection, Stop, reject};
-use crate::cache::{Cache, NodeInfo};
+use super::constraint::Constraint;
+use super::pod_topology_spread_score::Scores;
+use crate::cache::{Cache, Column, NodeInfo};
+use crate::config::args::PluginArgs;
+use crate::events::Events;
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{Cycle, Filter, Move, PreFilter, Prefiltered};
+use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::pod::PodInfo;
-use objects::{Selector, node_affinity};
 
 /// The plugin's name.
 pub const NAME: &str = "PodTopologySpread";
 const SKEW: &str = "node(s) didn't match pod topology spread constraints";
 const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// A constraint, compiled.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Constraint {
-    pub(super) max_skew: i64,
-    pub(super) key: String,
-    selector: Selector,
-    min_domains: usize,
-    honor_affinity: bool,
-    honor_taints: bool,
-}
-
-impl Constraint {
-    /// Compiles the constraints of a Pod that say this about what to do when they can't be kept.
-    pub(super) fn all(pod: &PodInfo, when: &str, word: &str) -> Result<Vec<Self>, String> {
-        let all = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref());
-        let these = all.unwrap_or_default().iter().filter(|c| c.when_unsatisfiable == when);
-        let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
-        constraints.map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"))
-    }
-
-    fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Result<Self, String> {
-        let same = c
-            .match_label_keys
-            .iter()
-            .flatten()
-            .filter_map(|key| pod.labels.get(key).map(|value| (key.clone(), value.to_owned())));
-        let honors = |policy: &Option<String>, unset: bool| policy.as_ref().map_or(unset, |p| p == "Honor");
-        Ok(Self {
-            max_skew: i64::from(c.max_skew),
-            key: c.topology_key.clone(),
-            selector: Selector::new(c.label_selector.as_ref()).map_err(|e| e.to_string())?.and(same),
-            min_domains: usize::try_from(c.min_domains.unwrap_or(1)).unwrap_or(0),
-            honor_affinity: honors(&c.node_affinity_policy, true),
-            honor_taints: honors(&c.node_taints_policy, false),
-        })
-    }
-
-    /// Whether the node counts, provided it has the labels of all constraints.
-    pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        (!self.honor_affinity || node_affinity::admits(pod.whole(), &node.node))
-            && (!self.honor_taints || !node::has_untolerated_taint(pod, node))
-    }
-
-    /// Whether another Pod counts.
-    pub(super) fn counts_pod(&self, pod: &PodInfo, other: &PodInfo) -> bool {
-        !self.selector.is_everything()
-            && !other.leaving
-            && other.namespace() == pod.namespace()
-            && self.selector.matches_by(|key| other.labels.get(key))
-    }
-}
-
 /// How many Pods there are in each domain of a constraint.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Domains {
-    pub(super) pods: BTreeMap<String, i64>,
+    column: Arc<Column>,
+    /// Whether a node counts, by its index.
+    counting: Vec<bool>,
+    /// The Pods of each domain, by its index in the column; `None` if no node of it counts.
+    pods: Vec<Option<i64>>,
+    /// How many domains there are.
+    known: usize,
     /// How many domains have how many Pods: its first key is the fewest.
     sizes: BTreeMap<i64, usize>,
 }
 
 impl Domains {
     /// Adds Pods to a domain, which is known from then on.
-    fn add(&mut self, domain: &str, by: i64) {
-        if let Some(n) = self.pods.get_mut(domain) {
-            if by == 0 {
-                return;
-            }
-            let before = *n;
-            *n += by;
-            let after = *n;
-            if let Some(left) = self.sizes.get_mut(&before) {
-                *left -= 1;
-                if *left == 0 {
-                    self.sizes.remove(&before);
+    fn add(&mut self, domain: usize, by: i64) {
+        let Some(place) = self.pods.get_mut(domain) else { return };
+        let after = match *place {
+            Some(_) if by == 0 => return,
+            Some(before) => {
+                if let Some(left) = self.sizes.get_mut(&before) {
+                    *left -= 1;
+                    if *left == 0 {
+                        self.sizes.remove(&before);
+                    }
                 }
+                before + by
             }
-            *self.sizes.entry(after).or_default() += 1;
-        } else {
-            self.pods.insert(domain.to_owned(), by);
-            *self.sizes.entry(by).or_default() += 1;
-        }
+            None => {
+                self.known += 1;
+                by
+            }
+        };
+        *place = Some(after);
+        *self.sizes.entry(after).or_default() += 1;
+    }
+    /// The Pods of a node's domain; `None` without the label.
+    fn of(&self, node: usize) -> Option<i64> {
+        Some(self.pods.get(self.column.of(node)?).copied().flatten().unwrap_or(0))
     }
     /// The fewest Pods in a domain; none while there are too few domains.
     pub(super) fn fewest(&self, min_domains: usize) -> i64 {
-        if self.pods.len() < min_domains { 0 } else { self.sizes.keys().next().copied().unwrap_or(0) }
+        if self.known < min_domains { 0 } else { self.sizes.keys().next().copied().unwrap_or(0) }
+    }
+    #[cfg(test)]
+    pub(super) fn listed(&self) -> BTreeMap<&str, i64> {
+        let named = self.column.values.iter().zip(&self.pods);
+        named.filter_map(|(name, n)| Some((name.as_str(), (*n)?))).collect()
     }
 }
 
@@ -133,12 +101,19 @@ pub struct State {
 
 impl State {
     /// Looks at every node and Pod once.
-    pub fn new(pod: &PodInfo, cache: &Cache) -> Result<Self, Stop> {
-        let constraints = Constraint::all(pod, "DoNotSchedule", "hard").map_err(|e| {
-            Stop::Error(format!("running PreFilter plugin {NAME:?}: get constraints from pod: {e}"))
-        })?;
-        let mut state =
-            Self { pod: pod.clone(), domains: vec![Domains::default(); constraints.len()], constraints };
+    pub fn new(pod: &PodInfo, cache: &Cache) -> Result<Self, String> {
+        let constraints = Constraint::all(pod, "DoNotSchedule", "hard")
+            .map_err(|e| format!("get constraints from pod: {e}"))?;
+        let mut state = Self { pod: pod.clone(), domains: Vec::new(), constraints };
+        for c in &state.constraints {
+            let column = cache.column(&c.key);
+            state.domains.push(Domains {
+                pods: vec![None; column.values.len()],
+                counting: vec![false; cache.nodes().len()],
+                column,
+                ..Domains::default()
+            });
+        }
         if state.constraints.is_empty() {
             return Ok(state);
         }
@@ -147,7 +122,10 @@ impl State {
                 continue;
             }
             for (c, domains) in state.constraints.iter().zip(&mut state.domains) {
-                let Some(domain) = node.label(&c.key).filter(|_| c.counts_node(pod, node)) else { continue };
+                let Some(domain) = domains.column.of(node.index).filter(|_| c.counts_node(pod, node)) else {
+                    continue;
+                };
+                domains.counting[node.index] = true;
                 let pods = node.pods.values().filter(|p| c.counts_pod(pod, p)).count();
                 domains.add(domain, pods as i64);
             }
@@ -156,37 +134,96 @@ impl State {
     }
 
     fn has_labels(&self, node: &NodeInfo) -> bool {
-        self.constraints.iter().all(|c| node.label(&c.key).is_some())
+        self.domains.iter().all(|d| d.column.of(node.index).is_some())
     }
 
-    /// Counts a Pod of a node, or with -1 counts it no more. A simulation tells its changes here.
+    /// Counts a Pod of a node, or with -1 counts it no more.
     ///
     /// DIFFERENCE: upstream's `updateWithPod` also takes away Pods that rule 2 never counted (those that are being
     /// deleted, all of an empty selector), so that a simulation may see fewer Pods than there are.
     pub fn count(&mut self, other: &PodInfo, node: &NodeInfo, by: i64) {
-        if self.constraints.is_empty() || !self.has_labels(node) {
-            return;
-        }
         for (c, domains) in self.constraints.iter().zip(&mut self.domains) {
-            if let Some(domain) = node.label(&c.key)
+            if domains.counting.get(node.index) == Some(&true)
+                && let Some(domain) = domains.column.of(node.index)
                 && c.counts_pod(&self.pod, other)
-                && c.counts_node(&self.pod, node)
             {
                 domains.add(domain, by);
             }
         }
     }
 
+    /// 1 if the constraint's selector selects the Pod itself.
+    fn itself(&self, c: &Constraint) -> i64 {
+        i64::from(c.selects(&self.pod))
+    }
+
     /// Whether the Pod may run on the node.
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         for (c, domains) in self.constraints.iter().zip(&self.domains) {
-            let Some(domain) = node.label(&c.key) else { return reject(NAME, NO_LABEL, true) };
-            let itself = i64::from(c.selector.matches_by(|key| self.pod.labels.get(key)));
-            let there = domains.pods.get(domain).copied().unwrap_or(0);
-            if there + itself - domains.fewest(c.min_domains) > c.max_skew {
-                return reject(NAME, SKEW, false);
+            let Some(there) = domains.of(node.index) else { return Err(Rejection::lasting(NAME, NO_LABEL)) };
+            if there + self.itself(c) - domains.fewest(c.min_domains) > c.max_skew {
+                return Err(Rejection::new(NAME, SKEW));
             }
         }
         Ok(())
     }
+
+    /// The same for all nodes.
+    fn filter_all(&self, verdicts: &mut Verdicts) {
+        for (c, domains) in self.constraints.iter().zip(&self.domains) {
+            let most = c.max_skew + domains.fewest(c.min_domains) - self.itself(c);
+            verdicts.refuse_unless(&Rejection::lasting(NAME, NO_LABEL), |i| domains.column.of(i).is_some());
+            let skew = Rejection::new(NAME, SKEW);
+            verdicts.refuse_unless(&skew, |i| domains.of(i).is_none_or(|there| there <= most));
+        }
+    }
+}
+
+struct Spread;
+
+impl PreFilter for Spread {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        let state = State::new(cycle.pod, cycle.cluster).map_err(Stop::Error)?;
+        let skip = state.constraints.is_empty();
+        cycle.state.put(state);
+        Ok(if skip { Prefiltered::Skip } else { Prefiltered::All })
+    }
+    fn count(&self, cycle: &mut Cycle<'_>, change: Move<'_>) {
+        if let Some(state) = cycle.state.get_mut::<State>() {
+            state.count(change.other, change.node, change.by);
+        }
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+impl Filter for Spread {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        cycle.state.get::<State>().map_or(Ok(()), |state| state.filter(node))
+    }
+    fn filter_all(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+        if let Some(state) = cycle.state.get::<State>() {
+            state.filter_all(verdicts);
+        }
+    }
+}
+
+pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
+    let PluginArgs::PodTopologySpread(args) = args else {
+        return Err("want args to be of type PodTopologySpreadArgs".to_owned());
+    };
+    if !args.default_constraints.is_empty() {
+        return Err("defaultConstraints are not supported yet".to_owned());
+    }
+    let points = Points {
+        pre_filter: Some(Arc::new(Spread)),
+        filter: Some(Arc::new(Spread)),
+        pre_score: Some(Arc::new(Scores)),
+        score: Some(Arc::new(Scores)),
+        ..Points::default()
+    };
+    let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
+    let nodes = Events::NODE_ADDED | Events::NODE_DELETED | Events::NODE_LABELS | Events::NODE_TAINTS;
+    Ok(Plugin::new(NAME, points).lifted_by(nodes | placed))
 }

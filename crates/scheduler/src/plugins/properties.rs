@@ -12,10 +12,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
-use crate::cycle::{Failure, schedule};
+use super::tests::{decided, decided_with, profile, scores};
+use crate::cache::Cache;
+use crate::cycle::{Around, Decision, Help, decide};
+use crate::framework::verdict::{Rejection, Verdicts};
+use crate::kept::Keeper;
 use crate::nominated::Nominated;
-use crate::preemption;
+use crate::pod::PodInfo;
 use objects::Labels;
 
 /// The cluster as objects: nodes, each with its Pods, and the namespaces.
@@ -318,13 +321,27 @@ fn incoming(pod: Value) -> Pod {
 
 /// The filters' answers beside the plain reading, node by node.
 fn check_filters(world: &World, cache: &Cache, pod: &Pod) -> Result<(), TestCaseError> {
-    let info = PodInfo::new(pod.clone());
-    let prepared = prepare(&info, cache).unwrap();
+    check_verdicts(world, cache, pod, &mut Keeper::default())
+}
+
+/// The same with a memory of Pods that are alike; each node is judged alone, too.
+fn check_verdicts(world: &World, cache: &Cache, pod: &Pod, keeper: &mut Keeper) -> Result<(), TestCaseError> {
+    let (info, profile) = (PodInfo::new(pod.clone()), profile());
+    let (mut kept, mut cycle) = keeper.begin(&info, &profile, cache);
+    for (i, at) in profile.pre_filter.iter().enumerate() {
+        kept.pre_filter(i, &mut cycle, &*at.plugin).unwrap();
+    }
+    let mut verdicts = Verdicts::all(cache.nodes().len());
+    kept.filter(&cycle, &profile, &BTreeSet::new(), &mut verdicts);
     for (node, _) in &world.nodes {
         let here = cache.node(node.metadata.name.as_deref().unwrap()).unwrap();
-        let got = prepared.filter(here);
-        prop_assert_eq!(got.is_ok(), may_run(world, pod, node), "{}: {:?}", here.name(), got);
+        let one: Result<(), Rejection> =
+            profile.filter.iter().try_for_each(|at| at.plugin.filter(&cycle, here));
+        let all = verdicts.of(here.index);
+        prop_assert_eq!(all, one.as_ref().err(), "{}: together and alone", here.name());
+        prop_assert_eq!(one.is_ok(), may_run(world, pod, node), "{}: {:?}", here.name(), one);
     }
+    keeper.end(cycle, kept);
     Ok(())
 }
 
@@ -340,9 +357,9 @@ proptest! {
             .filter_map(|(n, _)| n.metadata.name.as_deref())
             .collect();
         let info = PodInfo::new(pod);
-        match schedule(&info, &cache, &Nominated::default(), 0, &mut |_| 0) {
-            Ok((node, _)) => prop_assert!(fits.contains(node.as_str()), "{node}, not one of {fits:?}"),
-            Err(e) => prop_assert!(fits.is_empty(), "{e:?}, but {fits:?}"),
+        match decided(&info, &cache) {
+            Decision::Node(node) => prop_assert!(fits.contains(node.as_str()), "{node}, not one of {fits:?}"),
+            other => prop_assert!(fits.is_empty(), "{other:?}, but {fits:?}"),
         }
     }
 
@@ -354,9 +371,7 @@ proptest! {
         pod.spec.as_mut().unwrap().priority = Some(3);
         let info = PodInfo::new(pod.clone());
         let none = Nominated::default();
-        if let Err(Failure::Unschedulable(error)) = schedule(&info, &cache, &none, 0, &mut |_| 0)
-            && let Ok(candidate) = preemption::find(&info, &cache, &none, &error, &[])
-        {
+        if let Decision::Unschedulable(_, Help::Room(candidate)) = decided_with(&info, &cache, &none, &[]) {
             let gone: BTreeSet<&str> = candidate.victims.iter().map(|v| v.uid()).collect();
             prop_assert!(!gone.is_empty());
             let mut after = world;
@@ -380,7 +395,10 @@ proptest! {
         let mut nominated = Nominated::default();
         nominated.set(PodInfo::new(waiting.clone()), &name);
         let info = PodInfo::new(pod.clone());
-        let chosen = schedule(&info, &cache, &nominated, 0, &mut |_| 0).ok().map(|(n, _)| n);
+        let chosen = match decided_with(&info, &cache, &nominated, &[]) {
+            Decision::Node(node) => Some(node),
+            _ => None,
+        };
         let without: Vec<bool> = world.nodes.iter().map(|(n, _)| may_run(&world, &pod, n)).collect();
         let mut world = world;
         world.nodes[on].1.push(waiting);
@@ -388,6 +406,116 @@ proptest! {
             if node.metadata.name == chosen {
                 prop_assert!(without[i] && (i != on || may_run(&world, &pod, node)));
             }
+        }
+    }
+}
+
+/// A change of the cluster, by numbers that are read as indices.
+#[derive(Debug, Clone)]
+enum Step {
+    Come(usize, Value),
+    Go(usize),
+    Relabel(usize, Value),
+    Join(Value),
+    Leave(usize),
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    let pod = prop_oneof![labels().prop_map(plain), a_pod()];
+    prop_oneof![
+        6 => (0..9usize, pod).prop_map(|(on, pod)| Step::Come(on, pod)),
+        4 => (0..9usize).prop_map(Step::Go),
+        1 => (0..9usize, a_node()).prop_map(|(on, node)| Step::Relabel(on, node)),
+        1 => a_node().prop_map(Step::Join),
+        1 => (0..9usize).prop_map(Step::Leave),
+    ]
+}
+
+impl World {
+    /// Takes a step in the objects and in the cache.
+    fn step(&mut self, number: usize, step: Step, cache: &mut Cache) {
+        let len = self.nodes.len().max(1);
+        let named = |mut node: Value, name: &str| -> Node {
+            node["metadata"]["name"] = json!(name);
+            serde_json::from_value(node).unwrap()
+        };
+        match step {
+            Step::Come(on, mut pod) => {
+                let Some((node, pods)) = self.nodes.get_mut(on % len) else { return };
+                pod["metadata"]["uid"] = json!(format!("s{number}"));
+                let pod: Pod = serde_json::from_value(pod).unwrap();
+                cache.set_pod(PodInfo::new(pod.clone()), node.metadata.name.as_deref().unwrap());
+                pods.push(pod);
+            }
+            Step::Go(which) => {
+                let count: usize = self.nodes.iter().map(|(_, pods)| pods.len()).sum();
+                let mut left = which % count.max(1);
+                for (_, pods) in &mut self.nodes {
+                    if left < pods.len() {
+                        cache.remove_pod(pods.remove(left).metadata.uid.as_deref().unwrap());
+                        return;
+                    }
+                    left -= pods.len();
+                }
+            }
+            Step::Relabel(on, node) => {
+                let Some((known, _)) = self.nodes.get_mut(on % len) else { return };
+                *known = named(node, known.metadata.name.as_deref().unwrap());
+                cache.set_node(Arc::new(known.clone()));
+            }
+            Step::Join(node) => {
+                let node = named(node, &format!("j{number}"));
+                cache.set_node(Arc::new(node.clone()));
+                self.nodes.push((node, Vec::new()));
+            }
+            Step::Leave(which) if self.nodes.len() > 1 => {
+                let (node, pods) = self.nodes.remove(which % len);
+                cache.remove_node(node.metadata.name.as_deref().unwrap());
+                for pod in &pods {
+                    cache.remove_pod(pod.metadata.uid.as_deref().unwrap());
+                }
+            }
+            Step::Leave(_) => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A memory of Pods that are alike says what a fresh look says: the same verdicts, the same scores, the same victims,
+    /// whatever happens in between.
+    #[test]
+    fn what_is_kept_is_true(world in a_world(), pods in vec(a_pod(), 1..3), steps in vec(a_step(), 1..12)) {
+        let (mut world, mut keeper) = (world, Keeper::default());
+        let mut cache = world.cache();
+        let (profile, none) = (profile(), Nominated::default());
+        let pods: Vec<Pod> = pods.into_iter().map(incoming).collect();
+        for (number, step) in steps.into_iter().enumerate() {
+            world.step(number, step, &mut cache);
+            let mut pod = pods[number % pods.len()].clone();
+            pod.metadata.uid = Some(format!("incoming-{number}"));
+            check_verdicts(&world, &cache, &pod, &mut keeper)?;
+            let info = PodInfo::new(pod);
+            let all: Vec<usize> = (0..cache.nodes().len()).collect();
+            let (mut kept, mut cycle) = keeper.begin(&info, &profile, &cache);
+            let got = kept.score(&mut cycle, &profile, &all);
+            keeper.end(cycle, kept);
+            prop_assert_eq!(got, scores(&info, &cache));
+            let around = Around { profile: &profile, cluster: &cache, nominated: &none, budgets: &[] };
+            let shown = |d: Decision| match d {
+                // Equals may be taken in any order.
+                Decision::Unschedulable(e, Help::Room(c)) => {
+                    let priorities: Vec<i32> = c.victims.iter().map(|v| v.priority()).collect();
+                    let sum: i32 = priorities.iter().sum();
+                    format!("{} {:?} {sum} {} {e}", c.violations, priorities.iter().max(), priorities.len())
+                }
+                Decision::Unschedulable(e, help) => format!("{e} {help:?}"),
+                other => format!("{other:?}"),
+            };
+            let kept = shown(decide(&info, around, &mut keeper, &mut |_| 0));
+            let fresh = shown(decide(&info, around, &mut Keeper::default(), &mut |_| 0));
+            prop_assert_eq!(kept, fresh);
         }
     }
 }
@@ -467,13 +595,10 @@ proptest! {
             cache.set_pod(PodInfo::new(serde_json::from_value(p).unwrap()), ["n", "m", "unknown"][i]);
         }
         let info = PodInfo::new(serde_json::from_value(pod).unwrap());
-        let nominated = Nominated::default();
-        if let Err(Failure::Unschedulable(error)) = schedule(&info, &cache, &nominated, 0, &mut |_| 0) {
+        if let Decision::Unschedulable(error, _) = decided(&info, &cache) {
             let _ = error.to_string();
-            let _ = preemption::find(&info, &cache, &nominated, &error, &[]);
         }
-        let all: Vec<&NodeInfo> = cache.nodes().iter().collect();
-        let _ = score::score(&info, &cache, &all);
+        let _ = scores(&info, &cache);
         cache.remove_node("n");
         cache.remove_pod("0");
         prop_assert_eq!(cache.nodes().len(), 1);

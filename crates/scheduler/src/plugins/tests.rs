@@ -3,10 +3,51 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 
-use super::score::score;
-use super::*;
+use crate::cache::{Cache, NodeInfo};
+use crate::config::defaults;
+use crate::config::document::Document;
+use crate::cycle::{Around, Decision, decide};
+use crate::framework::points::Cycle;
+use crate::framework::profile::{Profile, profiles};
+use crate::framework::verdict::Rejection;
+use crate::kept::Keeper;
+use crate::nominated::Nominated;
+use crate::pod::PodInfo;
+
+/// The default profile.
+pub(crate) fn profile() -> Profile {
+    let mut config = Document::default();
+    defaults::complete(&mut config);
+    profiles(&config, &super::registry().unwrap()).unwrap().remove(defaults::SCHEDULER_NAME).unwrap()
+}
+
+/// The decision of the default profile; the first of equals is taken.
+pub(crate) fn decided(pod: &PodInfo, cluster: &Cache) -> Decision {
+    decided_with(pod, cluster, &Nominated::default(), &[])
+}
+
+/// The same where Pods wait for room, and budgets keep Pods.
+pub(crate) fn decided_with(
+    pod: &PodInfo,
+    cluster: &Cache,
+    nominated: &Nominated,
+    budgets: &[Arc<PodDisruptionBudget>],
+) -> Decision {
+    let profile = profile();
+    let around = Around { profile: &profile, cluster, nominated, budgets };
+    decide(pod, around, &mut Keeper::default(), &mut |_| 0)
+}
+
+/// The total score of every node, whether it fits or not.
+pub(crate) fn scores(pod: &PodInfo, cluster: &Cache) -> Result<Vec<i64>, String> {
+    let profile = profile();
+    let (mut kept, mut cycle) = Keeper::default().begin(pod, &profile, cluster);
+    let all: Vec<usize> = (0..cluster.nodes().len()).collect();
+    kept.score(&mut cycle, &profile, &all)
+}
 
 fn node(spec: Value, labels: Value, allocatable: Value) -> NodeInfo {
     let node: Node = serde_json::from_value(json!({
@@ -26,7 +67,12 @@ fn pod(spec: Value) -> PodInfo {
 }
 
 fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    prepare(pod, &Cache::default()).unwrap().filter(node)
+    let (profile, cluster) = (profile(), Cache::default());
+    let mut cycle = Cycle { pod, cluster: &cluster, state: crate::framework::state::State::default() };
+    for at in &profile.pre_filter {
+        at.plugin.pre_filter(&mut cycle).unwrap();
+    }
+    profile.filter.iter().try_for_each(|at| at.plugin.filter(&cycle, node))
 }
 
 fn check(pod_spec: Value, node_spec: Value, expected: &[&str]) {
@@ -125,7 +171,40 @@ fn scores_prefer_the_emptier_node() {
     let one =
         pod(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]}));
     cache.set_pod(one.clone(), "a");
-    let nodes: Vec<&NodeInfo> = cache.nodes().iter().collect();
-    let scores = score(&one, &cache, &nodes).unwrap();
+    let scores = scores(&one, &cache).unwrap();
     assert!(scores[1] > scores[0], "{scores:?}");
+}
+
+#[test]
+fn says_why_nothing_fits() {
+    let mut cache = Cache::default();
+    for (name, cpu, taint) in [("a", "1", false), ("b", "1", false), ("c", "8", true)] {
+        let taints = if taint { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };
+        let node = serde_json::from_value(json!({
+            "metadata": {"name": name}, "spec": {"taints": taints},
+            "status": {"allocatable": {"cpu": cpu, "pods": "110"}}
+        }));
+        cache.set_node(Arc::new(node.unwrap()));
+    }
+    let asks = pod(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}));
+    let Decision::Unschedulable(error, _) = decided(&asks, &cache) else { panic!("another decision") };
+    assert_eq!(
+        error.to_string(),
+        "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new claims to \
+         deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    );
+    assert!(error.plugins().into_iter().eq(["NodeResourcesFit", "TaintToleration"]));
+    let named = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]});
+    let wants = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [named]}}});
+    let asks = pod(
+        json!({"affinity": wants, "containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}),
+    );
+    let Decision::Unschedulable(error, _) = decided(&asks, &cache) else { panic!("another decision") };
+    let said = error.to_string();
+    assert!(
+        said.starts_with(
+            "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+        ),
+        "{said}"
+    );
 }

@@ -6,21 +6,23 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use serde_json::json;
 
-use super::{Input, SCHEDULER_NAME, Scheduler};
+use super::{Input, Scheduler, scheduler_of};
+use crate::framework::points::Candidate;
 use crate::pod::{PREEMPTED, PodInfo, PodView};
-use crate::preemption::Candidate;
 
 impl Scheduler {
     /// Deletes the victims; the preemptor is not tried before that is done. If one can't be deleted the others stay:
     /// the next try looks anew.
     pub(super) fn evict(&mut self, candidate: Candidate, preemptor: &PodInfo) {
-        let (client, recorder, now) = (self.client.clone(), self.recorder.clone(), self.clock.now());
+        let scheduler = scheduler_of(preemptor).to_owned();
+        let Some(recorder) = self.recorders.get(&scheduler).cloned() else { return };
+        let (client, now) = (self.client.clone(), self.clock.now());
         let (uid, tx) = (preemptor.uid().to_owned(), self.tx.clone());
         self.preempting.insert(uid.clone());
         self.shutdown.spawn(async move {
             let message = format!("Preempted by pod {uid} on node {}", candidate.node);
             for victim in candidate.victims.iter().filter(|v| !v.leaving) {
-                if let Err(e) = preempt(&client, &recorder, victim, &message, now).await {
+                if let Err(e) = preempt(&client, &recorder, victim, [&message, &scheduler], now).await {
                     let (pod, namespace) = (victim.name(), victim.namespace());
                     tracing::warn!(pod, namespace, error = %e, "a victim could not be deleted");
                     break;
@@ -37,7 +39,7 @@ async fn preempt(
     client: &Client,
     recorder: &Recorder,
     pod: &PodView,
-    message: &str,
+    [message, scheduler]: [&str; 2],
     now: Timestamp,
 ) -> Result<(), api::Status> {
     let (name, namespace) = (pod.name(), pod.namespace());
@@ -46,7 +48,7 @@ async fn preempt(
     if !pod.preempted {
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": PREEMPTED,
-            "message": format!("{SCHEDULER_NAME}: preempting to accommodate a higher priority pod"),
+            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
             "lastTransitionTime": api::time::format(now).as_str(),
             "observedGeneration": pod.generation,
         }]}});

@@ -3,6 +3,7 @@
 //! One task owns the cache and the queue, so that a decision needs no lock; binding, preemption and
 //! what is written about a failure happen in tasks of their own.
 
+mod bind;
 mod evict;
 #[cfg(test)]
 mod tests {
@@ -16,33 +17,39 @@ mod tests {
         assert_eq!(caught(|| std::panic::panic_any(7)), "a panic without a message");
     }
 }
+mod way;
 mod writes;
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Cached, Change, Client, Clients, EventType, Informer, Recorder, Selection, resource_of};
 use component::{Clock, Registry, Shutdown};
-use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::cache::Cache;
-use crate::cycle::{self, Failure, FitError};
+use crate::config::defaults::{self, SCHEDULER_NAME};
+use crate::config::document::Document;
+use crate::cycle::{Around, Decision, FitError, Help, decide};
 use crate::events::{self, Events};
+use crate::framework::profile::{Profile, profiles};
+use crate::framework::registry::Registry as Plugins;
+use crate::framework::verdict::{Rejection, Verdicts};
+use crate::framework::waiting::Waiting;
+use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::pod::{PodInfo, PodView};
-use crate::preemption::{self, Candidate, Refusal};
-use crate::queue::{Entry, Mark, Queue};
+use crate::queue::{Entry, Mark, Queue, Rules};
+use way::Bound;
 use writes::{Nominate, Report, Writes};
 
-/// The only profile's name; Pods that name another scheduler are not ours.
-const SCHEDULER_NAME: &str = "default-scheduler";
 /// How many bindings may be under way; beyond it scheduling waits, as it would for the API server.
 const BINDINGS: usize = 256;
 
@@ -54,7 +61,7 @@ enum Input {
     Claim(Change<PersistentVolumeClaim>),
     Class(Change<StorageClass>),
     /// A binding ended.
-    Bound(Box<Entry>, Result<(), api::Status>),
+    Bound(Box<Bound>),
     /// A report about a Pod was written, or could not be: namespace, name, uid.
     Written(String, String, String),
     /// The victims of a preemptor (by uid) are gone, or some could not be deleted.
@@ -64,10 +71,69 @@ enum Input {
 /// The user that the scheduler works as.
 pub const USER: &str = "system:kube-scheduler";
 
-/// Runs the scheduler until `shutdown`, with the client of [`USER`]. Its metrics go into `metrics`.
+/// The settings of the scheduler: profiles, and how long Pods back off.
+pub struct Settings {
+    profiles: BTreeMap<String, Profile>,
+    initial_backoff: Duration,
+    max_backoff: Duration,
+    waiting: Waiting,
+}
+
+impl Settings {
+    /// Puts together what a configuration says. It must be complete; `plugins` are those that it may name.
+    ///
+    /// # Errors
+    /// In upstream's words, if a profile cannot be put together.
+    pub fn new(config: &Document, plugins: &Plugins) -> Result<Self, String> {
+        let seconds = |n: i64| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+        Ok(Self {
+            profiles: profiles(config, plugins)?,
+            initial_backoff: seconds(config.pod_initial_backoff_seconds),
+            max_backoff: seconds(config.pod_max_backoff_seconds),
+            waiting: Waiting::default(),
+        })
+    }
+    /// Those of upstream's default configuration.
+    ///
+    /// # Errors
+    /// None: the default profile can be put together.
+    pub fn standard() -> Result<Self, String> {
+        let mut config = Document::default();
+        defaults::complete(&mut config);
+        Self::new(&config, &crate::plugins::registry()?)
+    }
+    /// Lets plugins decide about Pods that wait for a permission.
+    #[must_use]
+    pub fn with_waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = waiting;
+        self
+    }
+}
+
+/// Runs the scheduler of the default configuration until `shutdown`, with the client of [`USER`]. Its metrics go into
+/// `metrics`.
 pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Shutdown) {
+    match Settings::standard() {
+        Ok(settings) => run_with(settings, clients, clock, metrics, shutdown).await,
+        Err(why) => tracing::error!(error = why, "the scheduler cannot start"),
+    }
+}
+
+/// Runs the scheduler until `shutdown`, with the client of [`USER`]. Its metrics go into `metrics`.
+pub async fn run_with(
+    settings: Settings,
+    clients: Clients,
+    clock: Clock,
+    metrics: Registry,
+    shutdown: Shutdown,
+) {
     let client = clients.of(USER);
-    let recorder = Recorder::start(client.clone(), SCHEDULER_NAME, "", clock, &shutdown);
+    let profiles = Arc::new(settings.profiles);
+    let recorders: HashMap<String, Recorder> = profiles
+        .keys()
+        .map(|name| (name.clone(), Recorder::start(client.clone(), name, "", clock, &shutdown)))
+        .collect();
+    let Some(rules) = rules(&profiles, settings.initial_backoff, settings.max_backoff) else { return };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -84,17 +150,19 @@ pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Sh
     metrics.register("informers", move |page| told.report(page));
     factory.start(&shutdown);
     let mut scheduler = Scheduler {
+        keepers: profiles.keys().map(|name| (name.clone(), Keeper::default())).collect(),
+        profiles,
+        waiting: settings.waiting,
         client,
         clock,
-        recorder,
+        recorders,
         pods,
         budgets,
         cache: Cache::default(),
-        queue: Queue::default(),
+        queue: Queue::new(rules),
         nominated: Nominated::default(),
         preempting: HashSet::new(),
         writes: Writes::default(),
-        start: 0,
         tx,
         permits: Arc::new(tokio::sync::Semaphore::new(BINDINGS)),
         shutdown: shutdown.clone(),
@@ -113,10 +181,35 @@ fn follow<T: Cached>(
     informer.handle(move |change| drop(tx.send(input(change.clone()))));
 }
 
+/// The rules of the queue: all profiles have the same order, and each its own reasons to hold Pods back.
+fn rules(
+    profiles: &Arc<BTreeMap<String, Profile>>,
+    initial_backoff: Duration,
+    max_backoff: Duration,
+) -> Option<Rules> {
+    let sort = profiles.values().next()?.queue_sort.clone();
+    let profiles = profiles.clone();
+    let gated = move |pod: &PodInfo| {
+        let Some(profile) = profiles.get(scheduler_of(pod)) else { return false };
+        let asked = || profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(pod).is_err());
+        // A plugin that panics holds its Pod back, and nobody else.
+        catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|panic| {
+            let (name, namespace) = (pod.name(), pod.namespace());
+            tracing::error!(pod = name, namespace, panic = panic_text(panic.as_ref()), "a plugin panicked");
+            true
+        })
+    };
+    Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff })
+}
+
 struct Scheduler {
+    profiles: Arc<BTreeMap<String, Profile>>,
+    keepers: HashMap<String, Keeper>,
+    waiting: Waiting,
     client: Client,
     clock: Clock,
-    recorder: Recorder,
+    /// By the name of the scheduler.
+    recorders: HashMap<String, Recorder>,
     pods: Informer<PodView>,
     budgets: Informer<PodDisruptionBudget>,
     cache: Cache,
@@ -125,29 +218,27 @@ struct Scheduler {
     /// Preemptors, by uid, whose victims are being deleted: they are not tried before that is done.
     preempting: HashSet<String>,
     writes: Writes,
-    start: usize,
     tx: mpsc::UnboundedSender<Input>,
     permits: Arc<tokio::sync::Semaphore>,
     shutdown: Shutdown,
 }
 
-/// The decision of a cycle.
-enum Decision {
-    /// The node, and where the next cycle begins to look.
-    Node(String, usize),
-    /// Nothing fits; what can be done about it.
-    Unschedulable(Box<FitError>, Result<Candidate, Refusal>),
-    /// No decision.
-    Error(String),
-}
-
-fn ours(pod: &PodView) -> bool {
-    pod.spec().and_then(|s| s.scheduler_name.as_deref()).is_none_or(|n| n.is_empty() || n == SCHEDULER_NAME)
+/// The scheduler that a Pod names.
+fn scheduler_of(pod: &PodView) -> &str {
+    let name = pod.spec().and_then(|s| s.scheduler_name.as_deref());
+    name.filter(|n| !n.is_empty()).unwrap_or(SCHEDULER_NAME)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
+}
+
+/// Says that a plugin panicked.
+fn panicked(pod: &PodView, panic: &(dyn Any + Send)) -> String {
+    let (name, namespace, text) = (pod.name(), pod.namespace(), panic_text(panic));
+    tracing::error!(pod = name, namespace, panic = text, "a scheduling cycle panicked");
+    format!("the scheduling cycle panicked: {text}")
 }
 
 impl Scheduler {
@@ -208,7 +299,7 @@ impl Scheduler {
                 };
                 Events::CLAIMS
             }
-            Input::Bound(entry, result) => self.bound(*entry, result, now),
+            Input::Bound(bound) => self.bound(*bound, now),
             Input::Written(namespace, name, uid) => {
                 if let Some(next) = self.writes.done(&uid) {
                     self.write(namespace, name, uid, next);
@@ -255,7 +346,7 @@ impl Scheduler {
             return self.take_placed(change, node, gone);
         }
         let leaving = gone || pod.leaving;
-        if leaving || !ours(pod) {
+        if leaving || !self.profiles.contains_key(scheduler_of(pod)) {
             self.queue.remove(&uid);
             if !leaving {
                 return Events::NONE;
@@ -312,26 +403,18 @@ impl Scheduler {
         events
     }
 
-    /// Decides about a Pod. No Pod that the API lets through may end the scheduler: a panic costs this Pod alone.
-    fn decide(&self, info: &PodInfo) -> Decision {
-        let decide = || match cycle::schedule(info, &self.cache, &self.nominated, self.start, &mut |n| {
-            fastrand::usize(..n)
-        }) {
-            Ok((node, next)) => Decision::Node(node, next),
-            Err(Failure::Error(why)) => Decision::Error(why),
-            Err(Failure::Unschedulable(error)) => {
-                let budgets = self.budgets.list();
-                let room = preemption::find(info, &self.cache, &self.nominated, &error, &budgets);
-                Decision::Unschedulable(error, room)
-            }
+    /// Decides about a Pod. Neither a Pod nor a plugin may end the scheduler: a panic costs this Pod alone.
+    fn decide(&mut self, info: &PodInfo) -> Decision {
+        let name = scheduler_of(info);
+        let (Some(profile), Some(keeper)) = (self.profiles.get(name), self.keepers.get_mut(name)) else {
+            return Decision::Error(format!("there is no profile for scheduler name {name:?}"));
         };
-        // Nothing is changed in there, so nothing can be left half changed.
-        catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(|panic| {
-            let (name, namespace) = (info.name(), info.namespace());
-            let text = panic_text(panic.as_ref());
-            tracing::error!(pod = name, namespace, panic = text, "a scheduling cycle panicked");
-            Decision::Error(format!("the scheduling cycle panicked: {text}"))
-        })
+        let budgets = self.budgets.list();
+        let around = Around { profile, cluster: &self.cache, nominated: &self.nominated, budgets: &budgets };
+        // Only the keeper is changed in there, and what a turn uses of it is taken out before.
+        let decision = || decide(info, around, keeper, &mut |n| fastrand::usize(..n));
+        catch_unwind(AssertUnwindSafe(decision))
+            .unwrap_or_else(|panic| Decision::Error(panicked(info, &*panic)))
     }
 
     /// One Pod's turn.
@@ -341,8 +424,7 @@ impl Scheduler {
             return;
         }
         match self.decide(&entry.info) {
-            Decision::Node(node, next) => {
-                self.start = next;
+            Decision::Node(node) => {
                 self.cache.assume(entry.info.clone(), &node);
                 let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
                 self.nominated.remove(entry.info.uid());
@@ -350,61 +432,11 @@ impl Scheduler {
                     self.queue.happened(Events::POD_DELETED, Instant::now());
                 }
                 let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-                self.bind(entry, node, permit);
+                self.bind(entry, *mark, node, permit);
             }
-            Decision::Unschedulable(error, room) => self.failed(entry, mark, *error, room),
+            Decision::Unschedulable(error, help) => self.failed(entry, mark, *error, help),
             Decision::Error(why) => self.errored(entry, &why),
         }
-    }
-
-    fn bind(&mut self, entry: Entry, node: String, permit: tokio::sync::OwnedSemaphorePermit) {
-        let (client, recorder, tx) = (self.client.clone(), self.recorder.clone(), self.tx.clone());
-        let written = self.writes.last(entry.info.uid());
-        self.shutdown.spawn(async move {
-            let _permit = permit;
-            // A condition that says it can't be placed must not arrive after it was.
-            let _written = match &written {
-                Some(lock) => Some(lock.lock().await),
-                None => None,
-            };
-            let pod = entry.info.clone();
-            let (name, namespace) = (pod.name(), pod.namespace());
-            let binding = Binding {
-                metadata: ObjectMeta {
-                    name: Some(name.to_owned()),
-                    namespace: Some(namespace.to_owned()),
-                    uid: Some(pod.uid().to_owned()),
-                    ..ObjectMeta::default()
-                },
-                target: ObjectReference {
-                    kind: Some("Node".into()),
-                    name: Some(node.clone()),
-                    ..ObjectReference::default()
-                },
-            };
-            let result = client.api::<Pod>(namespace).bind(name, &binding).await;
-            if result.is_ok() {
-                let message = format!("Successfully assigned {namespace}/{name} to {node}");
-                recorder.event_about(pod.reference(), EventType::Normal, "Scheduled", message);
-            }
-            let _ = tx.send(Input::Bound(Box::new(entry), result));
-        });
-    }
-
-    /// A binding ended. If it failed, the Pod goes back into the queue as it is now, unless it is gone or has a node.
-    fn bound(&mut self, mut entry: Entry, result: Result<(), api::Status>, now: Instant) -> Events {
-        let Err(status) = result else { return Events::NONE };
-        // Room was held for it meanwhile: what waits may fit now.
-        let freed = if self.cache.forget(entry.info.uid()) { Events::POD_DELETED } else { Events::NONE };
-        self.queue.happened(freed, now);
-        if let Some(info) = self.current(&entry.info)
-            && !status.is_not_found()
-        {
-            let why = format!("running Bind plugin \"DefaultBinder\": {}", status.message);
-            entry.info = info;
-            self.errored(entry, &why);
-        }
-        Events::NONE
     }
 
     /// A Pod as it is now, if it is still the same one and is to be placed.
@@ -421,38 +453,52 @@ impl Scheduler {
     }
 
     /// Nothing fits: makes room if that is allowed, and says why.
-    fn failed(&mut self, entry: Entry, mark: &Mark, mut error: FitError, room: Result<Candidate, Refusal>) {
+    fn failed(&mut self, entry: Entry, mark: &Mark, error: FitError, help: Help) {
         let (pod, uid) = (entry.info.clone(), entry.info.uid().to_owned());
-        let waits_for = events::that_lift(error.plugins());
+        let profile = self.profiles.get(scheduler_of(&pod));
+        let waits_for = profile.map_or(Events::ALL, |p| p.lift(error.plugins()));
         if error.nodes == 0 {
             self.report(&pod, "Unschedulable", "no nodes available to schedule pods", Nominate::Keep);
             self.queue.refused(entry, mark, waits_for, Instant::now());
             return;
         }
-        let nominate = match room {
-            Ok(candidate) => {
+        let nominate = match help {
+            Help::Room(candidate) => {
                 let node = candidate.node.clone();
                 self.nominate(&entry.info, &node);
                 self.evict(candidate, &entry.info);
                 Nominate::Node(node)
             }
-            Err(refusal) => {
-                error.post_filter = format!("no new claims to deallocate, {refusal}");
-                match refusal {
-                    Refusal::NotEligible(_) => Nominate::Keep,
-                    Refusal::NoCandidate(_) => {
-                        // Others may have the room that was kept for it.
-                        if self.nominated.node_of(&uid).is_some() {
-                            self.nominated.remove(&uid);
-                            self.queue.happened(Events::POD_DELETED, Instant::now());
-                        }
-                        Nominate::Node(String::new())
-                    }
+            Help::Keep => Nominate::Keep,
+            Help::Clear => {
+                // Others may have the room that was kept for it.
+                if self.nominated.node_of(&uid).is_some() {
+                    self.nominated.remove(&uid);
+                    self.queue.happened(Events::POD_DELETED, Instant::now());
                 }
+                Nominate::Node(String::new())
             }
         };
         self.report(&pod, "Unschedulable", &error.to_string(), nominate);
         self.queue.refused(entry, mark, waits_for, Instant::now());
+    }
+
+    /// A plugin refused the node that was chosen.
+    fn turned_away(&mut self, entry: Entry, mark: &Mark, rejection: Rejection) {
+        let mut verdicts = Verdicts::all(1);
+        verdicts.set(0, Err(rejection));
+        let error = FitError { nodes: 1, verdicts, ..FitError::default() };
+        let waits_for =
+            self.profiles.get(scheduler_of(&entry.info)).map_or(Events::ALL, |p| p.lift(error.plugins()));
+        self.report(&entry.info, "Unschedulable", &error.to_string(), Nominate::Keep);
+        self.queue.refused(entry, mark, waits_for, Instant::now());
+    }
+
+    /// Records an Event about a Pod, in the name of its scheduler.
+    fn event(&self, pod: &PodView, kind: EventType, reason: &str, message: String) {
+        if let Some(recorder) = self.recorders.get(scheduler_of(pod)) {
+            recorder.event_about(pod.reference(), kind, reason, message);
+        }
     }
 
     /// Keeps a node's room for a preemptor. Less important Pods that wait for the same node must look anew.
@@ -470,12 +516,7 @@ impl Scheduler {
 
     /// Says why a Pod is not placed: in an Event and in its `PodScheduled` condition.
     fn report(&mut self, pod: &PodInfo, reason: &'static str, message: &str, nominate: Nominate) {
-        self.recorder.event_about(
-            pod.reference(),
-            EventType::Warning,
-            "FailedScheduling",
-            writes::note(message),
-        );
+        self.event(pod, EventType::Warning, "FailedScheduling", writes::note(message));
         let report = Report { condition: Some((reason, message.to_owned())), nominate };
         self.submit(pod, report);
     }

@@ -1,26 +1,20 @@
 //! Preemption: which Pods would have to go so that a more important one fits (upstream's `DefaultPreemption`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use crate::cache::{Cache, NodeInfo};
-use crate::cycle::{FitError, filter_with_nominated};
-use crate::nominated::Nominated;
-use crate::plugins::{self, Prepared};
+use crate::cache::NodeInfo;
+use crate::config::args::{DefaultPreemptionArgs, PluginArgs};
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{Candidate, Cycle, Failed, Move, PostFilter, PostFiltered};
+use crate::framework::verdict::Reason;
 use crate::pod::{PodInfo, PodView};
 
-/// A node on which room can be made.
-#[derive(Debug, Clone)]
-pub struct Candidate {
-    /// The node.
-    pub node: String,
-    /// The Pods that have to go, the most important first.
-    pub victims: Vec<PodInfo>,
-    /// How many of them a disruption budget would have kept.
-    pub violations: usize,
-}
+/// The plugin's name.
+pub const NAME: &str = "DefaultPreemption";
 
 /// The most important first: higher priority, then the longer running.
 fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
@@ -30,65 +24,82 @@ fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
     })
 }
 
-/// Why nothing is preempted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// The Pod may not preempt, or has done so and waits: what it was nominated for stays.
-    NotEligible(&'static str),
-    /// No node can be made fit: it waits for none.
-    NoCandidate(String),
+/// DefaultPreemption.
+struct Preemption {
+    args: DefaultPreemptionArgs,
 }
 
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotEligible(why) => write!(f, "preemption: {why}"),
-            Self::NoCandidate(why) => write!(f, "preemption: {why}"),
+impl PostFilter for Preemption {
+    fn post_filter(&self, cycle: &mut Cycle<'_>, failed: &Failed<'_>) -> PostFiltered {
+        let keep = |why: &str| PostFiltered::Keep(format!("preemption: {why}"));
+        let pod = cycle.pod;
+        if pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
+            return keep("not eligible due to preemptionPolicy=Never.");
+        }
+        let waits_for = failed.nominated.node_of(pod.uid()).unwrap_or(pod.nominated());
+        if let Some(node) = cycle.cluster.node(waits_for)
+            && failed.stopped.is_none()
+            && failed.verdicts.of(node.index).is_none_or(|r| !r.unresolvable)
+            && leaving(pod, node)
+        {
+            return keep("not eligible due to a terminating pod on the nominated node.");
+        }
+        match self.find(cycle, failed) {
+            Ok(candidate) => PostFiltered::Room(candidate),
+            Err(why) => PostFiltered::Clear(format!("preemption: {why}")),
         }
     }
 }
 
-/// Finds where evicting less important Pods makes room, or says why that can't be, in upstream's words.
-pub fn find(
-    pod: &PodInfo,
-    cache: &Cache,
-    nominated: &Nominated,
-    error: &FitError,
-    budgets: &[std::sync::Arc<PodDisruptionBudget>],
-) -> Result<Candidate, Refusal> {
-    if pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
-        return Err(Refusal::NotEligible("not eligible due to preemptionPolicy=Never."));
+impl Preemption {
+    /// How many nodes are enough on which room can be made (upstream's `calculateNumCandidates`).
+    fn enough(&self, nodes: usize) -> usize {
+        let number = |n: i32| usize::try_from(n).unwrap_or(0);
+        let percent = nodes * number(self.args.min_candidate_nodes_percentage) / 100;
+        percent.max(number(self.args.min_candidate_nodes_absolute)).min(nodes)
     }
-    let waits_for = nominated.node_of(pod.uid()).unwrap_or(pod.nominated());
-    if !error.hopeless(waits_for) && cache.node(waits_for).is_some_and(|n| leaving(pod, n)) {
-        return Err(Refusal::NotEligible("not eligible due to a terminating pod on the nominated node."));
-    }
-    let mut why = BTreeMap::<String, usize>::new();
-    let mut candidates = Vec::new();
-    // A refusal that came before the cycle looked at nodes stops this too.
-    let mut prepared = plugins::prepare(pod, cache).ok().filter(|_| error.stopped.is_none());
-    for node in cache.nodes() {
-        let result = match &mut prepared {
-            Some(prepared) if error.resolvable(node.name()) => {
-                victims_on(pod, node, prepared, nominated, budgets)
-            }
-            _ => Err(vec!["Preemption is not helpful for scheduling".to_owned()]),
-        };
-        match result {
-            Ok(c) => candidates.push(c),
-            Err(reasons) => {
-                for reason in reasons {
-                    *why.entry(reason).or_default() += 1;
+
+    /// Finds where evicting less important Pods makes room, or says why that can't be, in upstream's words.
+    fn find(&self, cycle: &mut Cycle<'_>, failed: &Failed<'_>) -> Result<Candidate, String> {
+        let nodes = cycle.cluster.nodes();
+        let resolvable =
+            |i: &usize| failed.stopped.is_none() && failed.verdicts.of(*i).is_some_and(|r| !r.unresolvable);
+        let possible: Vec<usize> = (0..nodes.len()).filter(resolvable).collect();
+        let mut why = BTreeMap::<Reason, usize>::new();
+        if possible.len() < nodes.len() {
+            let others = nodes.len() - possible.len();
+            why.insert("Preemption is not helpful for scheduling".into(), others);
+        }
+        let start = if possible.is_empty() { 0 } else { fastrand::usize(..possible.len()) };
+        let (mut candidates, mut harmless) = (Vec::new(), false);
+        for i in possible[start..].iter().chain(&possible[..start]) {
+            match victims_on(cycle, &nodes[*i], failed) {
+                Ok(candidate) => {
+                    harmless |= candidate.violations == 0;
+                    candidates.push(candidate);
                 }
+                Err(reasons) => reasons.into_iter().for_each(|r| *why.entry(r).or_default() += 1),
+            }
+            // As upstream: enough of them, and one among them that breaks no budget.
+            if harmless && candidates.len() >= self.enough(possible.len()) {
+                break;
             }
         }
+        candidates.into_iter().min_by_key(rank).ok_or_else(|| {
+            let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+            parts.sort();
+            let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
+            format!("0/{} nodes are available:{reasons}", nodes.len())
+        })
     }
-    candidates.into_iter().min_by_key(rank).ok_or_else(|| {
-        let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        parts.sort();
-        let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
-        Refusal::NoCandidate(format!("0/{} nodes are available:{reasons}", cache.nodes().len()))
-    })
+}
+
+pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
+    let PluginArgs::DefaultPreemption(args) = args else {
+        return Err("want args to be of type DefaultPreemptionArgs".to_owned());
+    };
+    let plugin = Arc::new(Preemption { args: args.clone() });
+    Ok(Plugin::new(NAME, Points { post_filter: Some(plugin), ..Points::default() }))
 }
 
 /// Whether Pods that are less important are leaving the node since they were preempted.
@@ -111,53 +122,46 @@ fn rank(c: &Candidate) -> (usize, i32, i64, usize, std::cmp::Reverse<Timestamp>)
     (c.violations, highest, sum, c.victims.len(), std::cmp::Reverse(earliest))
 }
 
-/// The fewest Pods that must leave a node, keeping the more important and the protected where possible. `prepared` is
-/// afterwards as it was.
-fn victims_on(
-    pod: &PodInfo,
-    node: &NodeInfo,
-    prepared: &mut Prepared<'_>,
-    nominated: &Nominated,
-    budgets: &[std::sync::Arc<PodDisruptionBudget>],
-) -> Result<Candidate, Vec<String>> {
-    let lower: Vec<PodInfo> = node.pods.values().filter(|p| p.priority() < pod.priority()).cloned().collect();
+/// The fewest Pods that must leave a node, keeping the more important and the protected where possible. The notes of
+/// plugins are afterwards as they were.
+fn victims_on(cycle: &mut Cycle<'_>, node: &NodeInfo, failed: &Failed<'_>) -> Result<Candidate, Vec<Reason>> {
+    let priority = cycle.pod.priority();
+    let lower: Vec<PodInfo> = node.pods.values().filter(|p| p.priority() < priority).cloned().collect();
     if lower.is_empty() {
         return Err(vec!["No preemption victims found for incoming pod".into()]);
     }
     let mut rest = node.clone();
-    for p in &lower {
-        rest.remove(p.uid());
-        prepared.remove(p, node);
+    for other in &lower {
+        rest.remove(other.uid());
+        failed.simulation.count(cycle, Move { other, node, by: -1 });
     }
-    let result = reprieve(pod, &mut rest, prepared, nominated, lower.clone(), budgets);
-    for p in lower.iter().filter(|p| !rest.pods.contains_key(p.uid())) {
-        prepared.add(p, node);
+    let result = reprieve(cycle, &mut rest, lower.clone(), failed);
+    for other in lower.iter().filter(|p| !rest.pods.contains_key(p.uid())) {
+        failed.simulation.count(cycle, Move { other, node, by: 1 });
     }
     result
 }
 
 /// Lets Pods that were taken off a node stay, one after the other, while the preemptor still fits.
 fn reprieve(
-    pod: &PodInfo,
+    cycle: &mut Cycle<'_>,
     rest: &mut NodeInfo,
-    prepared: &mut Prepared<'_>,
-    nominated: &Nominated,
     mut lower: Vec<PodInfo>,
-    budgets: &[std::sync::Arc<PodDisruptionBudget>],
-) -> Result<Candidate, Vec<String>> {
-    filter_with_nominated(pod, rest, prepared, nominated).map_err(|r| r.reasons)?;
+    failed: &Failed<'_>,
+) -> Result<Candidate, Vec<Reason>> {
+    failed.simulation.fits(cycle, rest).map_err(|r| r.reasons)?;
     lower.sort_by(by_importance);
     let mut victims = Vec::new();
     let mut violations = 0;
-    let (protected, free) = split_by_budget(lower, budgets);
+    let (protected, free) = split_by_budget(lower, failed.budgets);
     for (candidate, violates) in
         protected.into_iter().map(|p| (p, true)).chain(free.into_iter().map(|p| (p, false)))
     {
         rest.add(candidate.clone());
-        prepared.add(&candidate, rest);
-        if filter_with_nominated(pod, rest, prepared, nominated).is_err() {
+        failed.simulation.count(cycle, Move { other: &candidate, node: rest, by: 1 });
+        if failed.simulation.fits(cycle, rest).is_err() {
             rest.remove(candidate.uid());
-            prepared.remove(&candidate, rest);
+            failed.simulation.count(cycle, Move { other: &candidate, node: rest, by: -1 });
             violations += usize::from(violates);
             victims.push(candidate);
         }
@@ -167,10 +171,7 @@ fn reprieve(
 }
 
 /// Splits Pods into those whose going would break a disruption budget and the others, in order.
-fn split_by_budget(
-    pods: Vec<PodInfo>,
-    budgets: &[std::sync::Arc<PodDisruptionBudget>],
-) -> (Vec<PodInfo>, Vec<PodInfo>) {
+fn split_by_budget(pods: Vec<PodInfo>, budgets: &[Arc<PodDisruptionBudget>]) -> (Vec<PodInfo>, Vec<PodInfo>) {
     let mut allowed: Vec<i32> =
         budgets.iter().map(|b| b.status.as_ref().map_or(0, |s| s.disruptions_allowed.unwrap_or(0))).collect();
     pods.into_iter().partition(|p| {
@@ -219,12 +220,13 @@ fn selects(budget: &PodDisruptionBudget, pod: &PodView) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
-    use crate::cycle::{Failure, schedule};
+    use crate::cache::Cache;
+    use crate::cycle::{Decision, Help};
+    use crate::nominated::Nominated;
+    use crate::plugins::tests::decided_with;
 
     fn pod(uid: &str, priority: i32, cpu: &str) -> PodInfo {
         let pod = serde_json::from_value(json!({
@@ -253,14 +255,13 @@ mod tests {
             .into_iter()
             .map(Arc::new)
             .collect();
-        let none = Nominated::default();
-        let Failure::Unschedulable(error) = schedule(incoming, &cache, &none, 0, &mut |_| 0).unwrap_err()
+        let Decision::Unschedulable(error, help) =
+            decided_with(incoming, &cache, &Nominated::default(), &budgets)
         else {
-            panic!("an error");
+            panic!("another decision");
         };
-        find(incoming, &cache, &none, &error, &budgets)
-            .map(|c| (c.node, c.victims.iter().map(|v| v.uid().to_owned()).collect()))
-            .map_err(|e| e.to_string())
+        let Help::Room(found) = help else { return Err(error.post_filter) };
+        Ok((found.node, found.victims.iter().map(|v| v.uid().to_owned()).collect()))
     }
 
     #[test]
@@ -269,11 +270,11 @@ mod tests {
         assert_eq!(check(&placed, &pod("x", 10, "2"), json!([])), Ok(("a".into(), vec!["low".into()])));
         assert_eq!(
             check(&placed, &pod("x", 1, "2"), json!([])).unwrap_err(),
-            "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+            "no new claims to deallocate, preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
         );
         assert_eq!(
             check(&placed, &pod("x", 10, "5"), json!([])).unwrap_err(),
-            "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+            "no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
         );
     }
 
@@ -315,11 +316,10 @@ mod tests {
         for (name, priority, amount, node) in placed {
             cache.set_pod(asking(name, *priority, *amount, json!({})), node);
         }
-        let Failure::Unschedulable(error) = schedule(incoming, &cache, nominated, 0, &mut |_| 0).unwrap_err()
-        else {
-            panic!("an error");
+        let Decision::Unschedulable(error, help) = decided_with(incoming, &cache, nominated, &[]) else {
+            panic!("another decision");
         };
-        let found = find(incoming, &cache, nominated, &error, &[]).map_err(|e| e.to_string())?;
+        let Help::Room(found) = help else { return Err(error.post_filter) };
         let mut victims: Vec<String> = found.victims.iter().map(|v| v.uid().to_owned()).collect();
         victims.sort();
         Ok((found.node, victims))
@@ -334,7 +334,7 @@ mod tests {
         nominated.set(asking("more", 6, 10, json!({})), "a");
         assert_eq!(
             check_rules(&placed, &incoming, &nominated).unwrap_err(),
-            "preemption: 0/2 nodes are available: 1 Insufficient example.com/r, 1 No preemption victims found for incoming pod."
+            "no new claims to deallocate, preemption: 0/2 nodes are available: 1 Insufficient example.com/r, 1 No preemption victims found for incoming pod."
         );
     }
 
@@ -363,7 +363,7 @@ mod tests {
         let placed = [("low", 1, 9, "a"), ("high", 9, 9, "b")];
         assert_eq!(
             with(&placed, 3, rule("podAffinity")).unwrap_err(),
-            "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 node(s) didn't match pod affinity rules."
+            "no new claims to deallocate, preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 node(s) didn't match pod affinity rules."
         );
     }
 }

@@ -1,58 +1,74 @@
-//! The claims of Pods beside a node's own resources: volumes and devices.
+//! NodeVolumeLimits and VolumeBinding: the volumes of Pods beside a node's own resources.
 //!
-//! DIFFERENCE: neither is bound to a node here, and no kubelet mounts a claim, so a Pod that has one waits, and its
+//! DIFFERENCE: no claim is bound to a node here, and no kubelet mounts one, so a Pod that has one waits, and its
 //! `PodScheduled` condition says for what. Where upstream has words for it (`VolumeBinding`'s PreFilter), those are used.
 //! Volumes without a claim (emptyDir, hostPath, ConfigMap, Secret, downward API, projected, image) are not concerned.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Volume};
-use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::verdict::Stop;
+use crate::claims::Claims;
+use crate::events::Events;
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{Cycle, PreFilter, Prefiltered};
+use crate::framework::verdict::Stop;
 use crate::pod::PodInfo;
 
 /// The plugin that looks at volumes.
-pub const VOLUMES: &str = "VolumeBinding";
+pub const BINDING: &str = "VolumeBinding";
 /// The plugin that looks at limits of volumes.
 pub const LIMITS: &str = "NodeVolumeLimits";
-/// The plugin that looks at devices.
-pub const DEVICES: &str = "DynamicResources";
 
-/// The claims and classes of the cluster.
-#[derive(Debug, Default)]
-pub struct Claims {
-    /// By namespace and name.
-    pub claims: HashMap<(String, String), Arc<PersistentVolumeClaim>>,
-    /// By name.
-    pub classes: HashMap<String, Arc<StorageClass>>,
+fn volumes_of(pod: &PodInfo) -> &[Volume] {
+    pod.spec().and_then(|s| s.volumes.as_deref()).unwrap_or_default()
 }
 
-impl Claims {
-    /// Whether claims of the class are bound when a Pod needs them, not before.
-    fn waits_for_consumer(&self, claim: &PersistentVolumeClaim) -> bool {
-        // The annotation comes before the field, as upstream's `GetPersistentVolumeClaimClass` reads them.
-        let old = claim
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get("volume.beta.kubernetes.io/storage-class"));
-        let class = old.or(claim.spec.as_ref().and_then(|s| s.storage_class_name.as_ref()));
-        let mode = class.and_then(|c| self.classes.get(c)).and_then(|c| c.volume_binding_mode.as_deref());
-        mode == Some("WaitForFirstConsumer")
+struct Limits;
+
+impl PreFilter for Limits {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        for volume in volumes_of(cycle.pod) {
+            if let Some(csi) = &volume.csi {
+                let why =
+                    format!("volume {:?}: CSI volumes ({}) are not supported yet", volume.name, csi.driver);
+                return Err(Stop::rejected(LIMITS, why));
+            }
+        }
+        Ok(Prefiltered::Skip)
     }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+struct Binding;
+
+impl PreFilter for Binding {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        volumes(cycle.pod, cycle.cluster.claims())?;
+        Ok(Prefiltered::Skip)
+    }
+    /// Pods with claims have no signature.
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+pub(super) fn node_volume_limits() -> Plugin {
+    // Only another Pod can lift it; it comes as a new Pod.
+    let points = Points { pre_filter: Some(Arc::new(Limits)), ..Points::default() };
+    Plugin::new(LIMITS, points).lifted_by(Events::NONE)
+}
+
+pub(super) fn volume_binding() -> Plugin {
+    let points = Points { pre_filter: Some(Arc::new(Binding)), ..Points::default() };
+    Plugin::new(BINDING, points).lifted_by(Events::CLAIMS)
 }
 
 /// Stops at the first volume that can't be had.
-pub(super) fn volumes(pod: &PodInfo, known: &Claims) -> Result<(), Stop> {
-    let volumes = pod.spec().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
-    for volume in volumes {
-        if let Some(csi) = &volume.csi {
-            let why = format!("volume {:?}: CSI volumes ({}) are not supported yet", volume.name, csi.driver);
-            return Err(Stop::rejected(LIMITS, why));
-        }
-    }
+fn volumes(pod: &PodInfo, known: &Claims) -> Result<(), Stop> {
+    let volumes = volumes_of(pod);
     let mut unbound_immediate = false;
     let mut other = None;
     for volume in volumes {
@@ -77,9 +93,9 @@ pub(super) fn volumes(pod: &PodInfo, known: &Claims) -> Result<(), Stop> {
         }
     }
     if unbound_immediate {
-        return Err(Stop::rejected(VOLUMES, "pod has unbound immediate PersistentVolumeClaims"));
+        return Err(Stop::rejected(BINDING, "pod has unbound immediate PersistentVolumeClaims"));
     }
-    other.map_or(Ok(()), |why| Err(Stop::rejected(VOLUMES, why)))
+    other.map_or(Ok(()), |why| Err(Stop::rejected(BINDING, why)))
 }
 
 /// The claim that a volume uses, and whether it is made for the Pod alone.
@@ -97,7 +113,7 @@ fn known_claim<'c>(
     name: &str,
     ephemeral: bool,
 ) -> Result<&'c PersistentVolumeClaim, Stop> {
-    let refuse = |why: String| Err(Stop::rejected(VOLUMES, why));
+    let refuse = |why: String| Err(Stop::rejected(BINDING, why));
     let Some(claim) = claims.claims.get(&(pod.namespace().to_owned(), name.to_owned())) else {
         return refuse(if ephemeral {
             format!("waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}")
@@ -131,25 +147,13 @@ fn known_claim<'c>(
     Ok(claim)
 }
 
-/// Stops if the Pod claims devices.
-pub(super) fn devices(pod: &PodInfo) -> Result<(), Stop> {
-    let claims = pod.spec().and_then(|s| s.resource_claims.as_deref()).unwrap_or_default();
-    match claims {
-        [] => Ok(()),
-        [first, ..] => Err(Stop::rejected(
-            DEVICES,
-            format!("resource claim {:?}: allocating devices is not supported yet", first.name),
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::prepare;
     use super::*;
     use crate::cache::Cache;
+    use crate::cycle::Decision;
 
     /// The volumes and claims of a Pod `p` with uid `u` in namespace `d`, and why it waits, "" if it does not.
     fn check(spec: Value, claims: Value, expected: &str) {
@@ -166,10 +170,13 @@ mod tests {
             json!({"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": {"containers": []}});
         pod["spec"].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
         let pod = PodInfo::new(serde_json::from_value(pod).unwrap());
-        let got = match prepare(&pod, &cache) {
-            Ok(_) => String::new(),
-            Err(Stop::Rejected(r)) if r.unresolvable => r.reasons.join(", "),
-            Err(other) => format!("{other:?}"),
+        cache.set_node(Arc::default());
+        let got = match super::super::tests::decided(&pod, &cache) {
+            Decision::Node(_) => String::new(),
+            Decision::Unschedulable(error, _) => {
+                error.stopped.filter(|r| r.unresolvable).map(|r| r.reasons.join(", ")).unwrap_or_default()
+            }
+            Decision::Error(why) => why,
         };
         assert_eq!(got, expected);
     }

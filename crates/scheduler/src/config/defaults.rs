@@ -1,0 +1,155 @@
+//! The plugins of a profile by default, and the ones that a configuration makes of them (upstream's `mergePlugins`).
+
+use std::collections::BTreeSet;
+
+use super::args::PluginArgs;
+use super::document::{Document, Named, PluginConfig, PluginSet, Plugins, Profile};
+
+/// The name of the scheduler for Pods that name none.
+pub const SCHEDULER_NAME: &str = "default-scheduler";
+
+/// The plugins of every profile, in order, with their weights as scores. Those of gates that v1.36 has off are not
+/// among them.
+///
+/// DIFFERENCE: VolumeRestrictions and VolumeZone are not there. They judge claims that are bound to volumes, and Pods with
+/// such claims wait here until volumes can be mounted.
+pub const PLUGINS: [(&str, i32); 18] = [
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
+    ("DefaultPreemption", 0),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
+];
+
+/// Completes a document.
+pub fn complete(document: &mut Document) {
+    if document.profiles.is_empty() {
+        document.profiles.push(Profile::default());
+    }
+    if let [only] = document.profiles.as_mut_slice() {
+        only.scheduler_name.get_or_insert_with(|| SCHEDULER_NAME.to_owned());
+    }
+    for profile in &mut document.profiles {
+        let plugins = merged(profile.plugins.take().unwrap_or_default());
+        let configured: BTreeSet<String> = profile.plugin_config.iter().map(|c| c.name.clone()).collect();
+        let named: BTreeSet<String> =
+            plugins.sets().into_iter().flat_map(|(_, set)| &set.enabled).map(|p| p.name.clone()).collect();
+        for name in named.difference(&configured) {
+            let args = PluginArgs::of(name);
+            if !matches!(args, PluginArgs::Other(_)) {
+                profile.plugin_config.push(PluginConfig { name: name.clone(), args });
+            }
+        }
+        profile.plugins = Some(plugins);
+    }
+}
+
+/// The default plugins as a configuration changes them.
+fn merged(mut custom: Plugins) -> Plugins {
+    let defaults = PLUGINS.iter().map(|(name, weight)| Named { name: (*name).to_owned(), weight: *weight });
+    let defaults = PluginSet { enabled: defaults.collect(), disabled: Vec::new() };
+    let multi_point = merged_set(&defaults, &custom.multi_point);
+    for set in custom.sets_mut() {
+        *set = merged_set(&PluginSet::default(), set);
+    }
+    custom.multi_point = multi_point;
+    custom
+}
+
+fn merged_set(defaults: &PluginSet, custom: &PluginSet) -> PluginSet {
+    let disabled = |name: &str| custom.disabled.iter().any(|d| d.name == name || d.name == "*");
+    let replaced = |name: &str| custom.enabled.iter().rposition(|p| p.name == name);
+    let mut used = BTreeSet::new();
+    let mut enabled = Vec::new();
+    for plugin in defaults.enabled.iter().filter(|p| !disabled(&p.name)) {
+        // A default plugin that is configured anew keeps its place.
+        match replaced(&plugin.name) {
+            Some(at) => {
+                used.insert(at);
+                enabled.push(custom.enabled[at].clone());
+            }
+            None => enabled.push(plugin.clone()),
+        }
+    }
+    enabled
+        .extend(custom.enabled.iter().enumerate().filter(|(i, _)| !used.contains(i)).map(|(_, p)| p.clone()));
+    PluginSet { enabled, disabled: custom.disabled.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The names and weights of `multiPoint` and of `score`.
+    fn check(plugins: Value, multi_point: &[(&str, i32)], score: &[(&str, i32)]) {
+        let mut document: Document =
+            serde_json::from_value(json!({"profiles": [{"plugins": plugins}]})).unwrap();
+        complete(&mut document);
+        let got = document.profiles[0].plugins.clone().unwrap();
+        let listed =
+            |set: &PluginSet| set.enabled.iter().map(|p| (p.name.clone(), p.weight)).collect::<Vec<_>>();
+        let wanted = |all: &[(&str, i32)]| all.iter().map(|(n, w)| ((*n).to_owned(), *w)).collect::<Vec<_>>();
+        assert_eq!(listed(&got.multi_point), wanted(multi_point));
+        assert_eq!(listed(&got.score), wanted(score));
+    }
+
+    /// The cases of upstream's `TestMergePlugins`.
+    #[test]
+    fn plugins_are_merged() {
+        let without = |names: &[&str]| -> Vec<(&str, i32)> {
+            PLUGINS.iter().copied().filter(|(n, _)| !names.contains(n)).collect()
+        };
+        check(json!(null), &PLUGINS, &[]);
+        check(
+            json!({"multiPoint": {"disabled": [{"name": "*"}], "enabled": [{"name": "X", "weight": 7}]}}),
+            &[("X", 7)],
+            &[],
+        );
+        let mut more = without(&["ImageLocality"]);
+        more.push(("X", 0));
+        check(
+            json!({"multiPoint": {"disabled": [{"name": "ImageLocality"}], "enabled": [{"name": "X"}]}}),
+            &more,
+            &[],
+        );
+        let mut heavier = PLUGINS.to_vec();
+        heavier[4].1 = 9;
+        check(json!({"multiPoint": {"enabled": [{"name": "TaintToleration", "weight": 9}]}}), &heavier, &[]);
+        check(
+            json!({"score": {"enabled": [{"name": "X", "weight": 2}, {"name": "NodeAffinity", "weight": 5}]}}),
+            &PLUGINS,
+            &[("X", 2), ("NodeAffinity", 5)],
+        );
+    }
+
+    #[test]
+    fn arguments_have_defaults() {
+        let mut document = Document::default();
+        complete(&mut document);
+        let profile = &document.profiles[0];
+        assert_eq!(profile.scheduler_name.as_deref(), Some(SCHEDULER_NAME));
+        assert_eq!(profile.plugin_config.len(), 8);
+        let of = |name: &str| profile.plugin_config.iter().find(|c| c.name == name).map(|c| json!(c.args));
+        let two = json!([{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]);
+        assert_eq!(of("NodeResourcesBalancedAllocation"), Some(json!({ "resources": two })));
+        assert_eq!(
+            of("DefaultPreemption"),
+            Some(json!({"minCandidateNodesPercentage": 10, "minCandidateNodesAbsolute": 100}))
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! The verdicts of plugins on a node, or on all of them.
+
+use std::borrow::Cow;
+
+/// The reason of a refusal, in upstream's words. Most are constants, so that a refusal allocates little.
+pub type Reason = Cow<'static, str>;
+
+/// Why a node cannot take a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// The plugin that refused.
+    pub plugin: &'static str,
+    /// Its reasons.
+    pub reasons: Vec<Reason>,
+    /// Whether evicting other Pods could not change it (upstream's `UnschedulableAndUnresolvable`).
+    pub unresolvable: bool,
+}
+
+impl Rejection {
+    /// A refusal that evicting Pods may lift.
+    pub fn new(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Self { plugin, reasons: vec![reason.into()], unresolvable: false }
+    }
+    /// A refusal that evicting Pods cannot lift.
+    pub fn lasting(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Self { plugin, reasons: vec![reason.into()], unresolvable: true }
+    }
+}
+
+/// Why no node needs to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// None can take the Pod.
+    Rejected(Rejection),
+    /// The Pod's wishes cannot be understood: no decision, but an error, after which it is tried again.
+    Error(String),
+}
+
+impl Stop {
+    /// Refuses all nodes for one reason, whichever Pods are evicted.
+    pub fn rejected(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Self::Rejected(Rejection::lasting(plugin, reason))
+    }
+}
+
+/// The verdicts on all nodes: a number for each node, and each different refusal once. Text is made only of what is
+/// reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// By the node's index: 0 if the node can take the Pod, else 1 more than the index of its refusal.
+    codes: Vec<u32>,
+    kinds: Vec<Rejection>,
+}
+
+impl Verdicts {
+    /// Every one of so many nodes can take the Pod.
+    pub fn all(nodes: usize) -> Self {
+        Self { codes: vec![0; nodes], kinds: Vec::new() }
+    }
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.codes.len()
+    }
+    /// Whether there are no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.codes.is_empty()
+    }
+    /// Whether nobody has refused the node.
+    pub fn fits(&self, node: usize) -> bool {
+        self.codes.get(node) == Some(&0)
+    }
+    /// The nodes that nobody has refused.
+    pub fn fitting(&self) -> impl Iterator<Item = usize> {
+        self.codes.iter().enumerate().filter(|(_, code)| **code == 0).map(|(i, _)| i)
+    }
+    /// The refusal of a node.
+    pub fn of(&self, node: usize) -> Option<&Rejection> {
+        self.kinds.get((*self.codes.get(node)? as usize).checked_sub(1)?)
+    }
+    /// Refuses a node, or takes its refusal back.
+    pub fn set(&mut self, node: usize, verdict: Result<(), Rejection>) {
+        let code = match verdict {
+            Ok(()) => 0,
+            Err(rejection) => self.kind(rejection),
+        };
+        if let Some(place) = self.codes.get_mut(node) {
+            *place = code;
+        }
+    }
+    /// The code of a refusal, for [`Verdicts::refuse`].
+    pub fn kind(&mut self, rejection: Rejection) -> u32 {
+        let found = self.kinds.iter().position(|k| *k == rejection);
+        let at = found.unwrap_or_else(|| {
+            self.kinds.push(rejection);
+            self.kinds.len() - 1
+        });
+        u32::try_from(at + 1).unwrap_or(u32::MAX)
+    }
+    /// Refuses each node that fits still and of which this is not true.
+    pub fn refuse_unless(&mut self, rejection: &Rejection, mut good: impl FnMut(usize) -> bool) {
+        let mut code = 0;
+        for i in 0..self.codes.len() {
+            if self.codes[i] == 0 && !good(i) {
+                if code == 0 {
+                    code = self.kind(rejection.clone());
+                }
+                self.codes[i] = code;
+            }
+        }
+    }
+    /// Takes over the refusals of other verdicts, for nodes that nobody has refused before.
+    pub fn take_in(&mut self, other: &Self) {
+        let mut codes = vec![0; other.kinds.len() + 1];
+        for (mine, theirs) in self.codes.iter_mut().zip(&other.codes) {
+            if *mine == 0 && *theirs != 0 {
+                let known = &mut codes[*theirs as usize];
+                if *known == 0 {
+                    let rejection = &other.kinds[*theirs as usize - 1];
+                    let at = self.kinds.iter().position(|k| k == rejection).unwrap_or_else(|| {
+                        self.kinds.push(rejection.clone());
+                        self.kinds.len() - 1
+                    });
+                    *known = u32::try_from(at + 1).unwrap_or(u32::MAX);
+                }
+                *mine = *known;
+            }
+        }
+    }
+    /// Each refusal with the number of its nodes.
+    pub fn counts(&self) -> impl Iterator<Item = (&Rejection, usize)> {
+        let mut counts = vec![0; self.kinds.len() + 1];
+        for code in &self.codes {
+            counts[*code as usize] += 1;
+        }
+        self.kinds.iter().zip(counts.into_iter().skip(1)).filter(|(_, n)| *n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_refusal_counts() {
+        let (cpu, taint) =
+            (Rejection::new("Fit", "Insufficient cpu"), Rejection::lasting("Taint", "tainted"));
+        let mut first = Verdicts::all(4);
+        first.refuse_unless(&cpu, |i| i != 1);
+        let mut second = Verdicts::all(4);
+        second.refuse_unless(&taint, |i| i > 1);
+        second.set(3, Err(cpu.clone()));
+        first.take_in(&second);
+        let of = |v: &Verdicts| (0..4).map(|i| v.of(i).map(|r| r.plugin)).collect::<Vec<_>>();
+        assert_eq!(of(&first), [Some("Taint"), Some("Fit"), None, Some("Fit")]);
+        assert!(first.fitting().eq([2]) && first.fits(2) && !first.fits(4));
+        assert!(first.counts().eq([(&cpu, 2), (&taint, 1)]));
+        first.set(1, Ok(()));
+        assert!(first.fits(1));
+    }
+}

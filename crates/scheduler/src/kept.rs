@@ -1,0 +1,289 @@
+//! Knowledge of Pods that are alike: the notes, verdicts and scores of earlier turns.
+//!
+//! Most Pods of a cluster come in hundreds that differ in nothing but their names. The first of them costs a look at
+//! every node; each further one costs a look at the nodes that have changed since, and a walk over columns of numbers.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::cache::Cache;
+use crate::framework::points::{Cycle, MAX_SCORE, Move, PreFilter, Prefiltered};
+use crate::framework::profile::Profile;
+use crate::framework::state::State;
+use crate::framework::verdict::{Stop, Verdicts};
+use crate::pod::PodInfo;
+
+/// How many sorts of Pods are remembered; each takes some 30 bytes a node.
+const SORTS: usize = 32;
+
+/// The knowledge of each sort of Pods, for one profile.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    sorts: HashMap<Box<str>, Kept>,
+    turns: u64,
+    /// Where the next turn begins to look, if not all nodes are looked at, so that all are used evenly.
+    start: usize,
+}
+
+/// The knowledge of one sort.
+#[derive(Debug, Default)]
+pub struct Kept {
+    epoch: u64,
+    told: u64,
+    used: u64,
+    state: State,
+    /// By PreFilter plugin.
+    answers: Vec<Option<Prefiltered>>,
+    /// One for each run of Filter plugins whose verdicts are kept.
+    verdicts: Vec<Verdicts>,
+    /// Whether there are notes, by PreScore plugin.
+    noted: Vec<bool>,
+    /// By Score plugin, for each node.
+    scores: Vec<Option<Vec<i64>>>,
+}
+
+impl Keeper {
+    /// Begins a turn with what is known.
+    pub fn begin<'a>(
+        &mut self,
+        pod: &'a PodInfo,
+        profile: &Profile,
+        cluster: &'a Cache,
+    ) -> (Kept, Cycle<'a>) {
+        self.turns += 1;
+        let known = pod.signature().and_then(|s| self.sorts.remove(s));
+        if let Some(mut kept) = known.filter(|k| k.epoch == cluster.epoch()) {
+            let mut cycle = Cycle { pod, cluster, state: std::mem::take(&mut kept.state) };
+            if kept.catch_up(&mut cycle, profile) {
+                return (kept, cycle);
+            }
+        }
+        let kept = Kept {
+            epoch: cluster.epoch(),
+            told: cluster.told(),
+            answers: profile.pre_filter.iter().map(|_| None).collect(),
+            noted: vec![false; profile.pre_score.len()],
+            scores: profile.score.iter().map(|_| None).collect(),
+            ..Kept::default()
+        };
+        (kept, Cycle { pod, cluster, state: State::default() })
+    }
+
+    /// Ends a turn: what is known is kept for the next Pod of the sort.
+    pub fn end(&mut self, cycle: Cycle<'_>, mut kept: Kept) {
+        let Some(signature) = cycle.pod.signature() else { return };
+        if self.sorts.len() >= SORTS
+            && let Some(oldest) = self.sorts.iter().min_by_key(|(_, k)| k.used).map(|(s, _)| s.clone())
+        {
+            self.sorts.remove(&oldest);
+        }
+        kept.used = self.turns;
+        kept.state = cycle.state;
+        self.sorts.insert(signature.into(), kept);
+    }
+
+    /// The nodes that fit, or enough of them.
+    pub fn enough(&mut self, verdicts: &Verdicts, percentage: i32) -> Vec<usize> {
+        let (nodes, wanted) = (verdicts.len(), enough(verdicts.len(), percentage));
+        if wanted >= nodes {
+            return verdicts.fitting().collect();
+        }
+        let (mut feasible, mut looked) = (Vec::with_capacity(wanted), 0);
+        while looked < nodes && feasible.len() < wanted {
+            let node = (self.start + looked) % nodes;
+            if verdicts.fits(node) {
+                feasible.push(node);
+            }
+            looked += 1;
+        }
+        self.start = (self.start + looked) % nodes;
+        feasible
+    }
+}
+
+/// How many nodes that fit are enough, of `nodes` (upstream's `numFeasibleNodesToFind`).
+fn enough(nodes: usize, percentage: i32) -> usize {
+    const FEWEST: usize = 100;
+    match usize::try_from(percentage) {
+        Ok(percent @ 1..=99) if nodes >= FEWEST => (nodes * percent / 100).max(FEWEST),
+        _ => nodes,
+    }
+}
+
+impl Kept {
+    /// Takes in the changes since the last turn; `false` if they are not known any more.
+    fn catch_up(&mut self, cycle: &mut Cycle<'_>, profile: &Profile) -> bool {
+        let cluster = cycle.cluster;
+        let Some(changes) = cluster.changes(self.told) else { return false };
+        let mut dirty = BTreeSet::new();
+        for change in changes {
+            dirty.insert(change.node);
+            let (Some((other, by)), Some(node)) = (&change.pod, cluster.nodes().get(change.node)) else {
+                continue;
+            };
+            let change = Move { other, node, by: *by };
+            for (at, answer) in profile.pre_filter.iter().zip(&self.answers) {
+                if answer.is_some() {
+                    at.plugin.count(cycle, change);
+                }
+            }
+            for (at, noted) in profile.pre_score.iter().zip(&self.noted) {
+                if *noted {
+                    at.plugin.count(cycle, change);
+                }
+            }
+        }
+        self.told = cluster.told();
+        let skipped = self.skipped(profile);
+        let runs = runs(profile, cycle.pod);
+        for (run, verdicts) in runs.iter().filter(|r| r.2).zip(&mut self.verdicts) {
+            let asked = || profile.filter[run.0..run.1].iter().filter(|at| !skipped.contains(at.name));
+            for i in &dirty {
+                let verdict = asked().try_for_each(|at| at.plugin.filter(cycle, &cluster.nodes()[*i]));
+                verdicts.set(*i, verdict);
+            }
+        }
+        for (at, scores) in profile.score.iter().zip(&mut self.scores) {
+            let Some(column) = scores else { continue };
+            let fresh = dirty.iter().map(|i| at.plugin.score(cycle, &cluster.nodes()[*i]).map(|s| (*i, s)));
+            match fresh.collect::<Result<Vec<_>, _>>() {
+                Ok(fresh) => fresh.into_iter().for_each(|(i, score)| column[i] = score),
+                // It is asked again, and says so, if it comes to that.
+                Err(_) => *scores = None,
+            }
+        }
+        true
+    }
+
+    fn skipped(&self, profile: &Profile) -> BTreeSet<&'static str> {
+        let answers = profile.pre_filter.iter().zip(&self.answers);
+        answers.filter(|(_, a)| **a == Some(Prefiltered::Skip)).map(|(at, _)| at.name).collect()
+    }
+
+    /// Asks a PreFilter plugin, unless its answer is known.
+    pub fn pre_filter(
+        &mut self,
+        i: usize,
+        cycle: &mut Cycle<'_>,
+        plugin: &dyn PreFilter,
+    ) -> Result<Prefiltered, Stop> {
+        if let Some(Some(answer)) = self.answers.get(i) {
+            return Ok(answer.clone());
+        }
+        let answer = plugin.pre_filter(cycle)?;
+        if plugin.keeps(cycle.pod)
+            && let Some(place) = self.answers.get_mut(i)
+        {
+            *place = Some(answer.clone());
+        }
+        Ok(answer)
+    }
+
+    /// Asks the Filter plugins about all nodes that nobody has refused.
+    pub fn filter(
+        &mut self,
+        cycle: &Cycle<'_>,
+        profile: &Profile,
+        skipped: &BTreeSet<&'static str>,
+        verdicts: &mut Verdicts,
+    ) {
+        let mut known = 0;
+        for (from, to, keeps) in runs(profile, cycle.pod) {
+            let asked = profile.filter[from..to].iter().filter(|at| !skipped.contains(at.name));
+            if !keeps {
+                asked.for_each(|at| at.plugin.filter_all(cycle, verdicts));
+                continue;
+            }
+            if self.verdicts.len() == known {
+                let mut fresh = Verdicts::all(cycle.cluster.nodes().len());
+                asked.for_each(|at| at.plugin.filter_all(cycle, &mut fresh));
+                self.verdicts.push(fresh);
+            }
+            verdicts.take_in(&self.verdicts[known]);
+            known += 1;
+        }
+    }
+
+    /// The weighted sum of every score, for each of the feasible nodes. An error is one of the Pod: it is tried again.
+    pub fn score(
+        &mut self,
+        cycle: &mut Cycle<'_>,
+        profile: &Profile,
+        feasible: &[usize],
+    ) -> Result<Vec<i64>, String> {
+        let mut skipped = BTreeSet::new();
+        for (at, noted) in profile.pre_score.iter().zip(&mut self.noted) {
+            let asked = at.plugin.pre_score(cycle, feasible, *noted);
+            let asked = asked.map_err(|e| format!("running PreScore plugin {:?}: {e}", at.name))?;
+            if !asked {
+                skipped.insert(at.name);
+            }
+            *noted = at.plugin.keeps(cycle.pod);
+        }
+        let mut total = vec![0; feasible.len()];
+        for (at, column) in profile.score.iter().zip(&mut self.scores) {
+            if skipped.contains(at.name) {
+                continue;
+            }
+            let failed = |e: String| format!("running Score plugins: plugin {:?} failed with: {e}", at.name);
+            let mut scores = if at.plugin.keeps(cycle.pod) {
+                let known = if let Some(known) = column {
+                    known
+                } else {
+                    let all: Vec<usize> = (0..cycle.cluster.nodes().len()).collect();
+                    column.insert(at.plugin.score_all(cycle, &all).map_err(failed)?)
+                };
+                feasible.iter().map(|i| known[*i]).collect()
+            } else {
+                at.plugin.score_all(cycle, feasible).map_err(failed)?
+            };
+            at.plugin.normalize(cycle, feasible, &mut scores);
+            if let Some(wrong) = scores.iter().find(|s| !(0..=MAX_SCORE).contains(*s)) {
+                return Err(format!(
+                    "applying score defaultWeights on Score plugins: plugin {:?} returns an invalid score {wrong}, it should in the range of [0, {MAX_SCORE}] after normalizing",
+                    at.name
+                ));
+            }
+            for (t, s) in total.iter_mut().zip(scores) {
+                *t += at.weight * s;
+            }
+        }
+        Ok(total)
+    }
+}
+
+/// The Filter plugins in runs: from, to, and whether the verdicts of these are kept.
+fn runs(profile: &Profile, pod: &PodInfo) -> Vec<(usize, usize, bool)> {
+    let mut runs: Vec<(usize, usize, bool)> = Vec::new();
+    for (i, at) in profile.filter.iter().enumerate() {
+        let keeps = at.plugin.keeps(pod);
+        match runs.last_mut() {
+            Some((_, to, k)) if *k == keeps => *to = i + 1,
+            _ => runs.push((i, i + 1, keeps)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_nodes_unless_configured() {
+        for (nodes, percentage, expected) in
+            [(10, 0, 10), (99, 10, 99), (5000, 0, 5000), (5000, 100, 5000), (1000, 5, 100), (5000, 30, 1500)]
+        {
+            assert_eq!(enough(nodes, percentage), expected, "{nodes} nodes, {percentage} %");
+        }
+    }
+
+    #[test]
+    fn all_nodes_have_their_turn() {
+        let (mut keeper, mut verdicts) = (Keeper::default(), Verdicts::all(300));
+        verdicts.set(299, Err(crate::framework::verdict::Rejection::new("P", "no")));
+        let first = keeper.enough(&verdicts, 50);
+        assert_eq!((first.first(), first.last(), first.len()), (Some(&0), Some(&149), 150));
+        let second = keeper.enough(&verdicts, 50);
+        assert_eq!((second.first(), second.last(), second.len()), (Some(&150), Some(&0), 150));
+    }
+}

@@ -1,0 +1,131 @@
+//! From the choice of a node to the binding: things are held for the Pod, and a task of its own binds it.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use client::EventType;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::way::{Bound, Failure, go};
+use super::{Input, Scheduler, panicked, scheduler_of};
+use crate::events::Events;
+use crate::framework::points::{Binding, Permission};
+use crate::framework::state::State;
+use crate::framework::waiting::Permitted;
+use crate::queue::{Entry, Mark};
+
+impl Scheduler {
+    /// Takes what the Pod needs on the node, and binds it in a task of its own.
+    pub(super) fn bind(&mut self, entry: Entry, mark: Mark, node: String, permit: OwnedSemaphorePermit) {
+        let mut carried = State::default();
+        let permitted = match self.hold(&entry, &node, &mut carried) {
+            Ok(permitted) => permitted,
+            Err(failure) => {
+                self.bound(Bound { entry, mark, node, carried, result: Err(failure) }, Instant::now());
+                return;
+            }
+        };
+        let (client, tx, profiles) = (self.client.clone(), self.tx.clone(), self.profiles.clone());
+        let written = self.writes.last(entry.info.uid());
+        self.shutdown.spawn(async move {
+            let _permit = permit;
+            // A condition that says it can't be placed must not arrive after it was.
+            let _written = match &written {
+                Some(lock) => Some(lock.lock().await),
+                None => None,
+            };
+            let pod = entry.info.clone();
+            // In a task of its own, so that a plugin that panics costs its Pod alone.
+            let way = tokio::spawn({
+                let (pod, node) = (pod.clone(), node.clone());
+                async move {
+                    let result = match profiles.get(scheduler_of(&pod)) {
+                        Some(profile) => {
+                            let binding =
+                                Binding { pod: &pod, node: &node, carried: &carried, client: &client };
+                            go(profile, &binding, permitted).await
+                        }
+                        None => Err(Failure::Failed { why: "its profile is gone".to_owned(), gone: false }),
+                    };
+                    (result, carried)
+                }
+            });
+            let (result, carried) = way.await.unwrap_or_else(|e| {
+                let why = match e.try_into_panic() {
+                    Ok(panic) => panicked(&pod, &*panic),
+                    Err(e) => e.to_string(),
+                };
+                (Err(Failure::Failed { why, gone: false }), State::default())
+            });
+            let _ = tx.send(Input::Bound(Box::new(Bound { entry, mark, node, carried, result })));
+        });
+    }
+
+    /// Asks the Reserve and Permit plugins.
+    fn hold(&self, entry: &Entry, node: &str, carried: &mut State) -> Result<Option<Permitted>, Failure> {
+        let pod = &entry.info;
+        let (Some(profile), Some(info)) = (self.profiles.get(scheduler_of(pod)), self.cache.node(node))
+        else {
+            return Ok(None);
+        };
+        if profile.reserve.is_empty() && profile.permit.is_empty() {
+            return Ok(None);
+        }
+        let asked = || {
+            for at in &profile.reserve {
+                at.plugin.reserve(pod, &self.cache, info, carried)?;
+            }
+            let mut waits = BTreeMap::<&'static str, Duration>::new();
+            for at in &profile.permit {
+                if let Permission::Wait(time) = at.plugin.permit(pod, node, carried)? {
+                    waits.insert(at.name, time);
+                }
+            }
+            Ok(self.waiting.add(pod.uid(), &waits, Instant::now()))
+        };
+        match catch_unwind(AssertUnwindSafe(asked)) {
+            Ok(answer) => answer.map_err(Failure::Refused),
+            Err(panic) => Err(Failure::Failed { why: panicked(pod, &*panic), gone: false }),
+        }
+    }
+
+    /// A binding ended. If it failed, all that was held is given back, and the Pod goes back into the queue as it is now,
+    /// unless it is gone or has a node.
+    pub(super) fn bound(&mut self, bound: Bound, now: Instant) -> Events {
+        let Bound { mut entry, mark, node, mut carried, result } = bound;
+        self.waiting.remove(entry.info.uid());
+        let Err(failure) = result else {
+            let (namespace, name) = (entry.info.namespace(), entry.info.name());
+            let message = format!("Successfully assigned {namespace}/{name} to {node}");
+            self.event(&entry.info, EventType::Normal, "Scheduled", message);
+            return Events::NONE;
+        };
+        if let Some(profile) = self.profiles.get(scheduler_of(&entry.info)) {
+            let given_back = || {
+                for at in profile.reserve.iter().rev() {
+                    at.plugin.unreserve(&entry.info, &node, &mut carried);
+                }
+            };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(given_back)) {
+                panicked(&entry.info, &*panic);
+            }
+        }
+        let freed = self.cache.forget(entry.info.uid());
+        let uid = entry.info.shared_uid();
+        if let Some(info) = self.current(&entry.info) {
+            entry.info = info;
+            match failure {
+                Failure::Refused(rejection) => self.turned_away(entry, &mark, rejection),
+                Failure::Failed { gone: true, .. } => {}
+                Failure::Failed { why, .. } => self.errored(entry, &why),
+            }
+        }
+        if freed {
+            // Room was held for it meanwhile: others that wait may fit now.
+            self.queue.happened_to_others(Events::POD_DELETED, &uid, now);
+        }
+        Events::NONE
+    }
+}

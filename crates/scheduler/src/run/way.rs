@@ -1,0 +1,62 @@
+//! The way of a Pod to its node, once all that it needs is held.
+
+use api::Status;
+
+use crate::framework::points::{Binding, Unbound};
+use crate::framework::profile::Profile;
+use crate::framework::state::State;
+use crate::framework::verdict::Rejection;
+use crate::framework::waiting::Permitted;
+use crate::queue::{Entry, Mark};
+
+/// A Pod on its way to a node, or at the end of it.
+pub(super) struct Bound {
+    pub(super) entry: Entry,
+    /// The events before its turn began.
+    pub(super) mark: Mark,
+    pub(super) node: String,
+    pub(super) carried: State,
+    pub(super) result: Result<(), Failure>,
+}
+
+/// Why the way ended.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// A plugin does not want the Pod there.
+    Refused(Rejection),
+    /// Something went wrong. The Pod is tried again, unless it is gone.
+    Failed { why: String, gone: bool },
+}
+
+/// The way of a Pod that holds all it needs: permission, PreBind, Bind, PostBind.
+pub(super) async fn go(
+    profile: &Profile,
+    binding: &Binding<'_>,
+    permitted: Option<Permitted>,
+) -> Result<(), Failure> {
+    if let Some(permitted) = permitted {
+        permitted.wait().await.map_err(Failure::Refused)?;
+    }
+    let failed = |point: &str, name: &str, why: Unbound| match why {
+        Unbound::Refused(rejection) => Failure::Refused(rejection),
+        Unbound::Failed(Status { message, .. }) if message.is_empty() => {
+            Failure::Failed { why: format!("running {point} plugin {name:?}"), gone: false }
+        }
+        Unbound::Failed(status) => Failure::Failed {
+            why: format!("running {point} plugin {name:?}: {}", status.message),
+            gone: status.is_not_found(),
+        },
+    };
+    for at in &profile.pre_bind {
+        if at.plugin.concerns(binding.pod, binding.node, binding.carried) {
+            at.plugin.pre_bind(binding).await.map_err(|e| failed("PreBind", at.name, e))?;
+        }
+    }
+    for at in &profile.bind {
+        if at.plugin.bind(binding).await.map_err(|e| failed("Bind", at.name, e))? {
+            profile.post_bind.iter().for_each(|at| at.plugin.post_bind(binding));
+            return Ok(());
+        }
+    }
+    Err(Failure::Failed { why: "no Bind plugin binds the Pod".to_owned(), gone: false })
+}
