@@ -14,7 +14,7 @@ use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
 
 use crate::catalog::custom::CustomResource;
-use crate::catalog::{Catalog, Documents, ResourceEntry, Rules};
+use crate::catalog::{Catalog, Documents, ResourceEntry};
 use crate::config::Config;
 
 /// How long a read waits for a revision that the store has not reached; upstream's `blockTimeout`.
@@ -49,7 +49,7 @@ impl Objects {
     pub fn new(store: Store, config: &Config) -> Result<Self, CatalogError> {
         let rows = config.resources();
         let documents = Arc::clone(&config.documents);
-        let catalog = Catalog::new(&store, &rows, config.gates, documents, Rules::builtin);
+        let catalog = Catalog::new(&store, &rows, config.gates, documents, kinds::strategy);
         Ok(Self::with(store, config, catalog.map_err(CatalogError)?))
     }
     /// With a catalog that was made over the same store.
@@ -69,7 +69,7 @@ impl Objects {
     /// Serves these built-in resources from now on. Requests that have begun go on with those that were served then.
     pub fn serve(&self, rows: &[ResourceInfo]) -> Result<(), CatalogError> {
         let documents = Arc::clone(&self.documents);
-        let catalog = Catalog::new(&self.store, rows, self.gates, documents, Rules::builtin);
+        let catalog = Catalog::new(&self.store, rows, self.gates, documents, kinds::strategy);
         self.catalog.store(Arc::new(catalog.map_err(CatalogError)?));
         Ok(())
     }

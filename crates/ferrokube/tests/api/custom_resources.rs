@@ -76,7 +76,7 @@ fn definition(group: &str, change: impl FnOnce(&mut Value)) -> Value {
 }
 
 /// Makes a definition and waits until it is served; returns the path of its objects.
-fn defined(s: &Server, group: &str, change: impl FnOnce(&mut Value)) -> String {
+pub(super) fn defined(s: &Server, group: &str, change: impl FnOnce(&mut Value)) -> String {
     s.create(DEFINITIONS, &definition(group, change)).unwrap();
     let path = format!("{DEFINITIONS}/widgets.{group}");
     eventually("the definition is established", || {
