@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{NewObject, Object, OwnerRef, Text};
+use api::codec::json;
+use api::{Gvk, NewObject, Node, Object, OwnerRef, Schema, Struct, Text};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::admission::{Equivalent, Versions};
+use crate::auth::Eventual;
 use crate::reader::{Reader, ResourceName};
 
 type Key = (ResourceName, Text, Text);
@@ -63,6 +66,32 @@ pub(crate) fn object(json: Value) -> Object {
             rv_at: 1,
         },
         revision: 1,
+    }
+}
+
+/// The versions of a resource that has one, of the built-in schema.
+pub(crate) struct Alone;
+
+impl Versions for Alone {
+    fn schema(&self) -> &Schema {
+        Schema::builtin()
+    }
+    fn equivalents(&self) -> Vec<Equivalent> {
+        Vec::new()
+    }
+    fn convert<'a>(
+        &'a self,
+        tree: Struct,
+        from: &'a Gvk,
+        to: &'a Gvk,
+    ) -> Eventual<'a, Result<Struct, String>> {
+        let unknown = || format!("unable to convert to {}: unknown kind", to.kind);
+        Eventual::Now(if from == to { Ok(tree) } else { Err(unknown()) })
+    }
+    fn tree(&self, kind: &Gvk, value: Node) -> Result<Struct, String> {
+        let schema = self.schema();
+        let root = schema.kind(kind).ok_or("unknown kind")?;
+        Ok(json::root_from_any(schema, root, value).map_err(|e| e.to_string())?.tree)
     }
 }
 

@@ -53,6 +53,7 @@ mod strategy_tests;
 mod testing;
 mod transport;
 mod version;
+mod versions;
 mod watch;
 mod weight;
 

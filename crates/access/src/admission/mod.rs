@@ -6,6 +6,8 @@ mod classes;
 mod config;
 mod devices;
 mod escalation;
+#[allow(dead_code, reason = "policies and webhooks use it")]
+mod matching;
 mod namespace;
 mod node_restriction;
 mod nodes;
@@ -23,6 +25,7 @@ mod service_account;
 mod tests;
 mod token_audience;
 mod tolerations;
+mod versions;
 
 use std::sync::Arc;
 
@@ -32,6 +35,7 @@ use futures::future::BoxFuture;
 pub use chain::{Chain, ChainError};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use options::{DeleteOptions, OperationOptions, Propagation};
+pub use versions::{Equivalent, Versions};
 
 use crate::Notes;
 use crate::RequestInfo;
@@ -50,6 +54,18 @@ pub enum Operation {
     Connect,
 }
 
+impl Operation {
+    /// The name as upstream's API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
 /// The request on which admission decides.
 pub struct AdmissionRequest<'a> {
     /// The caller.
@@ -60,6 +76,11 @@ pub struct AdmissionRequest<'a> {
     pub operation: Operation,
     /// Kind of the tree that is admitted (of `Binding`, `Scale`, … for subresources with a kind of their own).
     pub kind: &'a Gvk,
+    /// The same kind in the version of the request: what upstream calls the request's kind. Group and version of the
+    /// request's resource are those of [`AdmissionRequest::info`].
+    pub request_kind: &'a Gvk,
+    /// The versions of the request's resource.
+    pub versions: &'a dyn Versions,
     /// Resource.
     pub resource: &'a str,
     /// Subresource, "" for none.

@@ -129,7 +129,7 @@ impl Case<'_> {
         Err(self.env.forbidden(self.request, self.object, why))
     }
     fn unexpected(&self) -> Result<(), Status> {
-        self.refuse(format!("unexpected operation {:?}", operation(self.request.operation)))
+        self.refuse(format!("unexpected operation {:?}", self.request.operation.name()))
     }
     fn view(&self) -> View<'_> {
         self.object.map_or_else(|| View::empty(self.env.schema), |o| self.env.view(o))
@@ -153,7 +153,7 @@ impl Case<'_> {
             }
             other => self.refuse(format!(
                 "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
-                operation(other)
+                other.name()
             )),
         }
     }
@@ -407,7 +407,7 @@ impl Case<'_> {
     /// the server may not have seen yet does not refuse the request for good.
     fn pod_certificate(&self) -> Result<(), Status> {
         if self.request.operation != Operation::Create {
-            return self.refuse(format!("unexpected operation {}", operation(self.request.operation)));
+            return self.refuse(format!("unexpected operation {}", self.request.operation.name()));
         }
         if !self.request.subresource.is_empty() {
             return self.refuse(format!("unexpected subresource {}", self.request.subresource));
@@ -491,15 +491,6 @@ impl Case<'_> {
             Ok(subject) if subject.common_name == format!("system:node:{}", self.node) => Ok(()),
             Ok(_) => self.refuse(format!("can only create a node CSR with CN=system:node:{}", self.node)),
         }
-    }
-}
-
-fn operation(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
     }
 }
 

@@ -9,7 +9,7 @@ use crate::UserInfo;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
 use crate::auth::{AuthorizationMode, UnionAuthorizer};
-use crate::testing::Fake;
+use crate::testing::{Alone, Fake};
 
 /// A request by its parts; the rest is empty.
 struct Case<'a> {
@@ -139,6 +139,8 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         info: &RequestInfo { group: group.into(), ..RequestInfo::default() },
         operation: case.operation,
         kind: &kind,
+        request_kind: &kind,
+        versions: &Alone,
         resource,
         subresource,
         namespace: case.namespace,

@@ -23,6 +23,12 @@ pub(super) fn type_meta(kind: &Gvk) -> Bytes {
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
 const SCALE: &str = "scale";
 
+/// The group and name that resources with the same objects have in common.
+fn shared(resource: &ResourceEntry) -> (Text, Text) {
+    let group = resource.stored.as_ref().map_or(&resource.group, |stored| &stored.group);
+    (group.clone(), resource.plural.clone())
+}
+
 /// All resources that are served.
 pub(crate) struct Resources {
     /// The values of absent fields.
@@ -30,6 +36,8 @@ pub(crate) struct Resources {
     resources: Vec<Arc<ResourceEntry>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
+    /// The resources that have the same objects.
+    alike: HashMap<(Text, Text), Vec<usize>>,
     groups: Vec<(Text, Vec<Text>)>,
     consulted: Vec<ResourceId>,
 }
@@ -47,6 +55,7 @@ impl Resources {
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),
+            alike: HashMap::new(),
             groups: Vec::new(),
             consulted: Vec::new(),
         };
@@ -123,6 +132,7 @@ impl Resources {
             resources: Vec::with_capacity(self.resources.len()),
             by_path: HashMap::with_capacity(self.by_path.len()),
             by_store: HashMap::with_capacity(self.by_store.len()),
+            alike: HashMap::with_capacity(self.alike.len()),
             groups: Vec::new(),
             consulted: Vec::new(),
         };
@@ -149,6 +159,7 @@ impl Resources {
             (resource.group.clone(), resource.version.clone(), resource.plural.clone()),
             self.resources.len(),
         );
+        self.alike.entry(shared(&resource)).or_default().push(self.resources.len());
         if let Some(stored) = &resource.stored {
             if resource.strategy.facts().is_consulted && !self.consulted.contains(&stored.id) {
                 self.consulted.push(stored.id);
@@ -171,6 +182,10 @@ impl Resources {
     /// A resource in any version that keeps its objects under this group and name.
     pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
+    }
+    /// The resources that have the same objects as this one, itself among them.
+    pub(crate) fn alike(&self, resource: &ResourceEntry) -> impl Iterator<Item = &Arc<ResourceEntry>> {
+        self.alike.get(&shared(resource)).into_iter().flatten().map(|i| &self.resources[*i])
     }
     /// One resource of each that has objects of its own.
     pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {

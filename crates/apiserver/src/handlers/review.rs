@@ -48,6 +48,8 @@ pub(crate) async fn create(
         info: &req.info,
         operation: Operation::Create,
         kind: &resource.kind,
+        request_kind: &resource.kind,
+        versions: req,
         resource: &resource.plural,
         subresource: "",
         namespace,

@@ -209,6 +209,8 @@ impl<'a> Scope<'a> {
             info: &self.req.info,
             operation,
             kind,
+            request_kind: if *kind == self.stored.kind { &self.resource.kind } else { kind },
+            versions: self.req,
             resource: &self.resource.plural,
             subresource: &self.req.info.subresource,
             namespace: if self.facts().is_namespace { name } else { self.namespace },

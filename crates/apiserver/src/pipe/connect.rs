@@ -47,6 +47,8 @@ pub(crate) async fn admit(rooms: &Rooms, ctx: &Request) -> Result<(), Status> {
         info,
         operation: Operation::Connect,
         kind: &sub.kind,
+        request_kind: &sub.kind,
+        versions: ctx,
         resource: &info.resource,
         subresource: &info.subresource,
         namespace: &info.namespace,

@@ -12,7 +12,7 @@ use crate::UserInfo;
 use crate::admission::OperationOptions;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
-use crate::testing::{Fake, object};
+use crate::testing::{Alone, Fake, object};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -150,6 +150,8 @@ async fn ask(world: &World, ask: Ask<'_>, object: &Value) -> (Option<Verdict>, V
         info: &RequestInfo { group: group.into(), ..RequestInfo::default() },
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         kind: &kind,
+        request_kind: &kind,
+        versions: &Alone,
         resource,
         subresource,
         namespace: ask.namespace,
