@@ -1,6 +1,6 @@
 //! Stored objects for tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api::codec::json;
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::admission::{Equivalent, Versions};
 use crate::auth::Eventual;
-use crate::reader::{Reader, ResourceName};
+use crate::reader::{Found, Reader, ResourceName, Which};
+use crate::webhook::Network;
 
 type Key = (ResourceName, Text, Text);
 
@@ -20,18 +21,29 @@ type Key = (ResourceName, Text, Text);
 #[derive(Default)]
 pub(crate) struct Fake {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
+    changes: Mutex<u64>,
+    kinds: Mutex<HashMap<Gvk, (ResourceName, bool)>>,
 }
 
 impl Fake {
     /// Puts an object in place, from JSON.
     pub(crate) fn put(&self, resource: ResourceName, json: Value) {
-        let object = object(json);
+        let mut object = object(json);
+        let mut changes = self.changes.lock();
+        *changes += 1;
+        object.revision = *changes;
         let key = (resource, object.data.namespace.clone(), object.data.name.clone());
         self.objects.lock().insert(key, Arc::new(object));
     }
     /// Removes an object.
     pub(crate) fn remove(&self, resource: ResourceName, namespace: &str, name: &str) {
+        *self.changes.lock() += 1;
         self.objects.lock().remove(&(resource, namespace.into(), name.into()));
+    }
+    /// Serves a kind.
+    #[allow(dead_code, reason = "policies use it")]
+    pub(crate) fn serve(&self, kind: Gvk, resource: ResourceName, namespaced: bool) {
+        self.kinds.lock().insert(kind, (resource, namespaced));
     }
 }
 
@@ -88,16 +100,52 @@ impl Versions for Alone {
         let unknown = || format!("unable to convert to {}: unknown kind", to.kind);
         Eventual::Now(if from == to { Ok(tree) } else { Err(unknown()) })
     }
-    fn tree(&self, kind: &Gvk, value: Node) -> Result<Struct, String> {
+    fn tree(&self, kind: &Gvk, value: Node, strict: bool) -> Result<Struct, String> {
         let schema = self.schema();
         let root = schema.kind(kind).ok_or("unknown kind")?;
-        Ok(json::root_from_any(schema, root, value).map_err(|e| e.to_string())?.tree)
+        let decoded = json::root_from_patched(schema, root, value).map_err(|e| e.to_string())?;
+        if strict && !decoded.strict.is_empty() {
+            return Err(format!("strict decoding error: {}", decoded.strict.join(", ")));
+        }
+        Ok(decoded.tree)
     }
+}
+
+/// Objects for a chain, and a network in which there is nobody.
+pub(crate) fn alone(objects: Fake) -> (Arc<dyn Reader>, Arc<Network>) {
+    let objects: Arc<dyn Reader> = Arc::new(objects);
+    let network = Arc::new(Network::new(Arc::clone(&objects), |_| false));
+    (objects, network)
 }
 
 impl Reader for Fake {
     fn get(&self, resource: ResourceName, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.objects.lock().get(&(resource, namespace.into(), name.into())).cloned()
+    }
+    fn changed(&self, _: ResourceName) -> u64 {
+        *self.changes.lock()
+    }
+    fn is_namespaced(&self, kind: &Gvk) -> Option<bool> {
+        self.kinds.lock().get(kind).map(|(_, namespaced)| *namespaced)
+    }
+    fn of_kind<'a>(&'a self, kind: &'a Gvk, namespace: &'a str, which: Which<'a>) -> Found<'a> {
+        let Some((resource, _)) = self.kinds.lock().get(kind).copied() else {
+            return Eventual::Now(Ok(Vec::new()));
+        };
+        let wanted = |object: &Arc<Object>| match which {
+            Which::Named(name) => object.data.name == name,
+            Which::Selected(selector) => selector.matches(|key| object.label(key)),
+        };
+        let objects = self.list(resource, namespace).into_iter().filter(wanted);
+        let values = objects.map(|object| {
+            let mut value = json::decode_any(&object.data.body).unwrap_or(Node::Null);
+            if let Some(map) = value.as_map_mut() {
+                map.insert("kind", kind.kind.clone());
+                map.insert("apiVersion", kind.api_version());
+            }
+            Arc::new(value)
+        });
+        Eventual::Now(Ok(values.collect()))
     }
     fn list(&self, resource: ResourceName, namespace: &str) -> Vec<Arc<Object>> {
         self.objects

@@ -30,7 +30,8 @@ pub async fn start(
     let surroundings = (config.gates, config.clock);
     // Nobody else writes endpoints here.
     let network = Arc::new(Network::new(Arc::<Objects>::clone(&objects), |_| true));
-    let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
+    let live = (Arc::<Objects>::clone(&objects) as _, Arc::clone(&network));
+    let security = Security::new(&config.security, keys, surroundings, live)?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let parts = Parts {

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::reader::{Reader, ResourceName};
+use access::auth::Eventual;
+use access::reader::{Found, Reader, ResourceName, Which};
 use api::resources::ResourceInfo;
-use api::{FeatureGates, Object, Schema, Status, Struct};
+use api::{FeatureGates, Gvk, Node, Object, Schema, Status, Struct};
 use arc_swap::ArcSwap;
+use bytes::BytesMut;
 use component::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -137,6 +139,45 @@ impl Reader for Objects {
         let scope = Scope { namespace: namespace.into(), ..Scope::default() };
         self.store.snapshot(id).scan(&scope, None).map(Arc::clone).collect()
     }
+    fn changed(&self, resource: ResourceName) -> u64 {
+        self.id(resource).map_or(0, |id| self.store.snapshot(id).changed())
+    }
+    fn is_namespaced(&self, kind: &Gvk) -> Option<bool> {
+        let catalog = self.catalog.load();
+        Some(catalog.resources.of_kind(kind)?.namespaced)
+    }
+    fn of_kind<'a>(&'a self, kind: &'a Gvk, namespace: &'a str, which: Which<'a>) -> Found<'a> {
+        let catalog = self.catalog();
+        let Some(resource) = catalog.resources.of_kind(kind).cloned() else {
+            return Eventual::Now(Ok(Vec::new()));
+        };
+        let Some(stored) = &resource.stored else { return Eventual::Now(Ok(Vec::new())) };
+        let objects: Vec<Arc<Object>> = match which {
+            Which::Named(name) => self.store.get(stored.id, namespace, name).into_iter().collect(),
+            Which::Selected(selector) => {
+                let scope = Scope { namespace: namespace.into(), ..Scope::default() };
+                let snapshot = self.store.snapshot(stored.id);
+                let all = snapshot.scan(&scope, None);
+                all.filter(|object| selector.matches(|key| object.label(key))).cloned().collect()
+            }
+        };
+        let now = objects.iter().all(|object| resource.is_current(object));
+        if now && (resource.same_version() || resource.custom.is_some()) {
+            return Eventual::Now(objects.iter().map(|object| value(&resource, object)).collect());
+        }
+        Eventual::later(async move {
+            if resource.custom.is_some() {
+                let objects = catalog.current_objects(&resource, &objects, &kind.kind, None).await?;
+                return objects.iter().map(|object| value(&resource, object)).collect();
+            }
+            let served = objects.iter().map(|object| {
+                let tree = catalog.served_tree(&resource, object)?;
+                let text = crate::codec::json_with(catalog.schema(), &resource.type_meta, &tree);
+                api::codec::json::decode_any(&text).map(Arc::new).map_err(Status::internal)
+            });
+            served.collect()
+        })
+    }
     fn appears(&self, resource: ResourceName, namespace: &str, name: &str) -> BoxFuture<'static, ()> {
         let scope = Scope { namespace: namespace.into(), name: name.into(), field: None };
         let watch = self
@@ -152,6 +193,13 @@ impl Reader for Objects {
         }
         .boxed()
     }
+}
+
+/// An object as clients see it, in the version of a resource.
+fn value(resource: &ResourceEntry, object: &Object) -> Result<Arc<Node>, Status> {
+    let mut text = BytesMut::new();
+    object.write_json(&resource.stored_meta, &mut text);
+    api::codec::json::decode_any(&text).map(Arc::new).map_err(Status::internal)
 }
 
 /// Upstream's error for a revision that is still to come.

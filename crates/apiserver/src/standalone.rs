@@ -132,7 +132,8 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let guard = place.clone();
     let network = Network::new(Arc::<Objects>::clone(&objects), move |to| guard.allows_webhook(to));
     let network = Arc::new(network);
-    let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
+    let live = (Arc::<Objects>::clone(&objects) as _, Arc::clone(&network));
+    let security = Security::new(&config.security, keys, surroundings, live)?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;

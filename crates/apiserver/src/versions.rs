@@ -55,10 +55,13 @@ impl Versions for Request {
         }
     }
 
-    fn tree(&self, kind: &Gvk, value: Node) -> Result<Struct, String> {
+    fn tree(&self, kind: &Gvk, value: Node, strict: bool) -> Result<Struct, String> {
         let schema = self.schema();
         let root = schema.kind(kind).ok_or_else(|| format!("unknown kind {}", kind.kind))?;
         let decoded = json::root_from_patched(schema, root, value).map_err(|e| e.to_string())?;
+        if strict && !decoded.strict.is_empty() {
+            return Err(format!("strict decoding error: {}", decoded.strict.join(", ")));
+        }
         let mut tree = decoded.tree;
         // The body of a subresource may be of another kind than the resource's.
         let own = self.resource.as_ref().filter(|r| r.group == kind.group && r.kind.kind == kind.kind);

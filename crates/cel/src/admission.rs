@@ -118,13 +118,45 @@ impl Objects for Mutations {
 #[derive(Debug, Default)]
 pub struct Composed(RwLock<HashMap<String, Type>>);
 
+/// The type of a variable as those that use it see it: upstream knows only plain types, lists and maps there.
+fn kept(ty: &Type) -> Type {
+    match ty {
+        Type::Any
+        | Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => ty.clone(),
+        Type::List(of) => Type::list(kept(of)),
+        Type::Map(of) => Type::map(kept(&of.0), kept(&of.1)),
+        _ => Type::Dyn,
+    }
+}
+
+/// Upstream's complaint about the type of an expression that should have one of these; any is wanted if none is named.
+pub fn mismatch(found: &Type, wanted: &[Type]) -> Option<String> {
+    if wanted.is_empty() || wanted.contains(found) {
+        return None;
+    }
+    let names: Vec<String> = wanted.iter().map(Type::long_name).collect();
+    let got = found.long_name();
+    Some(match &names[..] {
+        [one] => format!("must evaluate to {one} but got {got}"),
+        all => format!("must evaluate to one of [{}] but got {got}", all.join(" ")),
+    })
+}
+
 /// The type of `variables`.
 const VARIABLES: &str = "kubernetes.variables";
 
 impl Composed {
     /// Adds a variable.
     pub fn add(&self, name: &str, ty: Type) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), ty);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), kept(&ty));
     }
 }
 

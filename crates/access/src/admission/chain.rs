@@ -22,13 +22,16 @@ use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
 use super::pod_resize::PodResizeValidator;
 use super::pod_security::PodSecurity;
 use super::priority::Priority;
+use super::reinvocation::Reinvocation;
 use super::resize::PersistentVolumeClaimResize;
 use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
 use super::tolerations::DefaultTolerationSeconds;
-use super::{Admission, AdmissionConfig, AdmissionRequest};
+use super::webhooks::{self, MutatingWebhooks, ValidatingWebhooks};
+use super::{Admission, AdmissionConfig, AdmissionRequest, Operation, expressions};
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
+use crate::webhook::Network;
 
 /// A place in the order of admission.
 struct Place {
@@ -97,9 +100,9 @@ static ORDER: [Place; 41] = [
     absent("JobValidation"),
     on("PodResizeValidator", plain::<PodResizeValidator>),
     absent("MutatingAdmissionPolicy"),
-    absent("MutatingAdmissionWebhook"),
+    on("MutatingAdmissionWebhook", MutatingWebhooks::made),
     absent("ValidatingAdmissionPolicy"),
-    absent("ValidatingAdmissionWebhook"),
+    on("ValidatingAdmissionWebhook", ValidatingWebhooks::made),
     absent("ResourceQuota"),
     absent("AlwaysDeny"),
 ];
@@ -134,7 +137,7 @@ impl Chain {
     /// that is off is not looked at.
     pub fn new(
         schema: &'static Schema,
-        reader: Arc<dyn Reader>,
+        (reader, network): (Arc<dyn Reader>, Arc<Network>),
         authorizer: Arc<UnionAuthorizer>,
         gates: FeatureGates,
         enable: &[String],
@@ -157,10 +160,14 @@ impl Chain {
         let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
-        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
+        let (webhooks, conditions) = (webhooks::Metrics::default(), expressions::Metrics::default());
+        let env = Env { schema, reader, authorizer, gates, network, webhooks, conditions };
+        Ok(Self { env, plugins })
     }
     /// Registers the metrics of the plugins.
     pub fn register(&self, registry: &mut Registry) {
+        self.env.webhooks.register(registry);
+        self.env.conditions.register(registry);
         for plugin in &self.plugins {
             plugin.register(registry);
         }
@@ -174,13 +181,18 @@ impl Admission for Chain {
         object: &'a mut Struct,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
-            for plugin in &self.plugins {
-                plugin.mutate(&self.env, request, object)?;
-                if let Some(rest) = plugin.mutate_waiting(&self.env, request, object) {
-                    rest.await?;
+            let mut again = Reinvocation::default();
+            loop {
+                for plugin in &self.plugins {
+                    plugin.mutate(&self.env, request, object)?;
+                    if let Some(rest) = plugin.mutate_waiting(&self.env, request, object, &mut again) {
+                        rest.await?;
+                    }
+                }
+                if !again.begin() {
+                    return Ok(());
                 }
             }
-            Ok(())
         }
         .boxed()
     }
@@ -191,6 +203,13 @@ impl Admission for Chain {
         object: Option<&'a Struct>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
+            if request.operation == Operation::Delete {
+                for plugin in &self.plugins {
+                    if let Some(answer) = plugin.admit_deletion(&self.env, request) {
+                        answer.await?;
+                    }
+                }
+            }
             for plugin in &self.plugins {
                 plugin.validate(&self.env, request, object)?;
                 if let Some(rest) = plugin.validate_waiting(&self.env, request, object) {

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::plugin::{Env, Plugin};
+use super::reinvocation::Reinvocation;
 use super::{AdmissionRequest, Operation};
 use crate::auth::Access;
 use crate::auth::rbac::{GROUP, RoleRef, Rule, missing, refusal};
@@ -19,6 +20,7 @@ impl Plugin for RbacEscalation {
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
+        _: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         let object = &*object;
         if request.info.group != GROUP

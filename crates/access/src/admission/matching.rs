@@ -169,7 +169,6 @@ impl Criteria {
         }
     }
     /// The criteria of a webhook, which without rules is asked about nothing.
-    #[allow(dead_code, reason = "webhooks use it")]
     pub(super) fn of_webhook(
         namespaces: Option<&LabelSelector>,
         objects: Option<&LabelSelector>,
@@ -328,7 +327,6 @@ impl Rule {
 }
 
 /// The kinds that configure admission: no webhook is asked about them, since it could keep itself from being mended.
-#[allow(dead_code, reason = "webhooks use it")]
 pub(super) fn configures_admission(kind: &Gvk) -> bool {
     const KINDS: [&str; 6] = [
         "ValidatingWebhookConfiguration",

@@ -6,7 +6,9 @@ mod classes;
 mod config;
 mod devices;
 mod escalation;
-#[allow(dead_code, reason = "policies and webhooks use it")]
+#[allow(dead_code, unused_imports, reason = "policies use the rest")]
+mod expressions;
+#[allow(dead_code, reason = "policies use the rest")]
 mod matching;
 mod namespace;
 mod node_restriction;
@@ -18,6 +20,7 @@ mod pod_resize;
 mod pod_security;
 mod priority;
 mod references;
+mod reinvocation;
 mod resize;
 mod runtime_class;
 mod service_account;
@@ -26,6 +29,7 @@ mod tests;
 mod token_audience;
 mod tolerations;
 mod versions;
+mod webhooks;
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::certificates::subject_of;
 use super::plugin::{Env, Plugin};
+use super::reinvocation::Reinvocation;
 use super::token_audience::{self, Pod};
 use super::{AdmissionRequest, Operation};
 use crate::auth::Access;
@@ -47,6 +48,7 @@ impl Plugin for NodeRestriction {
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
+        _: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         if request.operation != Operation::Create || !request.is_with("", "serviceaccounts", "token") {
             return None;

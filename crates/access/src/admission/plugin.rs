@@ -9,8 +9,12 @@ use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 
 use super::AdmissionRequest;
+use super::expressions;
+use super::reinvocation::Reinvocation;
+use super::webhooks;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
+use crate::webhook::Network;
 
 /// The parts of the server that plugins look at besides the request.
 pub(super) struct Env {
@@ -18,6 +22,12 @@ pub(super) struct Env {
     pub(super) reader: Arc<dyn Reader>,
     pub(super) authorizer: Arc<UnionAuthorizer>,
     pub(super) gates: FeatureGates,
+    /// Where webhooks are.
+    pub(super) network: Arc<Network>,
+    /// The metrics of webhooks.
+    pub(super) webhooks: webhooks::Metrics,
+    /// The metrics of match conditions.
+    pub(super) conditions: expressions::Metrics,
 }
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
@@ -37,6 +47,15 @@ pub(super) trait Plugin: Send + Sync {
         _env: &'a Env,
         _request: &'a AdmissionRequest<'a>,
         _object: &'a mut Struct,
+        _again: &'a mut Reinvocation,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        None
+    }
+    /// Refuses a deletion, in the place of [`Plugin::mutate_waiting`]: there is no object to change.
+    fn admit_deletion<'a>(
+        &'a self,
+        _env: &'a Env,
+        _request: &'a AdmissionRequest<'a>,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         None
     }

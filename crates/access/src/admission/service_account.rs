@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use super::plugin::{Env, Plugin};
+use super::reinvocation::Reinvocation;
 use super::{AdmissionRequest, Operation};
 use crate::reader::{ResourceName, read};
 
@@ -62,6 +63,7 @@ impl Plugin for ServiceAccount {
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
+        _: &'a mut Reinvocation,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         if !(request.is("", "pods") && request.operation == Operation::Create) {
             return None;

@@ -32,8 +32,9 @@ pub trait Versions: Send + Sync {
         from: &'a Gvk,
         to: &'a Gvk,
     ) -> Eventual<'a, Result<Struct, String>>;
-    /// The tree of a value of a kind: without fields that its schema lacks, and with defaults. The error is a text.
-    fn tree(&self, kind: &Gvk, value: Node) -> Result<Struct, String>;
+    /// The tree of a value of a kind: without fields that its schema lacks, which are an error if it is to be strict,
+    /// and with defaults. The error is a text.
+    fn tree(&self, kind: &Gvk, value: Node, strict: bool) -> Result<Struct, String>;
     /// The value of a tree as clients see it, with its kind and API version.
     fn value(&self, kind: &Gvk, tree: &Struct) -> Node {
         let mut value = api::codec::json::to_any(self.schema(), tree);

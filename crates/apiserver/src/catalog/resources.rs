@@ -36,6 +36,7 @@ pub(crate) struct Resources {
     resources: Vec<Arc<ResourceEntry>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
+    by_kind: HashMap<Gvk, usize>,
     /// The resources that have the same objects.
     alike: HashMap<(Text, Text), Vec<usize>>,
     groups: Vec<(Text, Vec<Text>)>,
@@ -55,6 +56,7 @@ impl Resources {
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),
+            by_kind: HashMap::new(),
             alike: HashMap::new(),
             groups: Vec::new(),
             consulted: Vec::new(),
@@ -132,6 +134,7 @@ impl Resources {
             resources: Vec::with_capacity(self.resources.len()),
             by_path: HashMap::with_capacity(self.by_path.len()),
             by_store: HashMap::with_capacity(self.by_store.len()),
+            by_kind: HashMap::with_capacity(self.by_kind.len()),
             alike: HashMap::with_capacity(self.alike.len()),
             groups: Vec::new(),
             consulted: Vec::new(),
@@ -159,6 +162,7 @@ impl Resources {
             (resource.group.clone(), resource.version.clone(), resource.plural.clone()),
             self.resources.len(),
         );
+        self.by_kind.entry(resource.kind.clone()).or_insert(self.resources.len());
         self.alike.entry(shared(&resource)).or_default().push(self.resources.len());
         if let Some(stored) = &resource.stored {
             if resource.strategy.facts().is_consulted && !self.consulted.contains(&stored.id) {
@@ -182,6 +186,10 @@ impl Resources {
     /// A resource in any version that keeps its objects under this group and name.
     pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
+    }
+    /// The resource whose objects are of a kind.
+    pub(crate) fn of_kind(&self, kind: &Gvk) -> Option<&Arc<ResourceEntry>> {
+        self.by_kind.get(kind).map(|i| &self.resources[*i])
     }
     /// The resources that have the same objects as this one, itself among them.
     pub(crate) fn alike(&self, resource: &ResourceEntry) -> impl Iterator<Item = &Arc<ResourceEntry>> {

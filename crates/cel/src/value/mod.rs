@@ -308,6 +308,13 @@ impl<'a> Value<'a> {
         .into()
     }
 
+    /// The text that `string()` makes of a value, of what it takes.
+    pub fn to_text(&self) -> Option<String> {
+        match convert(self, &crate::types::Type::String) {
+            Ok(Self::String(text)) => Some(text.to_string()),
+            _ => None,
+        }
+    }
     /// Whether it is a list.
     pub fn is_list(&self) -> bool {
         match self {

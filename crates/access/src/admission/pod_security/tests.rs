@@ -12,7 +12,7 @@ use crate::UserInfo;
 use crate::admission::OperationOptions;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
-use crate::testing::{Alone, Fake, object};
+use crate::testing::{Alone, Fake, alone, object};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -118,9 +118,13 @@ fn world_of(configuration: &str, objects: &[(ResourceName, Value)]) -> World {
     let document = format!(
         "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\n{configuration}\n"
     );
+    let (reader, network) = alone(fake);
     let env = Env {
         schema: Schema::builtin(),
-        reader: Arc::new(fake),
+        reader,
+        network,
+        webhooks: crate::admission::webhooks::Metrics::default(),
+        conditions: crate::admission::expressions::Metrics::default(),
         authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
         gates: FeatureGates::default(),
     };

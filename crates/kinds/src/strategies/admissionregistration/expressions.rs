@@ -90,18 +90,11 @@ fn compiled(
         }
     };
     let found = program.result_type().clone();
-    if wanted.is_empty() || wanted.contains(&found) {
-        return Some(found);
+    match admission::mismatch(&found, wanted) {
+        None => Some(found),
+        Some(why) => {
+            errs.invalid(at, shown, why);
+            None
+        }
     }
-    let names: Vec<String> = wanted.iter().map(Type::long_name).collect();
-    let got = found.long_name();
-    errs.invalid(
-        at,
-        shown,
-        match &names[..] {
-            [one] => format!("must evaluate to {one} but got {got}"),
-            all => format!("must evaluate to one of [{}] but got {got}", all.join(" ")),
-        },
-    );
-    None
 }
