@@ -216,9 +216,10 @@ impl<'a> Subject<'a> {
         if !by.excluded.is_empty() && self.find(&by.excluded, by.equivalent).is_some() {
             return Ok(None);
         }
-        let found = match by.any && by.rules.is_empty() {
-            true => Some(self.own()),
-            false => self.find(&by.rules, by.equivalent),
+        let found = if by.any && by.rules.is_empty() {
+            Some(self.own())
+        } else {
+            self.find(&by.rules, by.equivalent)
         };
         let Some(found) = found else { return Ok(None) };
         in_namespace?;

@@ -119,12 +119,11 @@ async fn connect(network: &Network, to: &Target<'_>) -> Result<TcpStream, String
             (backend.host, backend.port, true)
         }
     };
-    let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
-        Ok(ip) => vec![SocketAddr::new(ip, port)],
-        Err(_) => {
-            let found = tokio::net::lookup_host((host.as_str(), port)).await;
-            found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?.collect()
-        }
+    let addresses: Vec<SocketAddr> = if let Ok(ip) = host.parse::<IpAddr>() {
+        vec![SocketAddr::new(ip, port)]
+    } else {
+        let found = tokio::net::lookup_host((host.as_str(), port)).await;
+        found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?.collect()
     };
     let mut last = format!("dial tcp: lookup {host}: no such host");
     for address in addresses {

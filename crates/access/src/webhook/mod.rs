@@ -106,12 +106,12 @@ impl Webhooks {
             let limit = SLACK.saturating_add(body.len().saturating_mul(4));
             while let Some(mut kept) = pool.take() {
                 if let Some(answer) = kept.send(request()?, limit).await {
-                    return answer.inspect(|_| pool.keep(kept)).map_err(|e| e.to_string());
+                    return answer.inspect(|_| pool.keep(kept));
                 }
             }
             let mut fresh = Connection::open(network, &target, pool.tls()).await?;
             let answer = fresh.send(request()?, limit).await.ok_or("EOF")?;
-            answer.inspect(|_| pool.keep(fresh)).map_err(|e| e.to_string())
+            answer.inspect(|_| pool.keep(fresh))
         };
         let (head, body) = match tokio::time::timeout(timeout, exchange).await {
             Ok(answer) => answer.map_err(failed)?,

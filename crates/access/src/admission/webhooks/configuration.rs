@@ -124,12 +124,10 @@ impl Configurations {
         let known = std::mem::take(&mut *compiled);
         *compiled = objects
             .into_iter()
-            .map(|object| match known.iter().find(|(before, _)| Arc::ptr_eq(before, &object)) {
-                Some((_, hooks)) => (object, Arc::clone(hooks)),
-                None => {
-                    let hooks = compile(&object);
-                    (object, hooks)
-                }
+            .map(|object| {
+                let before = known.iter().find(|(before, _)| Arc::ptr_eq(before, &object));
+                let hooks = before.map_or_else(|| compile(&object), |(_, hooks)| Arc::clone(hooks));
+                (object, hooks)
             })
             .collect();
         compiled.iter().flat_map(|(_, hooks)| hooks.iter().cloned()).collect()

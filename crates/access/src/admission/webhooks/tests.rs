@@ -93,9 +93,10 @@ impl World {
             name: "a",
             old: is_deletion.then_some(&old),
             dry_run,
-            options: match is_deletion {
-                true => OperationOptions::delete(&deletion),
-                false => OperationOptions::of(operation, &query),
+            options: if is_deletion {
+                OperationOptions::delete(&deletion)
+            } else {
+                OperationOptions::of(operation, &query)
             },
             notes: &notes,
         };
@@ -180,9 +181,12 @@ async fn patches_are_made_in_order_and_webhooks_asked_again() {
     assert_eq!((&last["userInfo"]["username"], &last["oldObject"]), (&json!("me"), &Value::Null));
 }
 
+/// A webhook that does wrong.
+type Evil = fn(&Question) -> Reply;
+
 #[tokio::test]
 async fn refusals_and_failures() {
-    let check = async |policy: &str, evil: fn(&Question) -> Reply, expected: Result<(), (u16, &str)>| {
+    let check = async |policy: &str, evil: Evil, expected: Result<(), (u16, &str)>| {
         for kind in ["mutating", "validating"] {
             let world = world(&[(kind, "h", json!({"failurePolicy": policy}))], evil);
             let got = world.ask(Operation::Create).await.object.map(drop);
@@ -202,7 +206,7 @@ async fn refusals_and_failures() {
         check(policy, denied, Err((418, "admission webhook \"h.example.com\" denied the request: no"))).await;
         check(policy, allowed, Ok(())).await;
     }
-    let evils: [(fn(&Question) -> Reply, String); 5] = [
+    let evils: [(Evil, String); 5] = [
         (|_| Reply::Hang, "context deadline exceeded".into()),
         (|_| Reply::Close, "EOF".into()),
         (|_| Reply::Raw(500, vec![], b"oops".to_vec()), failed("an error on the server (\"oops\")")),
