@@ -14,6 +14,7 @@ pub mod security;
 #[cfg(test)]
 mod testing;
 mod user;
+pub mod webhook;
 
 pub use notes::Notes;
 pub use query::{Query, unescape};

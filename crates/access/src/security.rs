@@ -16,6 +16,7 @@ use crate::auth::{
     SigningKey, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
 };
 use crate::reader::Reader;
+use crate::webhook::Network;
 
 /// The choices of a server about its callers; upstream's flags stand in brackets.
 #[derive(Debug, Clone)]
@@ -95,12 +96,12 @@ pub struct Security {
 }
 
 impl Security {
-    /// Puts it together over live objects.
+    /// Puts it together over live objects and the network in which webhooks are.
     pub fn new(
         config: &SecurityConfig,
         keys: Keys,
         (gates, clock): (FeatureGates, Clock),
-        reader: Arc<dyn Reader>,
+        (reader, network): (Arc<dyn Reader>, Arc<Network>),
     ) -> Result<Self, SecurityError> {
         let schema = Schema::builtin();
         let signer = SigningKey::from_pem(&keys.signing_key_pem)?;
@@ -141,7 +142,7 @@ impl Security {
         };
         let admission = Chain::new(
             schema,
-            reader,
+            (reader, network),
             authorizer.clone(),
             (gates, clock),
             &config.enable_admission,

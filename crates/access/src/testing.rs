@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::admission::{Equivalent, Versions};
 use crate::auth::Eventual;
 use crate::reader::{Found, Reader, ResourceName, Which};
+use crate::webhook::Network;
 
 type Key = (ResourceName, Text, Text);
 
@@ -111,6 +112,13 @@ impl Versions for Alone {
         }
         Ok(decoded.tree)
     }
+}
+
+/// Objects for a chain, and a network in which there is nobody.
+pub(crate) fn alone(objects: Fake) -> (Arc<dyn Reader>, Arc<Network>) {
+    let objects: Arc<dyn Reader> = Arc::new(objects);
+    let network = Arc::new(Network::new(Arc::clone(&objects), |_| false));
+    (objects, network)
 }
 
 impl Reader for Fake {

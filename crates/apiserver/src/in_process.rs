@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use access::security::{Keys, Security};
+use access::webhook::Network;
 use component::Shutdown;
 use storage::Store;
 
 use crate::authorization_feed;
+use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::config::Config;
 use crate::hooks::{self, Env};
 use crate::objects::Objects;
@@ -26,7 +28,10 @@ pub async fn start(
 ) -> Result<Server, StartError> {
     let objects = Arc::new(Objects::new(store.clone(), &config)?);
     let surroundings = (config.gates, config.clock);
-    let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
+    // Nobody else writes endpoints here.
+    let network = Arc::new(Network::new(Arc::<Objects>::clone(&objects), |_| true));
+    let live = (Arc::<Objects>::clone(&objects) as _, Arc::clone(&network));
+    let security = Security::new(&config.security, keys, surroundings, live)?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let admission = Arc::clone(&security.admission);
@@ -43,6 +48,7 @@ pub async fn start(
     let env = Env {
         objects: Arc::clone(&server.0.objects),
         allocators: Arc::clone(&server.0.handlers.allocators),
+        conversions: Arc::new(ConversionWebhooks::new(network)),
         port: config.serving.port,
         transport: server.transport(standalone::own_identity(), "kube-apiserver"),
         advertised: config.serving.advertised(),

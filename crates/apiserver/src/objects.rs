@@ -16,7 +16,7 @@ use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
 
 use crate::catalog::custom::CustomResource;
-use crate::catalog::{Catalog, Documents, ResourceEntry, Rules};
+use crate::catalog::{Catalog, Documents, ResourceEntry};
 use crate::config::Config;
 
 /// How long a read waits for a revision that the store has not reached; upstream's `blockTimeout`.
@@ -51,7 +51,7 @@ impl Objects {
     pub fn new(store: Store, config: &Config) -> Result<Self, CatalogError> {
         let rows = config.resources();
         let documents = Arc::clone(&config.documents);
-        let catalog = Catalog::new(&store, &rows, config.gates, documents, Rules::builtin);
+        let catalog = Catalog::new(&store, &rows, config.gates, documents, kinds::strategy);
         Ok(Self::with(store, config, catalog.map_err(CatalogError)?))
     }
     /// With a catalog that was made over the same store.
@@ -71,7 +71,7 @@ impl Objects {
     /// Serves these built-in resources from now on. Requests that have begun go on with those that were served then.
     pub fn serve(&self, rows: &[ResourceInfo]) -> Result<(), CatalogError> {
         let documents = Arc::clone(&self.documents);
-        let catalog = Catalog::new(&self.store, rows, self.gates, documents, Rules::builtin);
+        let catalog = Catalog::new(&self.store, rows, self.gates, documents, kinds::strategy);
         self.catalog.store(Arc::new(catalog.map_err(CatalogError)?));
         Ok(())
     }
@@ -166,12 +166,16 @@ impl Reader for Objects {
             return Eventual::Now(objects.iter().map(|object| value(&resource, object)).collect());
         }
         Eventual::later(async move {
-            let objects = match resource.custom {
-                Some(_) => catalog.current_objects(&resource, &objects, &kind.kind, None).await?,
-                None => catalog.converted_objects(&resource, &objects, &kind.kind, None).await?,
-            };
-            let answered = resource.converted.as_ref().unwrap_or(&resource);
-            objects.iter().map(|object| value(answered, object)).collect()
+            if resource.custom.is_some() {
+                let objects = catalog.current_objects(&resource, &objects, &kind.kind, None).await?;
+                return objects.iter().map(|object| value(&resource, object)).collect();
+            }
+            let served = objects.iter().map(|object| {
+                let tree = catalog.served_tree(&resource, object)?;
+                let text = crate::codec::json_with(catalog.schema(), &resource.type_meta, &tree);
+                api::codec::json::decode_any(&text).map(Arc::new).map_err(Status::internal)
+            });
+            served.collect()
         })
     }
     fn appears(&self, resource: ResourceName, namespace: &str, name: &str) -> BoxFuture<'static, ()> {

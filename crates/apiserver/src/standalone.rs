@@ -9,6 +9,7 @@ use std::sync::Arc;
 use access::UserInfo;
 use access::pki::{self, Pki, PkiConfig, PkiError};
 use access::security::{Keys, Security, SecurityError};
+use access::webhook::Network;
 use api::Status;
 use component::Shutdown;
 use rustls_pki_types::CertificateDer;
@@ -18,6 +19,7 @@ use tokio::net::TcpListener;
 use crate::allocate;
 use crate::authorization_feed;
 use crate::catalog::unreadable;
+use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::config::{Config, Etcd, Storage};
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
@@ -122,14 +124,18 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let objects = Arc::new(Objects::new(store.clone(), &config)?);
     let keys = Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
     let surroundings = (config.gates, config.clock);
-    let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
-    let find = |group: &str, plural: &str| objects.id((group, plural));
-    let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let leads_here = [
         Some(SocketAddr::new(advertised, address.port())),
         service_address(&config).map(|ip| SocketAddr::new(ip, 443)),
     ];
     let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
+    let guard = place.clone();
+    let network = Network::new(Arc::<Objects>::clone(&objects), move |to| guard.allows_webhook(to));
+    let network = Arc::new(network);
+    let live = (Arc::<Objects>::clone(&objects) as _, Arc::clone(&network));
+    let security = Security::new(&config.security, keys, surroundings, live)?;
+    let find = |group: &str, plural: &str| objects.id((group, plural));
+    let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone());
@@ -144,7 +150,11 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     };
     let server = Server::new(&config, parts)?;
     admission.connect(server.own_clients());
-    server.metrics().register(|registry| admission.register(registry));
+    let conversions = Arc::new(ConversionWebhooks::new(network));
+    server.metrics().register(|registry| {
+        admission.register(registry);
+        conversions.register(registry);
+    });
     if let Some(check) = key_services {
         server.health().add("kms-providers", Of::NotLiveness, check);
     }
@@ -158,6 +168,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let env = Env {
         objects: Arc::clone(&server.0.objects),
         allocators: Arc::clone(&server.0.handlers.allocators),
+        conversions,
         port: address.port(),
         transport: server.transport(own_identity(), "kube-apiserver"),
         advertised,

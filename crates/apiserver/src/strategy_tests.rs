@@ -20,7 +20,7 @@ use kinds::{Ctx, Strategy, Subresource};
 use serde_json::{Value, json};
 use storage::Store;
 
-use crate::catalog::{Catalog, NoDocuments, Rules};
+use crate::catalog::{Catalog, NoDocuments};
 use crate::config::Config;
 use crate::objects::Objects;
 use crate::testing::Cluster;
@@ -105,9 +105,9 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
     let (config, store) = (Config::new(""), Store::in_memory());
     let rules = |group: &str, plural: &str| {
         if group == "apps" && plurals.contains(&plural) {
-            Rules::of(Arc::new(Made::new("spec.paused", "revisionHistoryLimit")))
+            Arc::new(Made::new("spec.paused", "revisionHistoryLimit"))
         } else {
-            Rules::builtin(group, plural)
+            kinds::strategy(group, plural)
         }
     };
     let catalog = Catalog::new(&store, &rows, config.gates, Arc::new(NoDocuments), rules).unwrap();

@@ -1,6 +1,5 @@
 //! The events of one watch, as its watcher sees them.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -42,22 +41,6 @@ pub(crate) enum WatchItem {
     Error(Box<Status>),
 }
 
-impl WatchItem {
-    fn object(&self) -> Option<&Arc<Object>> {
-        match self {
-            Self::Event { object, .. } => Some(object),
-            Self::Bookmark { .. } | Self::Error(_) => None,
-        }
-    }
-    /// The item with its object in another version.
-    fn with(self, object: Arc<Object>) -> Self {
-        match self {
-            Self::Event { kind, event, .. } => Self::Event { kind, object, event },
-            other => other,
-        }
-    }
-}
-
 /// The events of one watch.
 pub(crate) struct WatchSource {
     /// In the version of this resource.
@@ -71,8 +54,6 @@ pub(crate) struct WatchSource {
     events: std::vec::IntoIter<Arc<Event>>,
     bookmark: Option<WatchItem>,
     error: Option<Box<Status>>,
-    /// The conversion of events, where somebody must be asked for it.
-    conversion: Option<Conversion>,
     /// The bringing of a definition's objects into the version of the watch, before anything is selected.
     bringing: Option<Bringing>,
     ends: Ends,
@@ -110,46 +91,6 @@ impl Bringing {
             Some(if same { event } else { Arc::new(Event::new(event.cause, object, previous)) })
         };
         Ok(events.into_iter().filter_map(event).collect())
-    }
-}
-
-type Converted = BoxFuture<'static, Result<Vec<Arc<Object>>, Status>>;
-
-/// The conversion of a watch's events: those of a batch are asked for together, and no other batch is looked at
-/// meanwhile. The store ends a watch that leaves too many waiting.
-struct Conversion {
-    catalog: Arc<Catalog>,
-    /// The resource as it is stored.
-    stored: Arc<ResourceEntry>,
-    /// Events for which somebody was asked.
-    asked: Vec<WatchItem>,
-    /// The answer. The lock is never taken: it lets threads share the watch, which its body must.
-    answer: Mutex<Option<Converted>>,
-    /// Events that are converted.
-    ready: VecDeque<WatchItem>,
-}
-
-impl Conversion {
-    fn waits(&mut self) -> bool {
-        self.answer.get_mut().is_some()
-    }
-    fn ask(&mut self, items: Vec<WatchItem>) {
-        let objects: Vec<Arc<Object>> = items.iter().filter_map(WatchItem::object).cloned().collect();
-        self.asked = items;
-        let (catalog, stored) = (Arc::clone(&self.catalog), Arc::clone(&self.stored));
-        *self.answer.get_mut() = Some(Box::pin(async move {
-            let kind = &stored.stored()?.kind.kind;
-            catalog.converted_objects(&stored, &objects, kind, None).await
-        }));
-    }
-    /// Takes the answer, once it is there.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        let Some(answer) = self.answer.get_mut() else { return Poll::Ready(Ok(())) };
-        let objects = std::task::ready!(answer.as_mut().poll(cx));
-        *self.answer.get_mut() = None;
-        let items = std::mem::take(&mut self.asked).into_iter();
-        self.ready.extend(items.zip(objects?).map(|(item, object)| item.with(object)));
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -225,22 +166,10 @@ impl WatchSource {
             events: Vec::new().into_iter(),
             bookmark: None,
             error,
-            conversion: None,
             bringing: None,
             ends: Ends::new(timeout, shutdown),
             done: false,
         }
-    }
-    /// The watch with its events in the version of `converted`, for which somebody is asked.
-    pub(crate) fn converting(self, catalog: &Arc<Catalog>, converted: Arc<ResourceEntry>) -> Self {
-        let conversion = Conversion {
-            catalog: Arc::clone(catalog),
-            stored: self.resource,
-            asked: Vec::new(),
-            answer: Mutex::default(),
-            ready: VecDeque::new(),
-        };
-        Self { resource: converted, conversion: Some(conversion), ..self }
     }
     /// The watch with its events in the version of its resource, which a definition describes.
     pub(crate) fn bringing(self, catalog: &Arc<Catalog>) -> Self {
@@ -323,18 +252,10 @@ impl WatchSource {
     }
     /// Whether an event may wait.
     pub(crate) fn is_ready(&self) -> bool {
-        match &self.conversion {
-            None => !self.events.as_slice().is_empty(),
-            Some(conversion) => !conversion.ready.is_empty(),
-        }
+        !self.events.as_slice().is_empty()
     }
     /// An item that waits.
     pub(crate) fn next_ready(&mut self) -> Option<WatchItem> {
-        if let Some(conversion) = &mut self.conversion {
-            let ready = conversion.ready.pop_front();
-            let waits = conversion.waits() || !self.events.as_slice().is_empty();
-            return if ready.is_some() || waits { ready } else { self.bookmark.take() };
-        }
         while let Some(event) = self.events.next() {
             let item = self.view(event);
             if item.is_some() {
@@ -342,22 +263,6 @@ impl WatchSource {
             }
         }
         self.bookmark.take()
-    }
-    /// Has the events that wait converted, if somebody must be asked for that.
-    fn poll_conversion(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        let Some(conversion) = &mut self.conversion else { return Poll::Ready(Ok(())) };
-        if !conversion.ready.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        if !conversion.waits() {
-            let events = std::mem::take(&mut self.events);
-            let items: Vec<WatchItem> = events.filter_map(|event| self.view(event)).collect();
-            match &mut self.conversion {
-                Some(conversion) if !items.is_empty() => conversion.ask(items),
-                _ => return Poll::Ready(Ok(())),
-            }
-        }
-        self.conversion.as_mut().map_or(Poll::Ready(Ok(())), |conversion| conversion.poll(cx))
     }
 }
 
@@ -367,15 +272,6 @@ impl Stream for WatchSource {
         let this = &mut *self;
         loop {
             match this.poll_brought(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(status)) => {
-                    this.error = Some(Box::new(status));
-                    this.done = true;
-                }
-                Poll::Pending if this.ends.poll(cx) => this.done = true,
-                Poll::Pending => return Poll::Pending,
-            }
-            match this.poll_conversion(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(status)) => {
                     this.error = Some(Box::new(status));

@@ -25,6 +25,9 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
+/// A request whose answer is still to come; it ends when it is dropped.
+pub struct Pending(Option<Child>);
+
 /// An answer whose body goes on.
 pub struct Stream {
     curl: Child,
@@ -103,13 +106,12 @@ impl Request {
 
     /// Sends the request and takes the whole answer.
     pub fn send(mut self) -> Result<Answer> {
-        let out = self.spawn()?.wait_with_output()?;
-        let mut bytes = &out.stdout[..];
-        let Ok(mut answer) = Answer::head(&mut bytes) else {
-            bail!("curl: {}", String::from_utf8_lossy(&out.stderr).trim());
-        };
-        answer.body = bytes.to_vec();
-        Ok(answer)
+        Answer::of(self.spawn()?)
+    }
+
+    /// Sends the request; its answer is waited for later.
+    pub fn send_later(mut self) -> Result<Pending> {
+        Ok(Pending(Some(self.spawn()?)))
     }
 
     /// Sends the request and takes the answer as it comes.
@@ -126,7 +128,34 @@ impl Request {
     }
 }
 
+impl Pending {
+    /// Waits for the answer.
+    pub fn wait(mut self) -> Result<Answer> {
+        Answer::of(self.0.take().context("it was waited for")?)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(curl) = &mut self.0 {
+            // The process may have ended already.
+            let _ = curl.kill();
+            let _ = curl.wait();
+        }
+    }
+}
+
 impl Answer {
+    fn of(curl: Child) -> Result<Self> {
+        let out = curl.wait_with_output()?;
+        let mut bytes = &out.stdout[..];
+        let Ok(mut answer) = Self::head(&mut bytes) else {
+            bail!("curl: {}", String::from_utf8_lossy(&out.stderr).trim());
+        };
+        answer.body = bytes.to_vec();
+        Ok(answer)
+    }
+
     fn head(from: &mut impl BufRead) -> Result<Self> {
         let mut line = || -> Result<String> {
             let mut line = String::new();

@@ -42,9 +42,11 @@ use super::service_account::ServiceAccount;
 use super::toleration_restriction::PodTolerationRestriction;
 use super::tolerations::{DefaultTolerationSeconds, ExtendedResourceToleration};
 use super::verdicts::{AlwaysAdmit, AlwaysDeny};
-use super::{Admission, AdmissionConfig, AdmissionRequest, expressions};
+use super::webhooks::{self, MutatingWebhooks, ValidatingWebhooks};
+use super::{Admission, AdmissionConfig, AdmissionRequest, Operation, expressions};
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
+use crate::webhook::Network;
 
 /// A place in the order of admission.
 struct Place {
@@ -117,9 +119,9 @@ static ORDER: [Place; 41] = [
     on("JobValidation", plain::<JobValidation>),
     on("PodResizeValidator", plain::<PodResizeValidator>),
     on("MutatingAdmissionPolicy", plain::<MutatingAdmissionPolicy>),
-    absent("MutatingAdmissionWebhook"),
+    on("MutatingAdmissionWebhook", MutatingWebhooks::made),
     on("ValidatingAdmissionPolicy", plain::<ValidatingAdmissionPolicy>),
-    absent("ValidatingAdmissionWebhook"),
+    on("ValidatingAdmissionWebhook", ValidatingWebhooks::made),
     on("ResourceQuota", ResourceQuota::made),
     off("AlwaysDeny", plain::<AlwaysDeny>),
 ];
@@ -154,7 +156,7 @@ impl Chain {
     /// that is off is not looked at.
     pub fn new(
         schema: &'static Schema,
-        reader: Arc<dyn Reader>,
+        (reader, network): (Arc<dyn Reader>, Arc<Network>),
         authorizer: Arc<UnionAuthorizer>,
         (gates, clock): (FeatureGates, Clock),
         enable: &[String],
@@ -178,8 +180,9 @@ impl Chain {
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
         let loopback = Loopback::default();
-        let conditions = expressions::Metrics::default();
-        Ok(Self { env: Env { schema, reader, authorizer, gates, clock, loopback, conditions }, plugins })
+        let (webhooks, conditions) = (webhooks::Metrics::default(), expressions::Metrics::default());
+        let env = Env { schema, reader, authorizer, gates, clock, loopback, network, webhooks, conditions };
+        Ok(Self { env, plugins })
     }
     /// Shows plugins the way to the own server: a client that works as the server itself, `None` once that is gone.
     pub fn connect(&self, client: impl Fn() -> Option<Client> + Send + Sync + 'static) {
@@ -187,6 +190,7 @@ impl Chain {
     }
     /// Registers the metrics of the plugins.
     pub fn register(&self, registry: &mut Registry) {
+        self.env.webhooks.register(registry);
         self.env.conditions.register(registry);
         for plugin in &self.plugins {
             plugin.register(registry);
@@ -223,6 +227,13 @@ impl Admission for Chain {
         object: Option<&'a Struct>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
+            if request.operation == Operation::Delete {
+                for plugin in &self.plugins {
+                    if let Some(answer) = plugin.admit_deletion(&self.env, request) {
+                        answer.await?;
+                    }
+                }
+            }
             for plugin in &self.plugins {
                 plugin.validate(&self.env, request, object)?;
                 if let Some(rest) = plugin.validate_waiting(&self.env, request, object) {

@@ -169,7 +169,6 @@ impl Criteria {
         }
     }
     /// The criteria of a webhook, which without rules is asked about nothing.
-    #[allow(dead_code, reason = "webhooks use it")]
     pub(super) fn of_webhook(
         namespaces: Option<&LabelSelector>,
         objects: Option<&LabelSelector>,
@@ -217,9 +216,10 @@ impl<'a> Subject<'a> {
         if !by.excluded.is_empty() && self.find(&by.excluded, by.equivalent).is_some() {
             return Ok(None);
         }
-        let found = match by.any && by.rules.is_empty() {
-            true => Some(self.own()),
-            false => self.find(&by.rules, by.equivalent),
+        let found = if by.any && by.rules.is_empty() {
+            Some(self.own())
+        } else {
+            self.find(&by.rules, by.equivalent)
         };
         let Some(found) = found else { return Ok(None) };
         in_namespace?;
@@ -328,7 +328,6 @@ impl Rule {
 }
 
 /// The kinds that configure admission: no webhook is asked about them, since it could keep itself from being mended.
-#[allow(dead_code, reason = "webhooks use it")]
 pub(super) fn configures_admission(kind: &Gvk) -> bool {
     const KINDS: [&str; 6] = [
         "ValidatingWebhookConfiguration",

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use api::{FeatureGates, Gvk, Node, Schema, Struct};
+use api::{Gvk, Node, Schema, Struct};
 use serde_json::{Value, json};
 
 use super::matching::{Criteria, Matched, Subject, configures_admission};
 use super::plugin::Env;
 use super::tests::parse;
-use super::{AdmissionRequest, Equivalent, Operation, OperationOptions, Versions, expressions};
-use crate::auth::{Eventual, UnionAuthorizer};
+use super::{AdmissionRequest, Equivalent, Operation, OperationOptions, Versions};
+use crate::auth::Eventual;
 use crate::testing::{Alone, Fake};
 use crate::{Notes, RequestInfo, UserInfo};
 
@@ -55,13 +55,7 @@ fn matched(ask: Ask<'_>, criteria: &Criteria, objects: [Option<Value>; 2]) -> Re
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let fake = Fake::default();
     fake.put(("", "namespaces"), json!({"metadata": {"name": "ns", "labels": {"env": "test"}}}));
-    let env = Env {
-        schema: Schema::builtin(),
-        reader: Arc::new(fake),
-        authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
-        gates: FeatureGates::default(),
-        conditions: expressions::Metrics::default(),
-    };
+    let env = Env::of(fake);
     let kind =
         if resource == "namespaces" { Gvk::new("", "v1", "Namespace") } else { Gvk::new("", "v1", "Pod") };
     let [object, old] = objects.map(|o| o.map(|o| parse(&kind, &o)));

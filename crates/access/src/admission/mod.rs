@@ -43,6 +43,7 @@ mod toleration_restriction;
 mod tolerations;
 mod verdicts;
 mod versions;
+mod webhooks;
 
 use std::sync::Arc;
 

@@ -13,8 +13,10 @@ use super::AdmissionRequest;
 use super::expressions;
 use super::loopback::Loopback;
 use super::reinvocation::Reinvocation;
+use super::webhooks;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
+use crate::webhook::Network;
 
 /// The parts of the server that plugins look at besides the request.
 pub(super) struct Env {
@@ -24,6 +26,10 @@ pub(super) struct Env {
     pub(super) gates: FeatureGates,
     pub(super) clock: Clock,
     pub(super) loopback: Loopback,
+    /// Where webhooks are.
+    pub(super) network: Arc<Network>,
+    /// The metrics of webhooks.
+    pub(super) webhooks: webhooks::Metrics,
     /// The metrics of match conditions.
     pub(super) conditions: expressions::Metrics,
 }
@@ -46,6 +52,14 @@ pub(super) trait Plugin: Send + Sync {
         _request: &'a AdmissionRequest<'a>,
         _object: &'a mut Struct,
         _again: &'a mut Reinvocation,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        None
+    }
+    /// Refuses a deletion, in the place of [`Plugin::mutate_waiting`]: there is no object to change.
+    fn admit_deletion<'a>(
+        &'a self,
+        _env: &'a Env,
+        _request: &'a AdmissionRequest<'a>,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         None
     }
@@ -72,6 +86,25 @@ pub(super) trait Plugin: Send + Sync {
     fn register(&self, _registry: &mut Registry) {}
 }
 
+#[cfg(test)]
+impl Env {
+    /// A server that has these objects, where nobody may do anything and no webhook can be reached.
+    pub(super) fn of(objects: impl Into<Arc<crate::testing::Fake>>) -> Self {
+        let reader: Arc<dyn Reader> = objects.into();
+        Self {
+            schema: Schema::builtin(),
+            network: Arc::new(Network::new(Arc::clone(&reader), |_| false)),
+            reader,
+            authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
+            gates: FeatureGates::default(),
+            clock: Clock::system(),
+            loopback: Loopback::default(),
+            webhooks: webhooks::Metrics::default(),
+            conditions: expressions::Metrics::default(),
+        }
+    }
+}
+
 impl Env {
     /// Makes a view of a tree.
     pub(super) fn view<'a>(&'a self, of: &'a Struct) -> View<'a> {
@@ -84,26 +117,22 @@ impl Env {
         object: Option<&Struct>,
         why: impl std::fmt::Display,
     ) -> Status {
-        let name = self.shown_name(request, object);
+        let name = request.shown_name(object);
         Status::forbidden(&request.info.group, request.resource, name, why)
-    }
-    /// The name of the object of a request, as errors show it.
-    pub(super) fn shown_name<'a>(
-        &self,
-        request: &'a AdmissionRequest<'_>,
-        object: Option<&'a Struct>,
-    ) -> &'a str {
-        let schema = request.versions.schema();
-        let known = object.filter(|object| schema.owns(object.id));
-        let named = known.map(|object| View::new(schema, object).st("metadata"));
-        let given = || named.as_ref().map_or("", |meta| meta.str("name"));
-        let prefix = || named.as_ref().map_or("", |meta| meta.str("generateName"));
-        let names = [request.name, given(), prefix(), "Unknown"];
-        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
     }
 }
 
 impl AdmissionRequest<'_> {
+    /// The name of the object, as errors show it.
+    pub(super) fn shown_name<'s>(&'s self, object: Option<&'s Struct>) -> &'s str {
+        let schema = self.versions.schema();
+        let known = object.filter(|object| schema.owns(object.id));
+        let named = known.map(|object| View::new(schema, object).st("metadata"));
+        let given = || named.as_ref().map_or("", |meta| meta.str("name"));
+        let prefix = || named.as_ref().map_or("", |meta| meta.str("generateName"));
+        let names = [self.name, given(), prefix(), "Unknown"];
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+    }
     /// Whether the request is about this resource itself.
     pub(super) fn is(&self, group: &str, resource: &str) -> bool {
         self.is_with(group, resource, "")

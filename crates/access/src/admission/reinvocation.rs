@@ -77,7 +77,9 @@ mod tests {
         assert!(!again.begin());
         for (called, due) in [(vec!["A", "B"], vec!["A", "B"]), (vec!["C"], vec!["A", "B", "C"])] {
             let calls = again.calls("P");
-            called.iter().for_each(|key| calls.called((*key).to_owned()));
+            for key in &called {
+                calls.called((*key).to_owned());
+            }
             calls.all_due();
             let found: Vec<&str> = ["A", "B", "C", "D"].into_iter().filter(|k| calls.is_due(k)).collect();
             assert_eq!(found, due);

@@ -12,7 +12,7 @@ use crate::UserInfo;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
 use crate::auth::{AuthorizationMode, UnionAuthorizer};
-use crate::testing::{Alone, Fake};
+use crate::testing::{Alone, Fake, alone};
 
 /// A request by its parts; the rest is empty.
 struct Case<'a> {
@@ -125,7 +125,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
     );
     let chain = Chain::new(
         Schema::builtin(),
-        Arc::new(cluster()),
+        alone(cluster()),
         Arc::new(authorizer),
         (FeatureGates::default(), Clock::system()),
         &[],
@@ -561,7 +561,7 @@ fn plugins_by_name() {
         let authorizer = UnionAuthorizer::new(&[], Arc::default(), Arc::default());
         Chain::new(
             Schema::builtin(),
-            Arc::new(Fake::default()),
+            alone(Fake::default()),
             Arc::new(authorizer),
             (FeatureGates::default(), Clock::system()),
             &names(enable),

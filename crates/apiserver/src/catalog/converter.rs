@@ -1,39 +1,15 @@
-//! The converter of a resource's objects, where that is not the strategy.
+//! The converter of a definition's objects, where more than their API version changes.
 
-use std::sync::Arc;
-
-use api::Struct;
-use api::schema::Gvk;
+use api::Node;
 use futures::future::BoxFuture;
-use kinds::Strategy;
 
-/// Somebody who is asked to convert objects, and may take time for it.
+/// Why there are no converted objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotConverted(pub(crate) String);
+
+/// Somebody who is asked to convert objects, and may take time for it. The answer is not believed: it is checked by
+/// [`super::conversion`].
 pub(crate) trait Converter: Send + Sync {
-    /// Converts trees of one version of a kind to another version: as many, in their order. The error is a text.
-    fn convert(
-        &self,
-        trees: Vec<Struct>,
-        from: &Gvk,
-        to: &Gvk,
-    ) -> BoxFuture<'static, Result<Vec<Struct>, String>>;
-}
-
-/// The rules of a resource's objects.
-#[derive(Clone)]
-pub(crate) struct Rules {
-    /// The kind's facts and rules.
-    pub(crate) strategy: Arc<dyn Strategy>,
-    /// The one who converts objects; `None` where the strategy does, at once.
-    pub(crate) converter: Option<Arc<dyn Converter>>,
-}
-
-impl Rules {
-    /// The rules of a kind that its strategy converts.
-    pub(crate) fn of(strategy: Arc<dyn Strategy>) -> Self {
-        Self { strategy, converter: None }
-    }
-    /// The rules of a built-in resource.
-    pub(crate) fn builtin(group: &str, plural: &str) -> Self {
-        Self::of(kinds::strategy(group, plural))
-    }
+    /// Converts objects, which have their kind and version, to an API version: as many, in their order.
+    fn convert(&self, objects: &[Node], to: &str) -> BoxFuture<'static, Result<Vec<Node>, NotConverted>>;
 }

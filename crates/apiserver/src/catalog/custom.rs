@@ -88,7 +88,7 @@ impl CustomResource {
         store: &Store,
         definition: Arc<Definition>,
         schemas: Vec<(Text, Arc<Node>)>,
-        converter: Option<&Arc<dyn Converter>>,
+        converter: Option<Arc<dyn Converter>>,
         made_of: (Text, i64, bool),
         ends: &Shutdown,
     ) -> Result<Self, String> {
@@ -115,11 +115,11 @@ impl CustomResource {
                 storage: storage_gvk.clone(),
                 storage_strategy: Arc::clone(&storage_strategy),
                 storage_stamp,
+                converter: converter.clone(),
                 terminating: made_of.2,
                 ended: ended.clone(),
             };
-            let converter = converter.cloned();
-            entries.push(Arc::new(entry(&own, store, &definition, version, strategy, converter, custom)?));
+            entries.push(Arc::new(entry(&own, store, &definition, version, strategy, custom)?));
         }
         Ok(Self { definition, kinds, entries, schemas, made_of, ended })
     }
@@ -135,7 +135,6 @@ fn entry(
     definition: &Definition,
     version: &Version,
     strategy: Arc<dyn Strategy>,
-    converter: Option<Arc<dyn Converter>>,
     custom: CustomVersion,
 ) -> Result<ResourceEntry, String> {
     let names = &definition.names;
@@ -183,8 +182,6 @@ fn entry(
         stored_meta: Bytes::new(),
         kind,
         strategy,
-        converter,
-        converted: None,
         custom: Some(Arc::new(custom)),
         number: ABOVE_BUILTIN + NUMBERS.fetch_add(1, Ordering::Relaxed),
     })

@@ -14,17 +14,19 @@ pub(crate) mod meta;
 mod openapi;
 mod resource;
 mod resources;
+mod restored;
 pub(crate) mod unreadable;
+pub(crate) mod webhook_converter;
 
 use std::sync::Arc;
 
 use api::resources::ResourceInfo;
-use api::{FeatureGates, NewObject, Object, Schema, Status, Struct};
+use api::{FeatureGates, Object, Schema, Status, Struct};
+use kinds::Strategy;
 use kinds::gated::Gated;
 use storage::Store;
 use tokio::time::Instant;
 
-pub(crate) use converter::Rules;
 pub(crate) use openapi::{Document, OpenApi};
 pub use openapi::{Documents, NoDocuments};
 pub(crate) use resource::{ResourceEntry, Stored, SubresourceEntry};
@@ -36,7 +38,6 @@ use discovery::Discovery;
 use meta::Meta;
 use resources::Resources;
 
-use crate::codec;
 use crate::lanes::in_time;
 
 /// The resources that are served, and everything that describes them.
@@ -66,10 +67,10 @@ impl Catalog {
         rows: &[ResourceInfo],
         gates: FeatureGates,
         documents: Arc<dyn Documents>,
-        rules_of: impl Fn(&str, &str) -> Rules,
+        strategy_of: impl Fn(&str, &str) -> Arc<dyn Strategy>,
     ) -> Result<Self, String> {
         let schema = Schema::builtin();
-        let resources = Arc::new(Resources::new(schema, store, rows, rules_of)?);
+        let resources = Arc::new(Resources::new(schema, store, rows, strategy_of)?);
         Ok(Self {
             schema: Arc::new(schema.with_custom([])),
             meta: Meta::new(schema).ok_or("the schema lacks ObjectMeta")?,
@@ -103,48 +104,12 @@ impl Catalog {
     /// Decodes a stored object into the version of a resource whose objects the strategy converts.
     pub(crate) fn served_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         let tree = self.revised_tree(resource, object)?;
-        self.conversion(resource, None)?.at_once(tree)
-    }
-    /// Brings stored objects into the version of a resource: all at once, whoever converts them. The objects are to be
-    /// answered under [`ResourceEntry::converted`]; `kind` names them in errors.
-    pub(crate) async fn converted_objects(
-        &self,
-        resource: &ResourceEntry,
-        objects: &[Arc<Object>],
-        kind: &str,
-        deadline: Option<Instant>,
-    ) -> Result<Vec<Arc<Object>>, Status> {
-        let mut trees = Vec::with_capacity(objects.len());
-        for (n, object) in objects.iter().enumerate() {
-            breathe(n, deadline).await?;
-            trees.push(self.revised_tree(resource, object)?);
-        }
-        let conversion = self.conversion(resource, deadline)?;
-        let trees = conversion.all(trees, kind).get().await?;
-        let mut out = Vec::with_capacity(objects.len());
-        for (n, (tree, object)) in trees.into_iter().zip(objects).enumerate() {
-            breathe(n, deadline).await?;
-            out.push(Arc::new(self.in_version(resource, tree, object)?));
-        }
-        Ok(out)
-    }
-    /// A stored object with the text of its tree in the version of a resource.
-    fn in_version(&self, resource: &ResourceEntry, mut tree: Struct, of: &Object) -> Result<Object, Status> {
-        let at = resource.meta_at.ok_or_else(Status::no_such_resource)?;
-        if let Some(mut meta) = self.meta.of_mut(&mut tree, at) {
-            meta.mark_resource_version();
-        }
-        let (body, rv_at) = codec::storage_json(&self.schema, &tree)?;
-        Ok(Object { data: NewObject { body, rv_at, ..of.data.clone() }, revision: of.revision })
+        self.conversion(resource)?.at_once(tree)
     }
     /// The conversion from the version in which a resource is stored to that which is served.
-    fn conversion<'a>(
-        &'a self,
-        resource: &'a ResourceEntry,
-        deadline: Option<Instant>,
-    ) -> Result<Conversion<'a>, Status> {
+    fn conversion<'a>(&'a self, resource: &'a ResourceEntry) -> Result<Conversion<'a>, Status> {
         let (from, to) = (&resource.stored()?.kind, &resource.kind);
-        Ok(Conversion { schema: &self.schema, resource, from, to, deadline })
+        Ok(Conversion { schema: &self.schema, resource, from, to, deadline: None })
     }
     /// Decodes a stored object in the version in which it is stored.
     fn revised_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {

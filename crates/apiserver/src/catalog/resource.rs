@@ -59,11 +59,6 @@ pub(crate) struct ResourceEntry {
     pub meta_at: Option<FieldNo>,
     /// The kind's facts and rules.
     pub strategy: Arc<dyn Strategy>,
-    /// The one who converts objects; `None` where the strategy does, at once.
-    pub converter: Option<Arc<dyn Converter>>,
-    /// The entry under which objects are answered that the converter has brought into this version: as if they were
-    /// stored so. `None` where nobody need be asked.
-    pub converted: Option<Arc<ResourceEntry>>,
     /// The text of the Warning with every answer, if this version goes.
     pub deprecated: Option<Deprecated>,
     /// How it is stored; `None` where nothing is kept.
@@ -120,16 +115,9 @@ impl ResourceEntry {
     pub(crate) fn same_version(&self) -> bool {
         self.stored.as_ref().is_none_or(|s| s.kind == self.kind)
     }
-    /// The entry with what answers need of objects that the converter has brought into this version.
-    pub(super) fn with_converted(mut self) -> Self {
-        if let (Some(stored), Some(at)) = (&self.stored, self.meta_at)
-            && self.converter.is_some()
-            && !self.same_version()
-        {
-            let stored = Stored { kind: self.kind.clone(), root: self.root, meta_at: at, ..stored.clone() };
-            self.converted = Some(Arc::new(Self { stored: Some(stored), ..self.clone() }));
-        }
-        self
+    /// The one who converts objects; `None` where the strategy does, at once.
+    pub(crate) fn converter(&self) -> Option<&dyn Converter> {
+        self.custom.as_ref()?.converter.as_deref()
     }
     /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {

@@ -8,11 +8,11 @@ use api::schema::Gvk;
 use api::{Schema, Text};
 use bytes::Bytes;
 use compact_str::format_compact;
+use kinds::Strategy;
 use kinds::defaults::Defaults;
 use kinds::strategy::Storage;
 use storage::{ResourceId, Store};
 
-use super::converter::Rules;
 use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing};
 
 /// `"kind":"Pod","apiVersion":"v1",`
@@ -49,7 +49,7 @@ impl Resources {
         schema: &Schema,
         store: &Store,
         rows: impl IntoIterator<Item = &'a ResourceInfo>,
-        rules: impl Fn(&str, &str) -> Rules,
+        strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
     ) -> Result<Self, String> {
         let mut made = Self {
             defaults: Arc::new(Defaults::new(schema)),
@@ -62,12 +62,12 @@ impl Resources {
             consulted: Vec::new(),
         };
         // One for all versions of a resource.
-        let mut all_rules: HashMap<(&str, &str), Rules> = HashMap::new();
+        let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
         for row in rows {
-            let known = all_rules.entry((row.group, row.resource));
-            let rules = known.or_insert_with(|| rules(row.group, row.resource)).clone();
-            let resource = Self::entry(schema, store, row, rules, made.resources.len() as u32)?;
-            made.add(Arc::new(resource.with_converted()));
+            let known = strategies.entry((row.group, row.resource));
+            let strategy = known.or_insert_with(|| strategy(row.group, row.resource)).clone();
+            let resource = Self::entry(schema, store, row, strategy, made.resources.len() as u32)?;
+            made.add(Arc::new(resource));
         }
         Ok(made)
     }
@@ -77,7 +77,7 @@ impl Resources {
         schema: &Schema,
         store: &Store,
         row: &ResourceInfo,
-        Rules { strategy, converter }: Rules,
+        strategy: Arc<dyn Strategy>,
         number: u32,
     ) -> Result<ResourceEntry, String> {
         let kind = Gvk::new(row.group, row.version, row.kind);
@@ -122,8 +122,6 @@ impl Resources {
             deprecated: facts.deprecated(row.version).cloned(),
             stored,
             strategy,
-            converter,
-            converted: None,
             number,
         })
     }

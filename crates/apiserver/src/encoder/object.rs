@@ -47,8 +47,7 @@ pub(crate) fn object_proto(
         let tree = encoder.catalog.served_tree(resource, object)?;
         Ok(codec::message(encoder.catalog.schema(), &tree))
     };
-    // The bytes of an object that somebody converted go with the answer, so that their place says nothing.
-    if resource.converter.is_some() { make() } else { encoder.forms.get(object, resource.number, make) }
+    encoder.forms.get(object, resource.number, make)
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.

@@ -70,7 +70,7 @@ impl Versions for KindVersions<'_> {
             return Ok(None);
         }
         let (from, to) = (self.kind(from), self.kind(to));
-        if self.resource.converter.is_some() && from != to {
+        if self.resource.converter().is_some() && from != to {
             let answer = self.answers.get((object.clone(), from, to));
             return answer.map(Some).ok_or_else(|| "its conversion is still to be asked for".to_owned());
         }
@@ -156,7 +156,7 @@ pub(crate) async fn track_update(
     options: &WriteOptions,
 ) -> Result<(), Status> {
     let none = Answers::default();
-    let asks = scope.resource.converter.is_some();
+    let asks = scope.resource.converter().is_some();
     if scope.resource.same_version() && !asks {
         as_writer(scope, options, &none, |w| w.update(old, tree));
         return Ok(());
@@ -233,7 +233,7 @@ fn apply_to<'a>(
 ) -> Eventual<'a, Result<Struct, Status>> {
     let (kind, root) = (&scope.resource.kind, scope.resource.root);
     let force = options.force.unwrap_or_default();
-    if scope.resource.converter.is_some() {
+    if scope.resource.converter().is_some() {
         return Eventual::later(async move {
             let apply = |w: &Writer<'_>| w.apply(kind, root, live.as_ref(), config.clone(), force);
             Ok(as_asking_writer(scope, options, apply).await??.object)

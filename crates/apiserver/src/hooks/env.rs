@@ -8,6 +8,7 @@ use client::{Client, Transport};
 use component::Shutdown;
 
 use crate::allocate::Allocators;
+use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::objects::Objects;
 
 /// The environment of hooks.
@@ -16,6 +17,8 @@ pub(crate) struct Env {
     pub(crate) objects: Arc<Objects>,
     /// The allocators of addresses and ports for Services.
     pub(crate) allocators: Arc<Allocators>,
+    /// The client of conversion webhooks.
+    pub(crate) conversions: Arc<ConversionWebhooks>,
     /// The port of this server.
     pub(crate) port: u16,
     /// As a superuser.

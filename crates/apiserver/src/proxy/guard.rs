@@ -57,6 +57,12 @@ impl Own {
                 && port != self.port
     }
 
+    /// Whether the server may connect to the backend of a Service to ask a webhook: by the rules of proxies, since the
+    /// addresses of endpoints are written by others than those who write webhooks.
+    pub fn allows_webhook(&self, address: SocketAddr) -> bool {
+        self.allows(Purpose::Proxy, address)
+    }
+
     /// Whether a connection leads back to the server: between two addresses that are one, both are this machine's.
     pub(super) fn reached(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         peer.port() == self.port && plain(local.ip()) == plain(peer.ip())

@@ -58,7 +58,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 33] = [
+const ALL: [Named; 34] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),

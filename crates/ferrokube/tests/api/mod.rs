@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
+mod admission_webhooks;
+mod conversion_webhooks;
 mod custom_resources;
 mod discovery;
 mod evictions;

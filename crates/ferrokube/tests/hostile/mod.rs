@@ -23,4 +23,5 @@ mod scheduler;
 mod store;
 mod subjects;
 mod watches;
+mod webhooks;
 mod wire;

@@ -1,9 +1,11 @@
 //! Match conditions of policies and webhooks (upstream: `plugin/webhook/matchconditions`).
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cel::{Environment, MATCH_CONDITIONS_BUDGET, Type, Value};
+use cel::admission::Parts;
+use cel::{Environment, MATCH_CONDITIONS_BUDGET, Type, Value, Version};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -58,6 +60,13 @@ impl Conditions {
     pub(in crate::admission) fn new(env: &Environment, of: &[Condition], fails: bool) -> Self {
         let all = of.iter().map(|c| Expression::new(env, &c.expression, &[Type::Bool])).collect();
         Self { all, fails }
+    }
+    /// Compiles the conditions of a webhook.
+    pub(in crate::admission) fn of_webhook(of: &[Condition], fails: bool) -> Self {
+        static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+        let parts = Parts { params: false, authorizer: true, mutations: false };
+        let env = ENVIRONMENT.get_or_init(|| cel::admission::admission(Version::STORED, parts));
+        Self::new(env, of, fails)
     }
     /// Whether there is one, so that something has to be evaluated.
     pub(in crate::admission) fn is_empty(&self) -> bool {
@@ -166,7 +175,6 @@ impl Metrics {
         self.seconds.get_or_create(&Labels::of(of)).observe(elapsed.as_secs_f64());
     }
     /// Counts a request about which a webhook was not asked because of its conditions.
-    #[allow(dead_code, reason = "webhooks use it")]
     pub(in crate::admission) fn excluded(&self, of: Named<'_>) {
         self.exclusions.get_or_create(&Labels::of(of)).inc();
     }

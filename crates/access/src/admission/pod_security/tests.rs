@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
-use api::{FeatureGates, Gvk, Schema};
-use component::Clock;
+use api::{Gvk, Schema};
 use serde_json::{Value, json};
 
 use super::existing::Limits;
@@ -11,9 +10,7 @@ use crate::Notes;
 use crate::RequestInfo;
 use crate::UserInfo;
 use crate::admission::OperationOptions;
-use crate::admission::loopback::Loopback;
 use crate::admission::tests::parse;
-use crate::auth::UnionAuthorizer;
 use crate::testing::{Alone, Fake, object};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
@@ -120,15 +117,7 @@ fn world_of(configuration: &str, objects: &[(ResourceName, Value)]) -> World {
     let document = format!(
         "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\n{configuration}\n"
     );
-    let env = Env {
-        schema: Schema::builtin(),
-        reader: Arc::new(fake),
-        authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
-        gates: FeatureGates::default(),
-        clock: Clock::system(),
-        loopback: Loopback::default(),
-        conditions: crate::admission::expressions::Metrics::default(),
-    };
+    let env = Env::of(fake);
     World { plugin: PodSecurity::new(Some(document.as_bytes())).unwrap(), env }
 }
 

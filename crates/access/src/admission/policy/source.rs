@@ -130,15 +130,12 @@ async fn renew<C: Compiled>(env: &Env, before: &Hooks<C>) -> Vec<Hook<C>> {
         // A binding may be made before its policy, and outlive it.
         let Some(object) = env.reader.get(C::POLICIES, "", &name) else { continue };
         let same = known.get(&*name).filter(|policy| policy.revision == object.revision);
-        let policy = match same {
-            Some(policy) => Arc::clone(policy),
-            None => {
-                tokio::task::yield_now().await;
-                match Policy::new(&object) {
-                    Some(policy) => Arc::new(policy),
-                    None => continue,
-                }
-            }
+        let policy = if let Some(policy) = same {
+            Arc::clone(policy)
+        } else {
+            tokio::task::yield_now().await;
+            let Some(policy) = Policy::new(&object) else { continue };
+            Arc::new(policy)
         };
         all.push(Hook { policy, bindings });
     }

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use api::{FeatureGates, Gvk, Schema, Status, Struct};
+use api::{Gvk, Status, Struct};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::expressions;
 use crate::admission::plugin::{Env, Plugin};
 use crate::admission::reinvocation::Reinvocation;
 use crate::admission::tests::{parse, print};
 use crate::admission::{AdmissionRequest, Operation, OperationOptions};
-use crate::auth::UnionAuthorizer;
-use crate::reader::Reader;
 use crate::testing::{Alone, Fake};
 use crate::{Notes, RequestInfo, UserInfo};
 
@@ -38,13 +35,7 @@ impl World {
         let fake = Arc::new(Fake::default());
         fake.put(("", "namespaces"), json!({"metadata": {"name": "default", "labels": {"a": "b"}}}));
         fake.serve(Gvk::new("", "v1", "ConfigMap"), ("", "configmaps"), true);
-        let env = Env {
-            schema: Schema::builtin(),
-            reader: Arc::clone(&fake) as Arc<dyn Reader>,
-            authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
-            gates: FeatureGates::default(),
-            conditions: expressions::Metrics::default(),
-        };
+        let env = Env::of(Arc::clone(&fake));
         let (validating, mutating) = (Default::default(), Default::default());
         Self { env, fake, validating, mutating }
     }

@@ -1,5 +1,7 @@
 //! The plugin ValidatingAdmissionPolicy (upstream: `policy/validating/dispatcher.go`).
 
+use std::sync::OnceLock;
+
 use api::status::Cause;
 use api::{Node, Status, Struct};
 use futures::FutureExt;
@@ -64,7 +66,8 @@ struct Asked<'a> {
     request: &'a AdmissionRequest<'a>,
     object: Option<&'a Struct>,
     versions: Versions,
-    namespace: Option<Option<Node>>,
+    /// The namespace, once a policy asked for it; none for objects of the cluster.
+    namespace: OnceLock<Option<Node>>,
     denials: Vec<Denial>,
 }
 
@@ -91,7 +94,7 @@ impl ValidatingAdmissionPolicy {
             request,
             object,
             versions: Versions::default(),
-            namespace: None,
+            namespace: OnceLock::new(),
             denials: Vec::new(),
         };
         for hook in hooks {
@@ -159,7 +162,7 @@ impl ValidatingAdmissionPolicy {
             (input.params, input.namespace) = (params, namespace);
             input
         };
-        let namespace = asked.namespace.as_ref().and_then(Option::as_ref);
+        let namespace = asked.namespace.get().and_then(Option::as_ref);
         let (input, bare) = (fill(namespace), fill(None));
         let policy = &hook.policy;
         policy.compiled.validate(asked.env, &input, &bare, &asked.env.conditions, &policy.name).await
@@ -242,10 +245,10 @@ impl Asked<'_> {
     }
     /// Finds the request's namespace; upstream does so for each policy, whether it is asked for or not.
     fn find_namespace(&mut self, is_used: bool) -> Result<(), Status> {
-        if self.namespace.is_none() {
+        if self.namespace.get().is_none() {
             let (env, request) = (self.env, self.request);
             if is_used {
-                self.namespace = Some(versioned::namespace(env, request)?);
+                let _ = self.namespace.set(versioned::namespace(env, request)?);
             } else {
                 versioned::is_there(env, request)?;
             }

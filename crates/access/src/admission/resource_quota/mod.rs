@@ -79,7 +79,7 @@ impl Plugin for ResourceQuota {
             dry_run: request.dry_run,
             group: request.info.group.clone(),
             resource: request.resource.into(),
-            name: env.shown_name(request, Some(object)).into(),
+            name: request.shown_name(Some(object)).into(),
         };
         Some(self.queue.check(stock, asked).boxed())
     }

@@ -47,7 +47,7 @@ async fn alone(
     );
     let chain = Chain::new(
         Schema::builtin(),
-        Arc::new(fake),
+        crate::testing::alone(fake),
         Arc::new(authorizer),
         (FeatureGates::default(), Clock::system()),
         &[plugin.to_owned()],

@@ -23,6 +23,7 @@ use self::plan::Plan;
 use self::state::Known;
 use super::env::Env;
 use crate::catalog::custom::CustomResource;
+use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::objects::Objects;
 use component::Shutdown;
 
@@ -35,6 +36,7 @@ const OTHERS: Duration = Duration::from_secs(5);
 struct Definitions {
     objects: Arc<Objects>,
     transport: Arc<dyn Transport>,
+    conversions: Arc<ConversionWebhooks>,
     shutdown: Shutdown,
     known: BTreeMap<Text, Known>,
     served: BTreeMap<Text, Arc<CustomResource>>,
@@ -48,6 +50,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
     let mut all = Definitions {
         objects: Arc::clone(&env.objects),
         transport: Arc::clone(&env.transport),
+        conversions: Arc::clone(&env.conversions),
         shutdown: env.shutdown.clone(),
         known: BTreeMap::new(),
         served: BTreeMap::new(),
@@ -188,7 +191,7 @@ impl Definitions {
             if served.is_some_and(|s| known.is_served_by(s, &accepted)) {
                 continue;
             }
-            match known.resources(&self.objects.store, accepted, &self.shutdown) {
+            match known.resources(&self.objects.store, accepted, &self.conversions, &self.shutdown) {
                 Ok(resource) => {
                     self.served.insert(name.clone(), Arc::new(resource));
                 }

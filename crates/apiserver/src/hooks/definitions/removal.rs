@@ -132,7 +132,8 @@ async fn remove_objects(env: &Env, definition: &Definition) -> Result<(), (Condi
     let all = store.snapshot(id);
     let namespaces: BTreeSet<Text> =
         all.scan(&Scope::default(), None).map(|o| o.data.namespace.clone()).collect();
-    let served = definition.versions.iter().find(|v| v.served);
+    // In the stored version nobody need be asked to convert them.
+    let served = definition.versions.iter().filter(|v| v.served).max_by_key(|v| v.storage);
     for namespace in namespaces {
         let Some(version) = served else { break };
         let delete = Call {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use api::view::View;
 use api::{Node, Object, Schema, Status, Text};
 use component::Shutdown;
-use kinds::custom::{Definition, Names};
+use kinds::custom::{Conversion, Definition, Names};
 use storage::Store;
 
 use super::calls::{GROUP, PLURAL};
+use crate::catalog::converter::Converter;
 use crate::catalog::custom::CustomResource;
+use crate::catalog::webhook_converter::{ConversionWebhooks, WebhookConverter};
 use crate::objects::Objects;
 
 /// The finalizer that keeps a definition until its objects are gone.
@@ -115,15 +117,23 @@ impl Known {
         &self,
         store: &Store,
         accepted: Names,
+        conversions: &Arc<ConversionWebhooks>,
         ends: &Shutdown,
     ) -> Result<CustomResource, String> {
         let definition = Definition { names: accepted, ..Definition::clone(&self.definition) };
         let terminating = self.is_terminating();
+        let converter = match &definition.conversion {
+            Conversion::None => None,
+            Conversion::Webhook { client_config, review_versions } => {
+                let webhook = WebhookConverter::new(Arc::clone(conversions), client_config, review_versions)?;
+                Some(Arc::new(webhook) as Arc<dyn Converter>)
+            }
+        };
         CustomResource::new(
             store,
             Arc::new(definition),
             self.schemas.clone(),
-            None,
+            converter,
             (self.uid.clone(), self.generation, terminating),
             ends,
         )

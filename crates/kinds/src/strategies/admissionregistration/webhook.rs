@@ -31,13 +31,11 @@ const WEBHOOK: Rules = Rules {
 pub(crate) const MUTATING_WEBHOOK: Rules = Rules {
     resource: "mutatingwebhookconfigurations",
     columns: columns::cluster::MUTATING_WEBHOOK_CONFIGURATION,
-    no_effect_yet: inert!("MutatingWebhookConfigurations"),
     ..WEBHOOK
 };
 pub(crate) const VALIDATING_WEBHOOK: Rules = Rules {
     resource: "validatingwebhookconfigurations",
     columns: columns::cluster::VALIDATING_WEBHOOK_CONFIGURATION,
-    no_effect_yet: inert!("ValidatingWebhookConfigurations"),
     ..WEBHOOK
 };
 

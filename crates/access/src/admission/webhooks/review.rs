@@ -1,0 +1,352 @@
+//! `AdmissionReview`: what a webhook is told, and what it answers (upstream: `plugin/webhook/request`).
+
+use std::collections::BTreeMap;
+
+use api::codec::json::{encode_any, write_string};
+use api::go::quote;
+use api::{Gvk, Node, Status, Text};
+use base64::Engine;
+use serde::Deserialize;
+
+use super::Versioned;
+use crate::admission::matching::Matched;
+use crate::admission::{AdmissionRequest, Operation};
+use crate::webhook::Document;
+
+pub(super) const GROUP: &str = "admission.k8s.io";
+pub(super) const KIND: &str = "AdmissionReview";
+
+/// Writes an object of JSON, in the order in which Go writes it.
+struct Writer {
+    out: Vec<u8>,
+}
+
+impl Writer {
+    fn key(&mut self, key: &str) {
+        if !matches!(self.out.last(), Some(b'{' | b'[')) {
+            self.out.push(b',');
+        }
+        write_string(key, &mut self.out);
+        self.out.push(b':');
+    }
+    fn text(&mut self, key: &str, value: &str) {
+        self.key(key);
+        write_string(value, &mut self.out);
+    }
+    /// A text that is left out where it is empty.
+    fn given(&mut self, key: &str, value: &str) {
+        if !value.is_empty() {
+            self.text(key, value);
+        }
+    }
+    fn begin(&mut self, key: &str) {
+        self.key(key);
+        self.out.push(b'{');
+    }
+    fn end(&mut self) {
+        self.out.push(b'}');
+    }
+    fn list(&mut self, key: &str, values: &[Text]) {
+        self.key(key);
+        self.out.push(b'[');
+        for (i, value) in values.iter().enumerate() {
+            if i > 0 {
+                self.out.push(b',');
+            }
+            write_string(value, &mut self.out);
+        }
+        self.out.push(b']');
+    }
+    fn node(&mut self, key: &str, value: Option<&Node>) {
+        self.key(key);
+        match value {
+            Some(value) => encode_any(value, &mut self.out),
+            None => self.out.extend_from_slice(b"null"),
+        }
+    }
+    fn kind(&mut self, key: &str, kind: &Gvk) {
+        self.begin(key);
+        self.text("group", &kind.group);
+        self.text("version", &kind.version);
+        self.text("kind", &kind.kind);
+        self.end();
+    }
+    fn resource(&mut self, key: &str, [group, version, resource]: [&str; 3]) {
+        self.begin(key);
+        self.text("group", group);
+        self.text("version", version);
+        self.text("resource", resource);
+        self.end();
+    }
+}
+
+/// The text of a review in a version.
+pub(super) fn text(
+    version: &str,
+    uid: &str,
+    request: &AdmissionRequest<'_>,
+    matched: &Matched,
+    objects: &Versioned,
+) -> Vec<u8> {
+    let (info, of) = (request.info, &matched.resource);
+    let mut w = Writer { out: Vec::with_capacity(4096) };
+    w.out.push(b'{');
+    w.text("kind", KIND);
+    w.text("apiVersion", &format!("{GROUP}/{version}"));
+    w.begin("request");
+    w.text("uid", uid);
+    w.kind("kind", &of.kind);
+    w.resource("resource", [&*of.group, &*of.version, &*of.resource]);
+    w.given("subResource", request.subresource);
+    w.kind("requestKind", request.request_kind);
+    w.resource("requestResource", [&*info.group, &*info.version, request.resource]);
+    w.given("requestSubResource", request.subresource);
+    w.given("name", request.name);
+    w.given("namespace", request.namespace);
+    w.text("operation", request.operation.name());
+    w.begin("userInfo");
+    let user = request.user;
+    w.given("username", &user.name);
+    w.given("uid", &user.uid);
+    if !user.groups.is_empty() {
+        w.list("groups", &user.groups);
+    }
+    if !user.extra.is_empty() {
+        w.begin("extra");
+        for (key, values) in &user.extra {
+            w.list(key, values);
+        }
+        w.end();
+    }
+    w.end();
+    w.node("object", objects.object.as_ref());
+    w.node("oldObject", objects.old.as_ref());
+    w.key("dryRun");
+    w.out.extend_from_slice(if request.dry_run { b"true" } else { b"false" });
+    w.node("options", options(request).as_ref());
+    w.end();
+    w.end();
+    w.out
+}
+
+/// The options of the request as a value.
+fn options(request: &AdmissionRequest<'_>) -> Option<Node> {
+    if request.operation == Operation::Connect {
+        return None;
+    }
+    let tree = request.options.tree(request.versions.schema())?;
+    let kind = Gvk::new("meta.k8s.io", "v1", request.options.kind());
+    Some(request.versions.value(&kind, &tree))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    uid: String,
+    allowed: bool,
+    status: Option<Status>,
+    patch: Option<String>,
+    patch_type: Option<String>,
+    audit_annotations: Option<BTreeMap<String, String>>,
+    warnings: Option<Vec<String>>,
+}
+
+/// The answer of a webhook.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Response {
+    pub(super) allowed: bool,
+    pub(super) result: Option<Status>,
+    /// The text of a patch; empty for none.
+    pub(super) patch: Vec<u8>,
+    pub(super) patch_type: String,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Checks an answer to the review of this uid and version; the error is upstream's.
+pub(super) fn verify(
+    version: &str,
+    uid: &str,
+    mutating: bool,
+    document: &Document,
+) -> Result<Response, String> {
+    let absent = || "webhook response was absent".to_owned();
+    let response =
+        document.content.get("response").filter(|n| !matches!(n, Node::Null)).ok_or_else(absent)?;
+    let mut text = Vec::new();
+    encode_any(response, &mut text);
+    let wire: Wire = serde_json::from_slice(&text).map_err(|e| format!("json: cannot unmarshal: {e}"))?;
+    let patch = wire.patch.unwrap_or_default();
+    let patch = base64::engine::general_purpose::STANDARD.decode(patch);
+    let patch = patch.map_err(|e| format!("json: cannot unmarshal: illegal base64 data: {e}"))?;
+    let mut patch_type = String::new();
+    if version == "v1" {
+        if wire.uid != uid {
+            return Err(format!("expected response.uid={}, got {}", quote(uid), quote(&wire.uid)));
+        }
+        let Document { api_version, kind, .. } = document;
+        if *api_version != format!("{GROUP}/v1") || kind != KIND {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            return Err(format!(
+                "expected webhook response of {GROUP}/v1, Kind={KIND}, got {group}/{version}, Kind={kind}"
+            ));
+        }
+        match (mutating, patch.is_empty(), &wire.patch_type) {
+            (true, false, None) => {
+                return Err("webhook returned response.patch but not response.patchType".into());
+            }
+            (true, true, Some(_)) => {
+                return Err("webhook returned response.patchType but not response.patch".into());
+            }
+            (true, _, Some(kind)) if kind.is_empty() => {
+                return Err(format!("webhook returned invalid response.patchType of {}", quote(kind)));
+            }
+            (false, false, _) => return Err("validating webhook may not return response.patch".into()),
+            (false, true, Some(_)) => {
+                return Err("validating webhook may not return response.patchType".into());
+            }
+            _ => {}
+        }
+        patch_type = wire.patch_type.unwrap_or_default();
+    } else if mutating && !patch.is_empty() {
+        // This version never said which type; there is one.
+        patch_type = "JSONPatch".into();
+    }
+    Ok(Response {
+        allowed: wire.allowed,
+        result: wire.status,
+        patch: if mutating { patch } else { Vec::new() },
+        patch_type,
+        annotations: wire.audit_annotations.unwrap_or_default(),
+        warnings: wire.warnings.unwrap_or_default(),
+    })
+}
+
+/// The refusal of a webhook; upstream's `ToStatusErr`.
+pub(super) fn refusal(name: &str, result: Option<Status>) -> Status {
+    let mut status = result.unwrap_or_default();
+    status.code = status.code.max(400);
+    if matches!(status.status.as_str(), "" | "Success") {
+        status.status = "Failure".into();
+    }
+    let denied = format!("admission webhook {} denied the request", quote(name));
+    status.message = if !status.message.is_empty() {
+        format!("{denied}: {}", status.message)
+    } else if !status.reason.is_empty() {
+        format!("{denied}: {}", status.reason)
+    } else {
+        format!("{denied} without explanation")
+    };
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn verified(version: &str, mutating: bool, review: &Value) -> Result<Response, String> {
+        let body = review.to_string();
+        let other = if version == "v1" { "v1beta1" } else { "v1" };
+        let document =
+            Document::read(body.as_bytes(), (GROUP, version), other, KIND).map_err(|e| e.to_string())?;
+        verify(version, "123", mutating, &document)
+    }
+
+    /// Upstream's `TestVerifyAdmissionResponse`.
+    #[test]
+    fn answers() {
+        let of = |version: &str, response: Value| json!({"apiVersion": format!("{GROUP}/{version}"), "kind": KIND, "response": response});
+        let check = |version: &str, mutating: bool, review: Value, expected: Result<Response, &str>| {
+            let got = verified(version, mutating, &review);
+            assert_eq!(got, expected.map_err(str::to_owned), "{review}");
+        };
+        let allowed = || Response { allowed: true, ..Response::default() };
+        for mutating in [false, true] {
+            check("v1beta1", mutating, of("v1beta1", json!({"allowed": true})), Ok(allowed()));
+            check("v1", mutating, of("v1", json!({"uid": "123", "allowed": true})), Ok(allowed()));
+        }
+        let annotated =
+            || Response { annotations: BTreeMap::from([("foo".into(), "bar".into())]), ..allowed() };
+        let notes = json!({"uid": "123", "allowed": true, "auditAnnotations": {"foo": "bar"}});
+        check("v1beta1", false, of("v1beta1", notes.clone()), Ok(annotated()));
+        check("v1", false, of("v1", notes), Ok(annotated()));
+        let patch =
+            |kind: Value| json!({"uid": "123", "allowed": true, "patch": "W3t9XQ==", "patchType": kind});
+        let patched = || Response { patch: b"[{}]".to_vec(), patch_type: "JSONPatch".into(), ..allowed() };
+        check("v1beta1", true, of("v1beta1", json!({"allowed": true, "patch": "W3t9XQ=="})), Ok(patched()));
+        check("v1beta1", true, of("v1beta1", patch(json!("Foo"))), Ok(patched()));
+        check("v1", true, of("v1", patch(json!("JSONPatch"))), Ok(patched()));
+        check("v1beta1", false, of("v1beta1", patch(json!("JSONPatch"))), Ok(allowed()));
+        check(
+            "v1",
+            false,
+            of("v1", patch(json!("JSONPatch"))),
+            Err("validating webhook may not return response.patch"),
+        );
+        check(
+            "v1",
+            false,
+            of("v1", json!({"uid": "123", "allowed": true, "patchType": "JSONPatch"})),
+            Err("validating webhook may not return response.patchType"),
+        );
+        check(
+            "v1",
+            true,
+            of("v1", patch(Value::Null)),
+            Err("webhook returned response.patch but not response.patchType"),
+        );
+        check(
+            "v1",
+            true,
+            of("v1", patch(json!(""))),
+            Err("webhook returned invalid response.patchType of \"\""),
+        );
+        check(
+            "v1",
+            true,
+            of("v1", json!({"uid": "123", "allowed": true, "patchType": "JSONPatch"})),
+            Err("webhook returned response.patchType but not response.patch"),
+        );
+        let refused = json!({"uid": "123", "allowed": false, "status": {"code": 418, "message": "no"}});
+        let status = Status { code: 418, message: "no".into(), ..Status::default() };
+        let no = || Response { result: Some(status.clone()), ..Response::default() };
+        check("v1", false, of("v1", refused.clone()), Ok(no()));
+        check("v1beta1", false, of("v1beta1", refused), Ok(no()));
+        for version in ["v1", "v1beta1"] {
+            check(version, false, of(version, Value::Null), Err("webhook response was absent"));
+        }
+        check("v1", false, of("v1", json!({"uid": "x"})), Err("expected response.uid=\"123\", got \"x\""));
+        check("v1beta1", false, json!({"response": {"allowed": true, "uid": "x"}}), Ok(allowed()));
+        check(
+            "v1",
+            false,
+            json!({"response": {"allowed": true, "uid": "123"}}),
+            Err("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="),
+        );
+    }
+
+    /// Upstream's `TestToStatusErr`.
+    #[test]
+    fn refusals() {
+        let check = |result: Option<Status>, code: u16, reason: &str, message: &str| {
+            let status = refusal("foobar", result);
+            assert_eq!(
+                (status.code, status.reason.as_str(), status.status.as_str()),
+                (code, reason, "Failure")
+            );
+            assert_eq!(status.message, format!("admission webhook \"foobar\" denied the request{message}"));
+        };
+        let of = |code, status: &str, reason: &str, message: &str| {
+            let (status, reason, message) = (status.into(), reason.into(), message.into());
+            Some(Status { code, status, reason, message, ..Status::default() })
+        };
+        check(None, 400, "", " without explanation");
+        check(of(0, "", "", ""), 400, "", " without explanation");
+        check(of(0, "", "", "msg"), 400, "", ": msg");
+        check(of(0, "", "reason", ""), 400, "reason", ": reason");
+        check(of(0, "", "reason", "msg"), 400, "reason", ": msg");
+        check(of(200, "Success", "", "msg"), 400, "", ": msg");
+        check(of(422, "", "", "msg"), 422, "", ": msg");
+    }
+}

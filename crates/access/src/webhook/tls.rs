@@ -1,0 +1,173 @@
+//! TLS towards webhooks.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::TlsConnector;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::address::Target;
+use super::connection::io_text;
+use super::{ClientConfig, Credentials};
+
+/// The files in which systems keep the authorities that they trust, in the order in which Go looks for them.
+const SYSTEM: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The authorities that the system trusts, or those of the file that `SSL_CERT_FILE` names, as Go has it. They are read
+/// once.
+fn system_roots() -> &'static [CertificateDer<'static>] {
+    static ROOTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+    ROOTS.get_or_init(|| {
+        let own = std::env::var("SSL_CERT_FILE").ok().filter(|f| !f.is_empty());
+        let mut files = own.iter().map(String::as_str).chain(SYSTEM.into_iter().filter(|_| own.is_none()));
+        let pem = files.find_map(|file| std::fs::read(file).ok()).unwrap_or_default();
+        CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect()
+    })
+}
+
+/// The settings of connections to a webhook.
+pub(super) fn connector(
+    config: &ClientConfig,
+    target: &Target<'_>,
+    credentials: &Credentials,
+) -> Result<TlsConnector, String> {
+    let own: Vec<CertificateDer<'static>>;
+    let authorities = if config.ca_bundle.is_empty() {
+        system_roots()
+    } else {
+        own = CertificateDer::pem_slice_iter(&config.ca_bundle).filter_map(Result::ok).collect();
+        if own.is_empty() {
+            return Err("unable to load root certificates: unable to parse bytes as PEM block".into());
+        }
+        &own
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = Verifier::new(authorities, &provider)
+        .map_err(|e| format!("unable to load root certificates: {e}"))?;
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut tls = match credentials.certificate(target)? {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|e| e.to_string())?,
+        None => builder.with_no_client_auth(),
+    };
+    // As upstream: one HTTP/2 connection would take all calls to one of a Service's backends.
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if target.is_loopback() {
+        tls.alpn_protocols.insert(0, b"h2".to_vec());
+    }
+    Ok(TlsConnector::from(Arc::new(tls)))
+}
+
+/// Verifies as rustls does, but for a certificate that is itself among the authorities: Go takes that, and many a
+/// `caBundle` is made so.
+#[derive(Debug)]
+struct Verifier {
+    usual: Arc<WebPkiServerVerifier>,
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    fn new(
+        authorities: &[CertificateDer<'static>],
+        provider: &Arc<rustls::crypto::CryptoProvider>,
+    ) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(authorities.iter().cloned());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        let usual = usual.build().map_err(|e| e.to_string())?;
+        Ok(Self { usual, authorities: authorities.to_vec() })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let usual = self.usual.verify_server_cert(certificate, chain, name, ocsp, now);
+        if usual.is_ok() || !self.authorities.iter().any(|a| a.as_ref() == certificate.as_ref()) {
+            return usual;
+        }
+        let invalid = |e: CertificateError| Error::InvalidCertificate(e);
+        let (_, parsed) =
+            X509Certificate::from_der(certificate).map_err(|_| invalid(CertificateError::BadEncoding))?;
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        if seconds > parsed.validity().not_after.timestamp() {
+            return Err(invalid(CertificateError::Expired));
+        }
+        if seconds < parsed.validity().not_before.timestamp() {
+            return Err(invalid(CertificateError::NotValidYet));
+        }
+        rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls12_signature(message, certificate, signature)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls13_signature(message, certificate, signature)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+/// A handshake's error, as Go prints it.
+pub(super) fn error_text(error: &io::Error, host: &str) -> String {
+    let Some(tls) = error.get_ref().and_then(|e| e.downcast_ref::<Error>()) else {
+        return io_text("read tcp", error);
+    };
+    let x509 = |why: &str| format!("tls: failed to verify certificate: x509: {why}");
+    match tls {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer => x509("certificate signed by unknown authority"),
+            CertificateError::Expired
+            | CertificateError::NotValidYet
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYetContext { .. } => {
+                x509("certificate has expired or is not yet valid")
+            }
+            CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+                x509("certificate is not valid for any names, but wanted to match ") + host
+            }
+            CertificateError::NotValidForNameContext { presented, .. } => {
+                let name = |n: &String| n.trim_start_matches("DnsName(\"").trim_end_matches("\")").to_owned();
+                let names: Vec<String> = presented.iter().map(name).collect();
+                x509(&format!("certificate is valid for {}, not {host}", names.join(", ")))
+            }
+            other => x509(&other.to_string()),
+        },
+        Error::InvalidMessage(_) => "http: server gave HTTP response to HTTPS client".to_owned(),
+        Error::AlertReceived(alert) => format!("remote error: tls: {alert:?}"),
+        other => format!("tls: {other}"),
+    }
+}
