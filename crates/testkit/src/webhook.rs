@@ -13,7 +13,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 
-/// What a webhook answers.
+/// An answer of a webhook.
 pub enum Reply {
     /// A document, with code 200.
     Json(Value),

@@ -77,7 +77,7 @@ impl Plugin for CertificateApproval {
         let signer = env.view(old).st("spec").str("signerName");
         require(env, request, "approve", signer, move || {
             let why = format!("user not permitted to approve requests with signerName {signer:?}");
-            env.forbidden(request, object, why)
+            request.forbidden(object, why)
         })
     }
 }
@@ -105,7 +105,7 @@ impl Plugin for CertificateSigning {
         }
         require(env, request, "sign", signer, move || {
             let why = format!("user not permitted to sign requests with signerName {signer:?}");
-            env.forbidden(request, object, why)
+            request.forbidden(object, why)
         })
     }
 }
@@ -135,7 +135,7 @@ impl Plugin for CertificateSubjectRestriction {
             }
             Ok(_) => return Ok(()),
         };
-        Err(env.forbidden(request, object, why))
+        Err(request.forbidden(object, why))
     }
 }
 
@@ -162,7 +162,7 @@ impl Plugin for ClusterTrustBundleAttest {
         }
         require(env, request, "attest", signer, move || {
             let why = format!("user not permitted to attest for signerName {signer:?}");
-            env.forbidden(request, object, why)
+            request.forbidden(object, why)
         })
     }
 }

@@ -42,7 +42,8 @@ use super::service_account::ServiceAccount;
 use super::toleration_restriction::PodTolerationRestriction;
 use super::tolerations::{DefaultTolerationSeconds, ExtendedResourceToleration};
 use super::verdicts::{AlwaysAdmit, AlwaysDeny};
-use super::webhooks::{self, MutatingWebhooks, ValidatingWebhooks};
+use super::webhooks::metrics::Metrics as WebhookMetrics;
+use super::webhooks::{MutatingWebhooks, ValidatingWebhooks};
 use super::{Admission, AdmissionConfig, AdmissionRequest, Operation, expressions};
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
@@ -180,7 +181,7 @@ impl Chain {
         let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
         let loopback = Loopback::default();
-        let (webhooks, conditions) = (webhooks::Metrics::default(), expressions::Metrics::default());
+        let (webhooks, conditions) = (WebhookMetrics::default(), expressions::Metrics::default());
         let env = Env { schema, reader, authorizer, gates, clock, loopback, network, webhooks, conditions };
         Ok(Self { env, plugins })
     }

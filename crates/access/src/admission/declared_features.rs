@@ -64,7 +64,7 @@ impl Plugin for NodeDeclaredFeatureValidator {
         }
         let quoted = api::go::quote(name);
         let Some(node) = env.reader.get(("", "nodes"), "", name) else {
-            return Err(env.forbidden(request, Some(object), format!("node {quoted} not found")));
+            return Err(request.forbidden(Some(object), format!("node {quoted} not found")));
         };
         let declared = read::<Node>(&node).unwrap_or_default().status.declared_features;
         needed.retain(|feature| !declared.iter().any(|d| d == feature));
@@ -75,6 +75,6 @@ impl Plugin for NodeDeclaredFeatureValidator {
             "pod update requires features {} which are not available on node {quoted}",
             needed.join(", ")
         );
-        Err(env.forbidden(request, Some(object), why))
+        Err(request.forbidden(Some(object), why))
     }
 }

@@ -78,10 +78,10 @@ fn confirm(
     let lacking = match missing(&owned, wanted) {
         Ok(lacking) if lacking.is_empty() => return Ok(()),
         Ok(lacking) => lacking,
-        Err(why) => return Err(env.forbidden(request, Some(object), why)),
+        Err(why) => return Err(request.forbidden(Some(object), why)),
     };
     let why = refusal(request.user, lacking, error.as_deref());
-    Err(env.forbidden(request, Some(object), why))
+    Err(request.forbidden(Some(object), why))
 }
 
 async fn check_role(
@@ -112,7 +112,7 @@ async fn check_role(
         if (aggregates(object) || old.is_some_and(aggregates)) && confirm(env, request, object, &all).is_err()
         {
             let why = "must have cluster-admin privileges to use the aggregationRule";
-            return Err(env.forbidden(request, Some(object), why));
+            return Err(request.forbidden(Some(object), why));
         }
     }
     Ok(())

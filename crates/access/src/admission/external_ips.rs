@@ -25,6 +25,6 @@ impl Plugin for DenyServiceExternalIps {
         if addresses(object).all(|address| old.contains(address)) {
             return Ok(());
         }
-        Err(env.forbidden(request, Some(object), "Use of external IPs is denied by admission control"))
+        Err(request.forbidden(Some(object), "Use of external IPs is denied by admission control"))
     }
 }

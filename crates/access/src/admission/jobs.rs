@@ -65,6 +65,6 @@ impl Plugin for JobValidation {
             "cannot change parallelism for a Job referencing gang-scheduled PodGroup {}",
             api::go::quote(&group.data.name)
         );
-        Err(env.forbidden(request, Some(object), why))
+        Err(request.forbidden(Some(object), why))
     }
 }

@@ -76,9 +76,12 @@ fn matched(ask: Ask<'_>, criteria: &Criteria, objects: [Option<Value>; 2]) -> Re
         notes: &Notes::default(),
     };
     let found = Subject::new(&env, &request, object.as_ref()).matched(criteria).map_err(|e| e.message)?;
-    Ok(found.map(|Matched { resource: e, own }| match own {
-        true => "own".to_owned(),
-        false => format!("{}/{} {}/{}", e.group, e.version, e.kind.group, e.kind.kind),
+    Ok(found.map(|Matched { resource: e, own }| {
+        if own {
+            "own".to_owned()
+        } else {
+            format!("{}/{} {}/{}", e.group, e.version, e.kind.group, e.kind.kind)
+        }
     }))
 }
 

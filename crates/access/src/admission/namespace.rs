@@ -36,7 +36,7 @@ impl Plugin for NamespaceLifecycle {
             let name = request.namespace;
             let why =
                 format!("unable to create new content in namespace {name} because it is being terminated");
-            let status = env.forbidden(request, Some(object), why);
+            let status = request.forbidden(Some(object), why);
             let message = format!("namespace {name} is being terminated");
             return Err(with_cause(status, "NamespaceTerminating", message, "metadata.namespace"));
         }
@@ -113,7 +113,7 @@ impl Plugin for NamespaceAutoProvision {
             namespace.metadata.name = Some(request.namespace.to_owned());
             let api = env.loopback.client()?.api::<Namespace>("");
             match api.create(&namespace).await {
-                Err(e) if !e.is_already_exists() => Err(env.forbidden(request, Some(object), e.message)),
+                Err(e) if !e.is_already_exists() => Err(request.forbidden(Some(object), e.message)),
                 _ => Ok(()),
             }
         };

@@ -128,7 +128,7 @@ struct PlacedSpec {
 
 impl Case<'_> {
     fn refuse(&self, why: impl std::fmt::Display) -> Result<(), Status> {
-        Err(self.env.forbidden(self.request, self.object, why))
+        Err(self.request.forbidden(self.object, why))
     }
     fn unexpected(&self) -> Result<(), Status> {
         self.refuse(format!("unexpected operation {:?}", self.request.operation.name()))

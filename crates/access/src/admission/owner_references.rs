@@ -57,7 +57,7 @@ async fn check(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Re
     };
     if request.operation != Operation::Create && !env.authorizer.allows(request.user, &resource).await {
         let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
-        return Err(env.forbidden(request, Some(object), why));
+        return Err(request.forbidden(Some(object), why));
     }
     let old = request.old.map(|old| owners(request, old)).unwrap_or_default();
     let blocked = |reference: &View<'_>| {
@@ -81,7 +81,7 @@ async fn check(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Re
             let why = format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} Kind {kind}: {why}"
             );
-            env.forbidden(request, Some(object), why)
+            request.forbidden(Some(object), why)
         })?;
         let access = Access {
             group: version.split_once('/').map_or("", |(group, _)| group),
@@ -92,7 +92,7 @@ async fn check(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Re
         };
         if !env.authorizer.allows(request.user, &access).await {
             let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
-            return Err(env.forbidden(request, Some(object), why));
+            return Err(request.forbidden(Some(object), why));
         }
     }
     Ok(())

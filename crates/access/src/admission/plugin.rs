@@ -13,7 +13,7 @@ use super::AdmissionRequest;
 use super::expressions;
 use super::loopback::Loopback;
 use super::reinvocation::Reinvocation;
-use super::webhooks;
+use super::webhooks::metrics::Metrics as WebhookMetrics;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 use crate::webhook::Network;
@@ -29,7 +29,7 @@ pub(super) struct Env {
     /// Where webhooks are.
     pub(super) network: Arc<Network>,
     /// The metrics of webhooks.
-    pub(super) webhooks: webhooks::Metrics,
+    pub(super) webhooks: WebhookMetrics,
     /// The metrics of match conditions.
     pub(super) conditions: expressions::Metrics,
 }
@@ -99,7 +99,7 @@ impl Env {
             gates: FeatureGates::default(),
             clock: Clock::system(),
             loopback: Loopback::default(),
-            webhooks: webhooks::Metrics::default(),
+            webhooks: WebhookMetrics::default(),
             conditions: expressions::Metrics::default(),
         }
     }
@@ -110,19 +110,13 @@ impl Env {
     pub(super) fn view<'a>(&'a self, of: &'a Struct) -> View<'a> {
         View::new(self.schema, of)
     }
-    /// Makes a 403 about the object of a request; upstream's `admission.NewForbidden`.
-    pub(super) fn forbidden(
-        &self,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
-        why: impl std::fmt::Display,
-    ) -> Status {
-        let name = request.shown_name(object);
-        Status::forbidden(&request.info.group, request.resource, name, why)
-    }
 }
 
 impl AdmissionRequest<'_> {
+    /// Makes a 403 about the object; upstream's `admission.NewForbidden`.
+    pub(super) fn forbidden(&self, object: Option<&Struct>, why: impl std::fmt::Display) -> Status {
+        Status::forbidden(&self.info.group, self.resource, self.shown_name(object), why)
+    }
     /// The name of the object, as errors show it.
     pub(super) fn shown_name<'s>(&'s self, object: Option<&'s Struct>) -> &'s str {
         let schema = self.versions.schema();

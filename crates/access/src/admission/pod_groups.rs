@@ -69,8 +69,7 @@ impl Plugin for PodGroupWorkloadExists {
         let reference = env.view(object).st("spec").st("podGroupTemplateRef");
         let Some(reference) = reference.opt("workload") else { return Ok(()) };
         let (name, template) = (reference.str("workloadName"), reference.str("podGroupTemplateName"));
-        let refuse =
-            |why: String| Err(env.forbidden(request, Some(object), format!("PodGroup rejected: {why}")));
+        let refuse = |why: String| Err(request.forbidden(Some(object), format!("PodGroup rejected: {why}")));
         let Some(workload) = env.reader.get(WORKLOADS, request.namespace, name) else {
             return refuse(format!("Workload {name:?} not found"));
         };

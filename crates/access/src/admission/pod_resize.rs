@@ -90,7 +90,7 @@ impl Plugin for PodResizeValidator {
         if name.is_empty() || generation(&pod) == generation(&old) {
             return Ok(());
         }
-        let refuse = |why: String| env.forbidden(request, Some(object), why);
+        let refuse = |why: String| request.forbidden(Some(object), why);
         let Some(node) = env.reader.get(("", "nodes"), "", name).and_then(|n| read::<Node>(&n)) else {
             return Err(refuse(format!("node {name:?} not found")));
         };

@@ -52,7 +52,7 @@ impl Priority {
         }
         let Some(found) = env.reader.get(CLASSES, "", named) else {
             let why = format!("no PriorityClass with name {named} was found");
-            return Err(env.forbidden(request, Some(object), why));
+            return Err(request.forbidden(Some(object), why));
         };
         Ok((named.into(), read(&found).unwrap_or_default()))
     }
@@ -70,7 +70,7 @@ impl Priority {
                 "priority set in the pod group ({given}) must match the priority computed ({}) based on the priority class set in the spec",
                 class.value
             );
-            return Err(env.forbidden(request, Some(object), why));
+            return Err(request.forbidden(Some(object), why));
         }
         let mut edit = Edit::new(env.schema, object);
         if let Some(mut spec) = edit.make("spec") {
@@ -115,7 +115,7 @@ impl Plugin for Priority {
                         "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
                         class.value
                     );
-                    return Err(env.forbidden(request, Some(object), why));
+                    return Err(request.forbidden(Some(object), why));
                 }
                 if let (Some(given), Some(policy)) = (given_policy, &class.preemption_policy)
                     && given != policy
@@ -123,7 +123,7 @@ impl Plugin for Priority {
                     let why = format!(
                         "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
                     );
-                    return Err(env.forbidden(request, Some(object), why));
+                    return Err(request.forbidden(Some(object), why));
                 }
                 let mut edit = Edit::new(env.schema, object);
                 let Some(mut spec) = edit.make("spec") else { return Ok(()) };
@@ -158,7 +158,7 @@ impl Plugin for Priority {
                     "PriorityClass {} is already marked as default. Only one default can exist",
                     other.data.name
                 );
-                Err(env.forbidden(request, Some(object), why))
+                Err(request.forbidden(Some(object), why))
             }
             _ => Ok(()),
         }

@@ -78,7 +78,7 @@ impl Plugin for AlwaysPullImages {
                 value: Some(api::go::quote(policy)),
                 detail: format!("supported values: {}", api::go::quote(ALWAYS)),
             };
-            env.forbidden(request, Some(object), why)
+            request.forbidden(Some(object), why)
         };
         match wrong.as_slice() {
             [] => Ok(()),

@@ -42,7 +42,7 @@ impl Plugin for PersistentVolumeClaimResize {
         }
         if old.st("status").str("phase") != "Bound" {
             let why = "Only bound persistent volume claims can be expanded";
-            return Err(env.forbidden(request, Some(object), why));
+            return Err(request.forbidden(Some(object), why));
         }
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
@@ -61,6 +61,6 @@ impl Plugin for PersistentVolumeClaimResize {
             return Ok(());
         }
         let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
-        Err(env.forbidden(request, Some(object), why))
+        Err(request.forbidden(Some(object), why))
     }
 }

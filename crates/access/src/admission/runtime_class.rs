@@ -43,7 +43,7 @@ impl Class {
             return Ok(Some(read(&class).unwrap_or_default()));
         }
         let why = format!("pod rejected: RuntimeClass {} not found", api::go::quote(name));
-        Err(env.forbidden(request, Some(pod), why))
+        Err(request.forbidden(Some(pod), why))
     }
 }
 
@@ -70,7 +70,7 @@ impl Plugin for RuntimeClass {
         if let Some(overhead) = class.overhead {
             let pod = env.view(object);
             if pod.st("spec").len("overhead") > 0 && !same_amounts(&overhead.pod_fixed, &pod) {
-                return Err(env.forbidden(request, Some(object), MISMATCH));
+                return Err(request.forbidden(Some(object), MISMATCH));
             }
             let entries = overhead.pod_fixed.into_iter().map(|(k, v)| (k, Node::from(v))).collect();
             let made = Map::from_entries(entries);
@@ -87,7 +87,7 @@ impl Plugin for RuntimeClass {
                             "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {}",
                             own.as_str()
                         );
-                        return Err(env.forbidden(request, Some(object), why));
+                        return Err(request.forbidden(Some(object), why));
                     }
                 }
             }
@@ -121,6 +121,6 @@ impl Plugin for RuntimeClass {
             None if pod.st("spec").as_written("overhead").is_none() => return Ok(()),
             None => "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
         };
-        Err(env.forbidden(request, Some(object), why))
+        Err(request.forbidden(Some(object), why))
     }
 }

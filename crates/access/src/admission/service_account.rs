@@ -94,7 +94,7 @@ impl Plugin for ServiceAccount {
         if pod.st("spec").str("serviceAccountName").is_empty() {
             let name = pod.st("metadata").str("name");
             let why = format!("no service account specified for pod {}/{name}", request.namespace);
-            return Err(env.forbidden(request, Some(object), why));
+            return Err(request.forbidden(Some(object), why));
         }
         let account = find(env, request, object)?;
         if !account.limits_secrets() {
@@ -102,7 +102,7 @@ impl Plugin for ServiceAccount {
         }
         let name = pod.st("spec").str("serviceAccountName");
         match unlisted_secret(&pod.st("spec"), &account, name, ephemeral) {
-            Some(why) => Err(env.forbidden(request, Some(object), why)),
+            Some(why) => Err(request.forbidden(Some(object), why)),
             None => Ok(()),
         }
     }
@@ -166,8 +166,7 @@ fn find(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Result<Ac
     let name = env.view(object).st("spec").str("serviceAccountName");
     match env.reader.get(ACCOUNTS, request.namespace, name) {
         Some(account) => Ok(read(&account).unwrap_or_default()),
-        None => Err(env.forbidden(
-            request,
+        None => Err(request.forbidden(
             Some(object),
             format!(
                 "error looking up service account {}/{name}: serviceaccount {name:?} not found",
@@ -191,7 +190,7 @@ fn check_mirror(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> R
     } else {
         return Ok(());
     };
-    Err(env.forbidden(request, Some(object), why))
+    Err(request.forbidden(Some(object), why))
 }
 
 /// Makes upstream's text about the first secret that a pod names and its account does not list.

@@ -18,16 +18,16 @@ pub(super) struct AlwaysDeny;
 const DENIED: &str = "admission control is denying all modifications";
 
 impl Plugin for AlwaysDeny {
-    fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
-        Err(env.forbidden(request, Some(object), DENIED))
+    fn mutate(&self, _: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
+        Err(request.forbidden(Some(object), DENIED))
     }
 
     fn validate(
         &self,
-        env: &Env,
+        _: &Env,
         request: &AdmissionRequest<'_>,
         object: Option<&Struct>,
     ) -> Result<(), Status> {
-        Err(env.forbidden(request, object, DENIED))
+        Err(request.forbidden(object, DENIED))
     }
 }

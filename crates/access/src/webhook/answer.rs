@@ -5,7 +5,7 @@ use api::go::quote;
 use api::status::{Cause, Details};
 use api::{Map, Node, Status};
 
-use super::CallError;
+use super::error::CallError;
 
 /// How much of an answer without a Status goes into an error.
 const SHOWN: usize = 2048;

@@ -13,7 +13,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::Target;
-use super::{Head, Network, service, tls};
+use super::error::io_text;
+use super::head::Head;
+use super::network::Network;
+use super::{service, tls};
 
 /// The answer to a request: its head, and its body or why that cannot be read.
 pub(super) type Answer = (Head, Result<Bytes, String>);
@@ -137,21 +140,6 @@ async fn connect(network: &Network, to: &Target<'_>) -> Result<TcpStream, String
         }
     }
     Err(last)
-}
-
-/// An error of the system, as Go prints it.
-pub(super) fn io_text(call: &str, error: &io::Error) -> String {
-    let text = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connection refused",
-        io::ErrorKind::ConnectionReset => "connection reset by peer",
-        io::ErrorKind::HostUnreachable => "no route to host",
-        io::ErrorKind::NetworkUnreachable => "network is unreachable",
-        io::ErrorKind::BrokenPipe => "broken pipe",
-        io::ErrorKind::TimedOut => "connection timed out",
-        io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
-        _ => return error.to_string(),
-    };
-    format!("{call}: {text}")
 }
 
 /// An error of HTTP, as Go prints it.

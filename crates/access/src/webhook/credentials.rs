@@ -1,4 +1,4 @@
-//! What the server shows to webhooks: the users of a kubeconfig, chosen by the webhook's host (upstream:
+//! The credentials that the server shows to webhooks: the users of a kubeconfig, chosen by the webhook's host (upstream:
 //! `apiserver/pkg/util/webhook/authentication.go`).
 
 use std::collections::{BTreeMap, HashMap};

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::ClientConfig;
+use super::address::ClientConfig;
 use super::connection::Connection;
 
 /// The most webhooks to which connections are kept; upstream's.

@@ -12,9 +12,9 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::address::Target;
-use super::connection::io_text;
-use super::{ClientConfig, Credentials};
+use super::address::{ClientConfig, Target};
+use super::credentials::Credentials;
+use super::error::io_text;
 
 /// The files in which systems keep the authorities that they trust, in the order in which Go looks for them.
 const SYSTEM: [&str; 5] = [

@@ -6,12 +6,12 @@ use api::names;
 use api::schema::Gvk;
 use api::{Map, Node, Text};
 
-/// What is wrong with a converted object.
+/// A fault of a converted object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Bad {
     /// Its version or kind.
     Kind(String),
-    /// What it is, or whose.
+    /// It is no object, or another one.
     Object(String),
     /// Its metadata.
     Metadata(String),

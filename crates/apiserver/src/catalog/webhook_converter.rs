@@ -33,7 +33,7 @@ struct Labels {
     failure_type: &'static str,
 }
 
-/// What all conversion webhooks share: the client, and its metrics.
+/// The parts that all conversion webhooks share: the client, and its metrics.
 pub(crate) struct ConversionWebhooks {
     client: Webhooks,
     network: Arc<Network>,

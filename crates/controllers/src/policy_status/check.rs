@@ -94,14 +94,14 @@ impl Spec {
 }
 
 /// The faults of the types of a policy's expressions, by the paths of their fields. `types` are the definitions of
-/// the kinds that it matches, in order; `params` is that of its parameters, if it has a kind and that is known.
+/// the kinds that it matches, in order; `params` is that of its parameters, if it has a kind that is known.
 pub(super) fn warnings(
     spec: &Spec,
     types: &[(Gvk, Definition)],
-    params: Option<&Option<Definition>>,
+    params: Option<&Definition>,
 ) -> Vec<(String, String)> {
     let declared = |definition: &Definition, name: &str| declare(definition, name, true);
-    let params = params.map(|p| p.as_ref().and_then(|definition| declared(definition, "params.kind")));
+    let params = params.and_then(|definition| declared(definition, "params.kind"));
     let environments: Vec<(&Gvk, Environment)> = types
         .iter()
         .map(|(kind, definition)| {
@@ -139,21 +139,16 @@ pub(super) fn warnings(
 }
 
 /// The environment of a policy's expressions where the object is of a type, with its variables.
-fn environment(
-    spec: &Spec,
-    object: Option<Arc<Declared>>,
-    params: Option<Option<Arc<Declared>>>,
-) -> Environment {
-    let parts = Parts { params: params.is_some(), authorizer: true, mutations: false };
+fn environment(spec: &Spec, object: Option<Arc<Declared>>, params: Option<Arc<Declared>>) -> Environment {
+    let parts = Parts { params: spec.params().is_some(), authorizer: true, mutations: false };
     let mut env = admission(Version::STORED, parts);
     let typed = [("object", &object), ("oldObject", &object)];
-    let of_params = params.flatten();
-    for (name, declared) in typed.into_iter().chain([("params", &of_params)]) {
+    for (name, declared) in typed.into_iter().chain([("params", &params)]) {
         if let Some(declared) = declared {
             env = env.with_variable(name, declared.ty.clone());
         }
     }
-    for declared in [object, of_params].into_iter().flatten() {
+    for declared in [object, params].into_iter().flatten() {
         env = env.with_objects(Arc::new(Registry::new(declared)));
     }
     let composed = Arc::new(Composed::default());
@@ -191,7 +186,7 @@ mod tests {
     fn check(spec: &Spec, fields: Option<&[(&str, Kind)]>, expected: &[(&str, &str)]) {
         let kind = Gvk::new("apps", "v1", "Deployment");
         let types: Vec<_> = fields.map(|f| (kind, object(f))).into_iter().collect();
-        let params = spec.params().map(|_| fields.map(object));
+        let params = spec.params().and_then(|_| fields.map(object));
         let found = warnings(spec, &types, params.as_ref());
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for ((field, text), (wanted, part)) in found.iter().zip(expected) {

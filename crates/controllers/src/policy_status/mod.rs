@@ -49,7 +49,7 @@ impl Cached for Policy {
     fn decode(json: &[u8]) -> Result<Self, Status> {
         client::FromJson::from_json(json)
     }
-    fn namespace(&self) -> &str {
+    fn namespace(&self) -> &'static str {
         ""
     }
     fn name(&self) -> &str {
@@ -100,7 +100,7 @@ impl Controller for PolicyStatus {
         let mut schemas = Schemas::new(&self.client);
         let types = schemas.matched(&policy.spec).await?;
         let params = match policy.spec.params() {
-            Some(kind) => Some(schemas.of_kind(&kind).await?),
+            Some(kind) => schemas.of_kind(&kind).await?,
             None => None,
         };
         let warnings: Vec<_> = warnings(&policy.spec, &types, params.as_ref())

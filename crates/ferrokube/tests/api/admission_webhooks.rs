@@ -243,12 +243,12 @@ fn webhooks_are_asked_again_if_others_change_the_object() {
     })
     .unwrap();
     configure(s, "mutating", "a-again", &hook, json!([maps()]), |h| {
-        h["reinvocationPolicy"] = json!("IfNeeded")
+        h["reinvocationPolicy"] = json!("IfNeeded");
     });
     configure(s, "mutating", "a-once", &hook, json!([maps()]), |_| {});
     configure(s, "mutating", "b-changes", &hook, json!([maps()]), |_| {});
     configure(s, "mutating", "c-again", &hook, json!([maps()]), |h| {
-        h["reinvocationPolicy"] = json!("IfNeeded")
+        h["reinvocationPolicy"] = json!("IfNeeded");
     });
     post(s, MAPS, &map("a")).expect(201).unwrap();
     let asked: Vec<String> = hook

@@ -38,7 +38,7 @@ impl Plugin for LimitRanger {
         for range in ranges(env, request.namespace) {
             let errors = check(&env.view(object), request.resource, &range);
             if let Some(why) = aggregate(errors) {
-                return Err(env.forbidden(request, Some(object), why));
+                return Err(request.forbidden(Some(object), why));
             }
         }
         Ok(())

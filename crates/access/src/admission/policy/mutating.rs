@@ -147,7 +147,7 @@ impl MutatingAdmissionPolicy {
         let fails =
             |fault: &Fault| hooks.iter().any(|hook| hook.policy.name == fault.policy && hook.policy.fails);
         faults.retain(fails);
-        if faults.is_empty() { Ok(()) } else { Err(refusal(env, request, object, &faults)) }
+        if faults.is_empty() { Ok(()) } else { Err(refusal(request, object, &faults)) }
     }
 
     async fn invoke(
@@ -352,8 +352,8 @@ async fn collect(
 }
 
 /// Upstream's refusal: a 403 with the words of the first policy, and all of them as causes.
-fn refusal(env: &Env, request: &AdmissionRequest<'_>, object: &Struct, faults: &[Fault]) -> Status {
-    let mut status = env.forbidden(request, Some(object), "admission request denied by policy");
+fn refusal(request: &AdmissionRequest<'_>, object: &Struct, faults: &[Fault]) -> Status {
+    let mut status = request.forbidden(Some(object), "admission request denied by policy");
     let texts = faults.iter().map(|Fault { policy, binding, why, .. }| match binding {
         Some(binding) => format!("policy '{policy}' with binding '{binding}' denied request: {why}"),
         None => format!("policy {} denied request: {why}", api::go::quote(policy)),

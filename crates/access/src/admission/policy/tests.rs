@@ -36,7 +36,8 @@ impl World {
         fake.put(("", "namespaces"), json!({"metadata": {"name": "default", "labels": {"a": "b"}}}));
         fake.serve(Gvk::new("", "v1", "ConfigMap"), ("", "configmaps"), true);
         let env = Env::of(Arc::clone(&fake));
-        let (validating, mutating) = (Default::default(), Default::default());
+        let (validating, mutating) =
+            (ValidatingAdmissionPolicy::default(), MutatingAdmissionPolicy::default());
         Self { env, fake, validating, mutating }
     }
     /// Puts a policy and a binding in place.
@@ -126,6 +127,7 @@ fn one(validation: Value) -> Value {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 async fn validations_decide_as_upstreams() {
     // The cases of validator_test.go, with expressions for their results.
     let d = || json!({"metadata": {"name": "d"}, "spec": {"replicas": 3}});
@@ -329,7 +331,7 @@ async fn mutate(
             assert_eq!(object, expected, "{expression}");
         }
         (Err(status), Err(part)) => {
-            assert!(status.message.contains(part), "{expression}: {}", status.message)
+            assert!(status.message.contains(part), "{expression}: {}", status.message);
         }
         (other, _) => panic!("{expression}: {other:?}"),
     }

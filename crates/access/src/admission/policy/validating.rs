@@ -104,7 +104,7 @@ impl ValidatingAdmissionPolicy {
                 Err(why) => asked.misconfigured(hook, None, &why),
             }
         }
-        asked.denials.into_iter().next().map_or(Ok(()), |denial| Err(refusal(env, request, object, denial)))
+        asked.denials.into_iter().next().map_or(Ok(()), |denial| Err(refusal(request, object, denial)))
     }
 
     /// Asks the bindings of a policy that are about the request.
@@ -276,7 +276,7 @@ fn cut(mut value: String) -> String {
 }
 
 /// Upstream's refusal.
-fn refusal(env: &Env, request: &AdmissionRequest<'_>, object: Option<&Struct>, denial: Denial) -> Status {
+fn refusal(request: &AdmissionRequest<'_>, object: Option<&Struct>, denial: Denial) -> Status {
     let Denial { policy, binding, reason, message } = denial;
     let message = match binding {
         Some(binding) => {
@@ -284,7 +284,7 @@ fn refusal(env: &Env, request: &AdmissionRequest<'_>, object: Option<&Struct>, d
         }
         None => format!("ValidatingAdmissionPolicy '{policy}' denied request: {message}"),
     };
-    let mut status = env.forbidden(request, object, &message);
+    let mut status = request.forbidden(object, &message);
     status.code = match &*reason {
         "Forbidden" => 403,
         "Unauthorized" => 401,

@@ -29,7 +29,7 @@ pub(super) fn credentials(text: Option<&[u8]>) -> Result<Credentials, String> {
     let Some(text) = text else { return Ok(Credentials::default()) };
     let mut read = KINDS.iter().map(|(kind, version)| document::<Document>(text, kind, &[version]));
     let first = read.next().unwrap_or_else(|| Err(String::new()));
-    // What is wrong with it is told of the newer kind.
+    // A fault is told of the newer kind.
     let config = first.or_else(|why| read.find_map(Result::ok).ok_or(why))?;
     strict(&config.unknown.into_keys().collect::<Vec<_>>())?;
     if !config.static_manifests_dir.is_empty() {

@@ -10,7 +10,7 @@ mod config;
 mod configuration;
 #[cfg(test)]
 mod matching_tests;
-mod metrics;
+pub(super) mod metrics;
 mod mutating;
 mod review;
 #[cfg(test)]
@@ -29,11 +29,10 @@ use crate::reader::ResourceName;
 use crate::webhook::Webhooks;
 use configuration::{Configurations, Hook};
 
-pub(super) use metrics::Metrics;
 pub(super) use mutating::MutatingWebhooks;
 pub(super) use validating::ValidatingWebhooks;
 
-/// What each plugin has: its configurations, and a client for them.
+/// The configurations of a plugin, and a client for them.
 struct Hooks {
     configurations: Configurations,
     client: Webhooks,

@@ -57,7 +57,7 @@ fn world(
     World { chain, hook }
 }
 
-/// What became of a request: its object, the warnings and the annotations.
+/// The end of a request: its object, the warnings and the annotations.
 struct Done {
     object: Result<Value, Status>,
     warnings: Vec<String>,

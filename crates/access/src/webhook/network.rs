@@ -1,0 +1,24 @@
+//! The network as calls of webhooks see it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::reader::Reader;
+
+/// Says whether the server may connect to a backend of a Service.
+pub type Guard = dyn Fn(SocketAddr) -> bool + Send + Sync;
+
+/// The network as calls of webhooks see it: Services with their endpoints, and the authorities that the system trusts.
+pub struct Network {
+    pub(super) reader: Arc<dyn Reader>,
+    pub(super) guard: Box<Guard>,
+}
+
+impl Network {
+    /// The network of a cluster whose objects `reader` shows. Endpoints of Services are written by others than those
+    /// who write webhooks, so `guard` is asked about each. A URL is taken as it is: its writer may read and change
+    /// every request in any case, and a webhook beside the server is reached by loopback only.
+    pub fn new(reader: Arc<dyn Reader>, guard: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self { reader, guard: Box::new(guard) }
+    }
+}
