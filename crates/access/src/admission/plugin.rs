@@ -120,8 +120,9 @@ impl AdmissionRequest<'_> {
     /// The name of the object, as errors show it.
     pub(super) fn shown_name<'s>(&'s self, object: Option<&'s Struct>) -> &'s str {
         let schema = self.versions.schema();
-        let known = object.filter(|object| schema.owns(object.id));
-        let named = known.map(|object| View::new(schema, object).st("metadata"));
+        let known = object.filter(|object| schema.owns(object.id)).map(|object| View::new(schema, object));
+        // Options of connections have no name of their own.
+        let named = known.filter(|view| view.knows("metadata")).map(|view| view.st("metadata"));
         let given = || named.as_ref().map_or("", |meta| meta.str("name"));
         let prefix = || named.as_ref().map_or("", |meta| meta.str("generateName"));
         let names = [self.name, given(), prefix(), "Unknown"];

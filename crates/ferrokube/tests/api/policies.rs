@@ -180,7 +180,7 @@ fn mutations_are_merged_as_configurations_and_patched() {
             "applyConfiguration": {"expression": "Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers: [Object.spec.template.spec.containers{name: 'side', image: 'car'}]}}}}"},
         }, {
             "patchType": "JSONPatch",
-            "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a/b': string(object.spec.template.spec.containers.size())}}, JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('c/d~'), value: 'e'}]"},
+            "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: '/metadata/annotations', value: {'a/b': string(object.spec.template.spec.containers.size())}}, JSONPatch{op: 'add', path: '/metadata/annotations/' + jsonpatch.escapeKey('c/d'), value: 'e'}]"},
         }],
     });
     bind(&s, "Mutating", "sidecar", spec, json!({}));
@@ -190,7 +190,7 @@ fn mutations_are_merged_as_configurations_and_patched() {
     assert_eq!(images, ["i", "car"]);
     // Defaults are there.
     assert_eq!(containers[1]["terminationMessagePath"], "/dev/termination-log");
-    assert_eq!(made["metadata"]["labels"], json!({"a/b": "2", "c/d~": "e"}));
+    assert_eq!(made["metadata"]["annotations"], json!({"a/b": "2", "c/d": "e"}));
 }
 
 #[test]
