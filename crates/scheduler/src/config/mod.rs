@@ -1,7 +1,7 @@
 //! The configuration of the scheduler: upstream's `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1`.
 //!
 //! A file is read strictly ([`read`]), gets upstream's defaults ([`defaults`]) and is validated with upstream's texts
-//! ([`validate`]). Arguments of plugins are typed for those of this crate, and left as they are for others ([`args`]).
+//! (`validate.rs`). Arguments of plugins are typed for those of this crate, and left as they are for others ([`args`]).
 
 pub mod args;
 pub mod defaults;

@@ -87,7 +87,7 @@ impl Verdicts {
             *place = code;
         }
     }
-    /// The code of a refusal, for [`Verdicts::refuse`].
+    /// The code of a refusal: the number by which nodes are marked with it.
     pub fn kind(&mut self, rejection: Rejection) -> u32 {
         let found = self.kinds.iter().position(|k| *k == rejection);
         let at = found.unwrap_or_else(|| {
