@@ -8,6 +8,7 @@
 pub mod builtin;
 mod by_value;
 pub mod codec;
+pub mod cron;
 pub mod depth;
 pub mod field;
 pub mod gate;

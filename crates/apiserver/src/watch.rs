@@ -78,7 +78,7 @@ impl Bringing {
     ) -> Result<Vec<Arc<Event>>, Status> {
         let objects: Vec<Arc<Object>> =
             events.iter().flat_map(|e| [Some(&e.object), e.previous.as_ref()]).flatten().cloned().collect();
-        let brought = catalog.current_objects(&resource, &objects, &resource.kind.kind, None).await?;
+        let brought = catalog.shared_objects(&resource, &objects).await?;
         let mut brought = brought.into_iter();
         let event = |event: Arc<Event>| {
             let object = brought.next()?;

@@ -4,4 +4,8 @@
 
 mod bounds;
 mod expressions;
+#[allow(unreachable_pub, reason = "the fuzz targets use it from outside")]
+#[allow(clippy::panic, reason = "a test fails where it can't go on")]
+mod properties;
 mod rules;
+mod seeds;

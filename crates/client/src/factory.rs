@@ -181,17 +181,8 @@ mod tests {
             fn decode(json: &[u8]) -> Result<Self, Status> {
                 crate::PartialObject::decode(json).map(|o| Self(o.name().to_owned()))
             }
-            fn namespace(&self) -> &'static str {
-                "ns"
-            }
-            fn name(&self) -> &str {
-                &self.0
-            }
-            fn uid(&self) -> &'static str {
-                ""
-            }
-            fn resource_version(&self) -> &'static str {
-                "1"
+            fn identity(&self) -> crate::Identity<'_> {
+                crate::Identity { namespace: "ns", name: &self.0, uid: "", resource_version: "1" }
             }
         }
         let late = factory.select::<Name>(resource_of::<ConfigMap>(), Selection::default());

@@ -5,8 +5,8 @@
 
 use api::Status;
 use bytes::Bytes;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::skim::Skim;
@@ -219,6 +219,18 @@ fn set_times(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(set_times),
         _ => {}
     }
+}
+
+/// Reads a field that may be `null`, which is as good as absent; for `#[serde(deserialize_with)]`.
+///
+/// # Errors
+/// The value is of another form.
+pub fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 #[cfg(test)]

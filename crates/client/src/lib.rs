@@ -41,5 +41,5 @@ pub use leader::{Election, Outcome};
 pub use queue::{Queue, RateLimit};
 pub use reflector::Selection;
 pub use remote::Remote;
-pub use store::{Cached, Change, PartialObject, Store};
+pub use store::{Cached, Change, Identity, PartialObject, Store};
 pub use transport::{Call, EventKind, ListAnswer, Resource, Transport, Verb, WatchEvent};

@@ -15,18 +15,54 @@ use crate::client::KubeObject;
 use crate::json::FromJson;
 use crate::key::Key;
 
+/// The parts of an object's metadata by which it is known; "" for those that it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// `metadata.namespace`.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.uid`.
+    pub uid: &'a str,
+    /// `metadata.resourceVersion`.
+    pub resource_version: &'a str,
+}
+
+impl<'a> Identity<'a> {
+    /// The identity in metadata.
+    pub fn of(metadata: &'a ObjectMeta) -> Self {
+        let text = |of: &'a Option<String>| of.as_deref().unwrap_or_default();
+        Self {
+            namespace: text(&metadata.namespace),
+            name: text(&metadata.name),
+            uid: text(&metadata.uid),
+            resource_version: text(&metadata.resource_version),
+        }
+    }
+}
+
 /// An object as an informer holds it: the whole, or the part of it that its users read.
 pub trait Cached: Sized + Send + Sync + 'static {
     /// Reads it from the object's JSON.
     fn decode(json: &[u8]) -> Result<Self, Status>;
+    /// The parts of its metadata by which it is known.
+    fn identity(&self) -> Identity<'_>;
     /// `metadata.namespace`, "" for none.
-    fn namespace(&self) -> &str;
+    fn namespace(&self) -> &str {
+        self.identity().namespace
+    }
     /// `metadata.name`.
-    fn name(&self) -> &str;
+    fn name(&self) -> &str {
+        self.identity().name
+    }
     /// `metadata.uid`.
-    fn uid(&self) -> &str;
+    fn uid(&self) -> &str {
+        self.identity().uid
+    }
     /// `metadata.resourceVersion`.
-    fn resource_version(&self) -> &str;
+    fn resource_version(&self) -> &str {
+        self.identity().resource_version
+    }
     /// Its key.
     fn key(&self) -> Key {
         Key::new(self.namespace(), self.name())
@@ -40,17 +76,8 @@ impl<T: KubeObject> Cached for T {
         object.metadata_mut().managed_fields = None;
         Ok(object)
     }
-    fn namespace(&self) -> &str {
-        self.metadata().namespace.as_deref().unwrap_or_default()
-    }
-    fn name(&self) -> &str {
-        self.metadata().name.as_deref().unwrap_or_default()
-    }
-    fn uid(&self) -> &str {
-        self.metadata().uid.as_deref().unwrap_or_default()
-    }
-    fn resource_version(&self) -> &str {
-        self.metadata().resource_version.as_deref().unwrap_or_default()
+    fn identity(&self) -> Identity<'_> {
+        Identity::of(self.metadata())
     }
 }
 
@@ -74,17 +101,8 @@ impl Cached for PartialObject {
         object.metadata.managed_fields = None;
         Ok(object)
     }
-    fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+    fn identity(&self) -> Identity<'_> {
+        Identity::of(&self.metadata)
     }
 }
 

@@ -161,9 +161,10 @@ fn a_rolling_update_fails_no_request_also_when_the_cluster_is_killed() -> Result
     let mut cluster = cluster("rolling", &[])?;
     let load = Load::start(cluster.host())?;
     load.wait_for(50)?;
-    cluster.kubectl(&["rollout", "restart", "deployment/web"])?;
+    // `rollout restart` writes the second that it is, so that two in one second would be no update.
+    cluster.kubectl(&["set", "env", "deployment/web", "ROUND=1"])?;
     cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"])?;
-    cluster.kubectl(&["rollout", "restart", "deployment/web"])?;
+    cluster.kubectl(&["set", "env", "deployment/web", "ROUND=2"])?;
     load.wait_for(20)?;
     cluster.stop_ferrokube(Signal::KILL)?;
     load.wait_for(50)?;

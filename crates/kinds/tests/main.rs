@@ -5,5 +5,9 @@ mod edges;
 mod field_names;
 mod gates;
 mod growth;
+#[allow(unreachable_pub, reason = "the fuzz targets use it from outside")]
+#[allow(clippy::panic, reason = "a test fails where it can't go on")]
+mod properties;
+mod seeds;
 mod statuses;
 mod support;

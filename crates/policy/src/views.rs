@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::Status;
-use client::{Cached, FromJson};
+use client::json::or_default;
+use client::{Cached, FromJson, Identity};
 use compact_str::CompactString as Text;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use objects::labels::CompactLabels;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::protocol::protocol;
 use crate::spec::Policy;
@@ -107,15 +108,6 @@ impl From<&NetworkPolicy> for PolicyView {
 pub(crate) struct Listed {
     pub(crate) name: Text,
     pub(crate) version: Text,
-}
-
-/// Reads a field that may be `null`, which is as good as absent.
-fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 client::from_json!(Wire);
@@ -285,17 +277,13 @@ impl Cached for PodView {
     fn decode(json: &[u8]) -> Result<Self, Status> {
         Self::from_json(json)
     }
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.version,
+        }
     }
 }
 
@@ -303,17 +291,8 @@ impl Cached for SpaceView {
     fn decode(json: &[u8]) -> Result<Self, Status> {
         Self::from_json(json)
     }
-    fn namespace(&self) -> &'static str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity { namespace: "", name: &self.name, uid: &self.uid, resource_version: &self.version }
     }
 }
 
@@ -321,17 +300,13 @@ impl Cached for PolicyView {
     fn decode(json: &[u8]) -> Result<Self, Status> {
         Self::from_json(json)
     }
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.version,
+        }
     }
 }
 

@@ -227,6 +227,7 @@ fn reachability_before_and_after_each_policy() {
     );
     network.policy("x", "r", egress(json!({}), json!([{"to": [{"podSelector": {}}]}])));
     network.sync();
+    network.forget_flows();
     assert_eq!(network.probe(1), (Vec::new(), ALL - 3 * 36 - 72 + 4 + 8), "IPv6");
     assert_eq!(network.probe(0).0, Vec::new(), "IPv4 beside it");
 }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use api::Status;
-use client::{Cached, FromJson};
+use client::{Cached, FromJson, Identity};
 use compact_str::CompactString as Text;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, ObjectReference};
@@ -196,17 +196,13 @@ impl Cached for PodView {
         pod.metadata.managed_fields = None;
         Ok(Self::new(pod))
     }
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 }
 

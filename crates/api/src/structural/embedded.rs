@@ -102,7 +102,29 @@ impl Structural {
     /// Checks that embedded objects have a kind, an API version and good metadata.
     pub fn check_embedded(&self, schema: &Schema, errs: &mut Errors, object: &Map, check: CheckMeta<'_>) {
         if let Some(ty) = meta_type(schema).filter(|_| self.has_embedded()) {
-            self.embedded_of_map(&Context { schema, ty, check }, errs, None, self.root(), object);
+            self.embedded_of_map(
+                &Context { schema, ty, check: Some(check) },
+                errs,
+                None,
+                self.root(),
+                object,
+            );
+        }
+    }
+
+    /// Like [`Structural::check_embedded`], for a value that stands at a path. Without a check of metadata, only the
+    /// types of an object's own fields are looked at.
+    pub fn check_embedded_at(
+        &self,
+        schema: &Schema,
+        errs: &mut Errors,
+        at: &Path<'_>,
+        id: PartId,
+        value: &Node,
+        check: Option<CheckMeta<'_>>,
+    ) {
+        if let Some(ty) = meta_type(schema) {
+            self.embedded_of(&Context { schema, ty, check }, errs, at, id, value);
         }
     }
 
@@ -150,7 +172,8 @@ impl Structural {
 struct Context<'a> {
     schema: &'a Schema,
     ty: TypeId,
-    check: CheckMeta<'a>,
+    /// `None` looks at types alone.
+    check: Option<CheckMeta<'a>>,
 }
 
 impl Context<'_> {
@@ -166,13 +189,16 @@ impl Context<'_> {
         let Some(meta) = object.get("metadata") else { return };
         let path = at.field("metadata");
         match json::from_any(self.schema, self.ty, meta.clone()) {
-            Ok((Some(Node::Struct(tree)), _)) => (self.check)(errs, &path, &tree),
+            Ok((Some(Node::Struct(tree)), _)) => {
+                if let Some(check) = self.check {
+                    check(errs, &path, &tree);
+                }
+            }
             Ok(_) => {}
             Err(e) => errs.invalid(&path, Raw(scalar_json(meta)), e.to_string()),
         }
     }
 
-    #[allow(clippy::unused_self, reason = "it reads as the check beside it does")]
     fn name(
         &self,
         errs: &mut Errors,
@@ -181,6 +207,7 @@ impl Context<'_> {
         wrong: impl Fn(&str) -> Option<String>,
     ) {
         match value {
+            Some(Node::Str(_)) | None if self.check.is_none() => {}
             None => errs.required(at, ""),
             Some(Node::Str(s)) if s.is_empty() => errs.invalid(at, "", "must not be empty"),
             Some(Node::Str(s)) => {

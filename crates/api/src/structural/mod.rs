@@ -13,6 +13,7 @@ mod embedded;
 mod formats;
 mod lists;
 mod prune;
+mod unchanged;
 mod validate;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,6 +24,7 @@ use regex::{Regex, RegexBuilder};
 use crate::tree::{Node, Text};
 
 pub use formats::is_known_format;
+pub use unchanged::ByKey;
 
 /// A part of a structural schema, by its place in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -320,6 +322,10 @@ impl Structural {
     /// The part of the whole object.
     pub fn root(&self) -> PartId {
         self.root
+    }
+    /// The part with the conditions on the object's metadata, which are on its name.
+    pub fn metadata(&self) -> Option<PartId> {
+        self.metadata
     }
     /// The same schema, by which no field is dropped.
     #[must_use]

@@ -56,6 +56,11 @@ impl Structural {
         found.paths
     }
 
+    /// Drops the fields of a value that the schema does not know.
+    pub fn prune_at(&self, id: PartId, value: &mut Node) {
+        self.prune_value(value, Some(id), &mut Found { path: String::new(), paths: Vec::new() });
+    }
+
     fn prune_value(&self, value: &mut Node, id: Option<PartId>, found: &mut Found) {
         match value {
             Node::Map(map) => {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::formats::has_format;
-use super::{Additional, Bound, Checks, Kind, ListType, Part, PartId, Structural};
+use super::{Additional, Bound, ByKey, Checks, Kind, Part, PartId, Structural};
 use crate::field::{Errors, Path};
 use crate::go::{quote, scalar_json};
 use crate::status::{FieldError, FieldErrorKind};
@@ -29,6 +29,10 @@ impl Found {
         if self.errors.len() < MOST {
             self.errors.push(error);
         }
+    }
+    /// Whether further errors are dropped, so that looking for them is no use.
+    fn is_full(&self) -> bool {
+        self.errors.len() >= MOST
     }
 }
 
@@ -243,15 +247,18 @@ impl Structural {
     fn list(&self, id: PartId, list: &[Node], old: Option<&Node>, place: &mut Place, found: &mut Found) {
         let part = self.part(id);
         if let Some(items) = part.items {
-            let before = Before::new(part, old);
+            let before = ByKey::new(part, old);
             for (i, item) in list.iter().enumerate() {
                 let step = |path: &mut String| {
                     // Writing to a String does not fail.
                     let _ = write!(path, "[{i}]");
                 };
-                let old = before.of(part, item);
+                let old = before.of(item);
                 let below = place.at(&step, |place| self.value(items, item, old, place));
                 found.merge(below);
+                if found.is_full() {
+                    return;
+                }
             }
         }
         let Some(checks) = part.checks() else { return };
@@ -303,6 +310,9 @@ impl Structural {
             let old = old.and_then(|o| o.get(name));
             let inner = place.at(&step, |place| self.value(below, value, old, place));
             found.merge(inner);
+            if found.is_full() {
+                return;
+            }
         }
         let Some(checks) = part.checks() else { return };
         for name in &checks.required {
@@ -516,32 +526,4 @@ fn in_range(part: &Part, format: &str, value: &Node, place: &Place, found: &mut 
         value: Some("\"\"".into()),
         detail,
     });
-}
-
-/// The elements of a list as it was before, where elements have keys.
-struct Before<'a> {
-    by_key: std::collections::HashMap<String, &'a Node>,
-}
-
-impl<'a> Before<'a> {
-    fn new(part: &Part, old: Option<&'a Node>) -> Self {
-        let mut by_key = std::collections::HashMap::new();
-        if part.list == ListType::Map
-            && let Some(Node::List(old)) = old
-        {
-            for item in old {
-                by_key.entry(key_of(part, item)).or_insert(item);
-            }
-        }
-        Self { by_key }
-    }
-    fn of(&self, part: &Part, item: &Node) -> Option<&'a Node> {
-        if self.by_key.is_empty() { None } else { self.by_key.get(&key_of(part, item)).copied() }
-    }
-}
-
-fn key_of(part: &Part, item: &Node) -> String {
-    let Node::Map(m) = item else { return String::new() };
-    let of = |k: &Text| Some((k.clone(), m.get(k)?.clone()));
-    scalar_json(&Node::Map(Map::from_entries(part.keys().iter().filter_map(of).collect())))
 }

@@ -73,8 +73,11 @@ impl<'a> Conversion<'a> {
         trees: Vec<Struct>,
         kind: &str,
     ) -> Result<Vec<Struct>, Status> {
-        let objects: Vec<Node> = trees.iter().map(|tree| self.object(tree)).collect();
-        drop(trees);
+        let mut objects: Vec<Node> = Vec::with_capacity(trees.len());
+        for (n, tree) in trees.into_iter().enumerate() {
+            breathe(n).await;
+            objects.push(self.object(&tree));
+        }
         let limit = Instant::now() + LIMIT;
         let until = self.deadline.map_or(limit, |deadline| deadline.min(limit));
         let answer = match timeout_at(until, converter.convert(&objects, &self.to.api_version())).await {
@@ -89,6 +92,7 @@ impl<'a> Conversion<'a> {
         let is_list = kind != self.from.kind || objects.len() > 1;
         let mut out = Vec::with_capacity(objects.len());
         for (i, (original, converted)) in objects.iter().zip(answer).enumerate() {
+            breathe(i).await;
             let tree = self.tree(original, converted);
             out.push(tree.map_err(|bad| self.failed(kind, &bad.text(i, is_list)))?);
         }
@@ -114,6 +118,13 @@ impl<'a> Conversion<'a> {
     /// Upstream's error: a 500 without a reason.
     fn failed(&self, kind: &str, why: &str) -> Status {
         Status::failure(500, "", format!("conversion webhook for {} {why}", go_kind(self.from, kind)))
+    }
+}
+
+/// Lets others have their turn now and then: objects may be large.
+async fn breathe(n: usize) {
+    if n % 8 == 7 {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::conversion::Conversion;
 use super::custom_version::CustomVersion;
 use super::resource::ResourceEntry;
-use super::{Catalog, breathe};
+use super::{Breath, Catalog};
 use crate::codec;
 
 /// The kind and version that a stored object of a definition names.
@@ -50,12 +50,30 @@ impl Catalog {
         kind: &str,
         deadline: Option<Instant>,
     ) -> Result<Vec<Arc<Object>>, Status> {
+        self.brought(resource, objects, kind, deadline, true).await
+    }
+
+    /// Brings objects into the version of a resource. Where `may_be_kept`, one that was converted lately is taken.
+    async fn brought(
+        &self,
+        resource: &ResourceEntry,
+        objects: &[Arc<Object>],
+        kind: &str,
+        deadline: Option<Instant>,
+        may_be_kept: bool,
+    ) -> Result<Vec<Arc<Object>>, Status> {
         let mut out = objects.to_vec();
         // The others, by the version in which they are.
         let mut stale: BTreeMap<Text, (Vec<usize>, Vec<Struct>)> = BTreeMap::new();
+        let mut breath = Breath::new(deadline);
         for (n, object) in objects.iter().enumerate() {
-            if !resource.is_current(object) {
-                breathe(n, deadline).await?;
+            if resource.is_current(object) {
+                continue;
+            }
+            if may_be_kept && let Some(made) = self.converted.get(resource, object) {
+                out[n] = made;
+            } else {
+                breath.after(object.data.body.len()).await?;
                 let version = stored_version(object)?;
                 let tree = self.custom_tree(resource, &version, object)?;
                 let of_version = stale.entry(version).or_default();
@@ -68,10 +86,14 @@ impl Catalog {
             let conversion =
                 Conversion { schema: self.schema(), resource, from: &from, to: &resource.kind, deadline };
             let trees = conversion.all(trees, kind).get().await?;
-            for (n, (place, tree)) in places.into_iter().zip(trees).enumerate() {
-                breathe(n, deadline).await?;
+            let (mut from, mut made) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
+            for (place, tree) in places.into_iter().zip(trees) {
+                breath.after(objects[place].data.body.len()).await?;
                 out[place] = Arc::new(self.custom_object(resource, tree, objects[place].revision)?);
+                from.push(Arc::clone(&objects[place]));
+                made.push(Arc::clone(&out[place]));
             }
+            self.converted.keep(resource, &from, &made);
         }
         Ok(out)
     }
@@ -87,7 +109,9 @@ impl Catalog {
             return Ok(Arc::clone(object));
         }
         let kind = &resource.kind.kind;
-        let mut all = self.current_objects(resource, std::slice::from_ref(object), kind, deadline).await?;
+        // As upstream, a read of one object asks anew: the webhook may answer otherwise by now.
+        let object = std::slice::from_ref(object);
+        let mut all = self.brought(resource, object, kind, deadline, false).await?;
         all.pop().ok_or_else(Status::no_such_resource)
     }
 

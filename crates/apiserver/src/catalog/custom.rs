@@ -30,6 +30,8 @@ pub(crate) struct CustomResource {
     pub(super) kinds: Vec<CustomKind>,
     /// The versions that are served.
     pub(crate) entries: Vec<Arc<ResourceEntry>>,
+    /// The version in which objects are stored, served or not: the objects go through it when the definition does.
+    pub(super) storage: Arc<ResourceEntry>,
     /// The schemas of versions as the definition has them, for OpenAPI.
     pub(crate) schemas: Vec<(Text, Arc<Node>)>,
     /// The uid and the generation of the definition, and whether it goes.
@@ -107,9 +109,7 @@ impl CustomResource {
         let (storage_gvk, storage_stamp) = (gvk(&definition, &storage.name), stamp(storage));
         let storage_strategy: Arc<dyn Strategy> = Arc::new(CustomStrategy::new(&definition, storage));
         let ended = ends.child();
-        let mut entries = Vec::new();
-        for version in definition.versions.iter().filter(|v| v.served) {
-            let strategy: Arc<dyn Strategy> = Arc::new(CustomStrategy::new(&definition, version));
+        let make = |version: &Version, strategy: &Arc<dyn Strategy>| {
             let custom = CustomVersion {
                 stamp: stamp(version),
                 storage: storage_gvk.clone(),
@@ -119,9 +119,19 @@ impl CustomResource {
                 terminating: made_of.2,
                 ended: ended.clone(),
             };
-            entries.push(Arc::new(entry(&own, store, &definition, version, strategy, custom)?));
+            entry(&own, store, &definition, version, Arc::clone(strategy), custom).map(Arc::new)
+        };
+        let stored = make(storage, &storage_strategy)?;
+        let mut entries = Vec::new();
+        for version in definition.versions.iter().filter(|v| v.served) {
+            entries.push(if version.name == storage.name {
+                Arc::clone(&stored)
+            } else {
+                let strategy: Arc<dyn Strategy> = Arc::new(CustomStrategy::new(&definition, version));
+                make(version, &strategy)?
+            });
         }
-        Ok(Self { definition, kinds, entries, schemas, made_of, ended })
+        Ok(Self { definition, kinds, entries, storage: stored, schemas, made_of, ended })
     }
 }
 

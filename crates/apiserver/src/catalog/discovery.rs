@@ -35,12 +35,8 @@ pub(crate) struct Discovery {
     aggregated_groups: OnceLock<Document>,
 }
 
-fn verbs(list: &[Text]) -> Value {
-    list.iter().map(|v| Value::from(v.as_str())).collect()
-}
-
-fn texts(list: &[Text]) -> Value {
-    list.iter().map(|v| Value::from(v.as_str())).collect()
+fn texts<'t>(list: impl IntoIterator<Item = &'t Text>) -> Value {
+    list.into_iter().map(|v| Value::from(v.as_str())).collect()
 }
 
 /// Upstream's hash of the version in which a resource is stored.
@@ -63,7 +59,7 @@ fn resource_list(resources: &Resources, group: &str, version: &str) -> Value {
             "singularName": r.singular.as_str(),
             "namespaced": r.namespaced,
             "kind": r.kind.kind.as_str(),
-            "verbs": verbs(&r.verbs),
+            "verbs": texts(r.shown_verbs()),
         });
         if !r.short_names.is_empty() {
             entry["shortNames"] = texts(&r.short_names);
@@ -81,7 +77,7 @@ fn resource_list(resources: &Resources, group: &str, version: &str) -> Value {
                 "singularName": "",
                 "namespaced": r.namespaced,
                 "kind": s.kind.kind.as_str(),
-                "verbs": verbs(&s.verbs),
+                "verbs": texts(&s.verbs),
             });
             if s.kind.group != r.group || s.kind.version != r.version {
                 entry["group"] = s.kind.group.as_str().into();
@@ -146,7 +142,7 @@ fn aggregated_resource(r: &ResourceEntry) -> Value {
         "responseKind": kind(&r.kind),
         "scope": if r.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": r.singular.as_str(),
-        "verbs": verbs(&r.verbs),
+        "verbs": texts(r.shown_verbs()),
     });
     if !r.short_names.is_empty() {
         entry["shortNames"] = texts(&r.short_names);
@@ -162,7 +158,7 @@ fn aggregated_resource(r: &ResourceEntry) -> Value {
                 json!({
                     "subresource": s.name.as_str(),
                     "responseKind": kind(&s.kind),
-                    "verbs": verbs(&s.verbs),
+                    "verbs": texts(&s.verbs),
                 })
             })
             .collect();

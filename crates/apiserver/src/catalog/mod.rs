@@ -5,6 +5,7 @@
 
 mod columns;
 pub(crate) mod conversion;
+mod converted;
 pub(crate) mod converter;
 mod current;
 pub(crate) mod custom;
@@ -15,6 +16,7 @@ mod openapi;
 mod resource;
 mod resources;
 mod restored;
+mod shared;
 pub(crate) mod unreadable;
 pub(crate) mod webhook_converter;
 
@@ -33,6 +35,7 @@ pub(crate) use resource::{ResourceEntry, Stored, SubresourceEntry};
 
 use columns::Descriptions;
 use conversion::Conversion;
+use converted::Converted;
 use custom::CustomResource;
 use discovery::Discovery;
 use meta::Meta;
@@ -58,6 +61,8 @@ pub(crate) struct Catalog {
     pub(crate) openapi: OpenApi,
     /// The texts of the columns of Tables.
     columns: Arc<Descriptions>,
+    /// Objects of definitions that were converted lately.
+    converted: Arc<Converted>,
 }
 
 impl Catalog {
@@ -79,13 +84,17 @@ impl Catalog {
             discovery: Discovery::new(Arc::clone(&resources)),
             columns: Arc::new(Descriptions::new(Arc::clone(&documents))),
             openapi: OpenApi::new(documents, rows.to_vec()),
+            converted: Arc::default(),
             resources,
         })
     }
     /// The same catalog with the kinds of definitions instead of those that it has.
     pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
         let kinds = custom.iter().flat_map(|c| &c.kinds);
-        let resources = Arc::new(self.resources.with_custom(custom.iter().flat_map(|c| &c.entries)));
+        let resources = Arc::new(
+            self.resources
+                .with_custom(custom.iter().flat_map(|c| &c.entries), custom.iter().map(|c| &c.storage)),
+        );
         Self {
             schema: Arc::new(Schema::builtin().with_custom(kinds)),
             meta: self.meta,
@@ -94,6 +103,7 @@ impl Catalog {
             discovery: Discovery::new(Arc::clone(&resources)),
             openapi: self.openapi.with_custom(custom),
             columns: Arc::clone(&self.columns),
+            converted: Arc::clone(&self.converted),
             resources,
         }
     }
@@ -155,14 +165,27 @@ impl Catalog {
     }
 }
 
-/// How many objects are decoded or encoded before others have their turn.
-const BREATH: usize = 64;
+/// How many bytes of objects are decoded or encoded before others have their turn: about a millisecond.
+const BREATH: usize = 64 << 10;
 
-/// Lets others have their turn now and then, and fails once nobody waits any more.
-async fn breathe(n: usize, deadline: Option<Instant>) -> Result<(), Status> {
-    if n % BREATH == BREATH - 1 {
-        in_time(deadline)?;
-        tokio::task::yield_now().await;
+/// Lets others have their turn now and then while much is decoded and encoded.
+struct Breath {
+    done: usize,
+    deadline: Option<Instant>,
+}
+
+impl Breath {
+    fn new(deadline: Option<Instant>) -> Self {
+        Self { done: 0, deadline }
     }
-    Ok(())
+    /// After work on so many bytes; fails once nobody waits any more.
+    async fn after(&mut self, bytes: usize) -> Result<(), Status> {
+        self.done += bytes;
+        if self.done >= BREATH {
+            self.done = 0;
+            in_time(self.deadline)?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
 }

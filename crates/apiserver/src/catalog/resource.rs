@@ -103,6 +103,12 @@ impl ResourceEntry {
     pub(crate) fn stored(&self) -> Result<&Stored, Status> {
         self.stored.as_ref().ok_or_else(Status::no_such_resource)
     }
+    /// The verbs that discovery shows: of a definition that goes, those that take objects away.
+    pub(crate) fn shown_verbs(&self) -> impl Iterator<Item = &Text> {
+        const TERMINATING: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
+        let goes = self.custom.as_ref().is_some_and(|c| c.terminating);
+        self.verbs.iter().filter(move |v| !goes || TERMINATING.contains(&v.as_str()))
+    }
     /// Whether the resource itself has a verb.
     pub(crate) fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)

@@ -41,6 +41,9 @@ pub(crate) struct Resources {
     alike: HashMap<(Text, Text), Vec<usize>>,
     groups: Vec<(Text, Vec<Text>)>,
     consulted: Vec<ResourceId>,
+    /// The objects of definitions, whether a version is served or not: the version in which they are stored, by group and
+    /// plural.
+    instances: HashMap<(Text, Text), Arc<ResourceEntry>>,
 }
 
 impl Resources {
@@ -60,6 +63,7 @@ impl Resources {
             alike: HashMap::new(),
             groups: Vec::new(),
             consulted: Vec::new(),
+            instances: HashMap::new(),
         };
         // One for all versions of a resource.
         let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
@@ -127,7 +131,12 @@ impl Resources {
     }
     /// The built-in resources with those of definitions, instead of the ones that there are. A resource that is there
     /// already is not replaced.
-    pub(crate) fn with_custom<'c>(&'c self, custom: impl Iterator<Item = &'c Arc<ResourceEntry>>) -> Self {
+    /// `instances` are the versions in which their objects are stored, served or not.
+    pub(crate) fn with_custom<'c>(
+        &'c self,
+        custom: impl Iterator<Item = &'c Arc<ResourceEntry>>,
+        instances: impl Iterator<Item = &'c Arc<ResourceEntry>>,
+    ) -> Self {
         let built_in = self.resources.iter().filter(|r| r.custom.is_none());
         let mut made = Self {
             defaults: Arc::clone(&self.defaults),
@@ -138,12 +147,17 @@ impl Resources {
             alike: HashMap::with_capacity(self.alike.len()),
             groups: Vec::new(),
             consulted: Vec::new(),
+            instances: HashMap::new(),
         };
         for resource in built_in.chain(custom) {
             let (group, version) = (&resource.group, &resource.version);
             if made.find(group, version, &resource.plural).is_none() {
                 made.add(Arc::clone(resource));
             }
+        }
+        for resource in instances {
+            let key = (resource.group.clone(), resource.plural.clone());
+            made.instances.insert(key, Arc::clone(resource));
         }
         made
     }
@@ -186,6 +200,14 @@ impl Resources {
     /// A resource in any version that keeps its objects under this group and name.
     pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
+    }
+    /// The version in which a definition's objects are stored, served or not.
+    pub(crate) fn instances(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
+        self.instances.get(&(Text::from(group), Text::from(plural)))
+    }
+    /// Whether a built-in resource keeps its objects under this group and name.
+    pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {
+        self.stored(group, plural).is_some_and(|r| r.custom.is_none())
     }
     /// The resource whose objects are of a kind.
     pub(crate) fn of_kind(&self, kind: &Gvk) -> Option<&Arc<ResourceEntry>> {

@@ -5,6 +5,7 @@ use api::field::{Errors, Path};
 use api::names;
 use api::schema::Gvk;
 use api::{Map, Node, Text};
+use kinds::validation::meta::ANNOTATIONS_LIMIT;
 
 /// A fault of a converted object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,8 +123,12 @@ fn checked(field: &str, new: &Map, old: Option<&Map>) -> Result<(), String> {
     } else {
         // Upstream's path.
         let at = metadata.field("annotation");
-        for (key, _) in texts {
+        for (key, _) in &texts {
             errs.each(&at, key, names::qualified_name(&key.to_lowercase()));
+        }
+        let size: usize = texts.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if size > ANNOTATIONS_LIMIT {
+            errs.too_long(&at, ANNOTATIONS_LIMIT);
         }
     }
     let errs: Vec<String> = errs.0.iter().map(ToString::to_string).collect();

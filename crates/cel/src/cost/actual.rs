@@ -2,7 +2,7 @@
 
 use crate::value::{Opaque, Value};
 
-use super::{LIST_BASE, REGEX_FACTOR, STRING_FACTOR, STRUCT_BASE, factor};
+use super::{FLAT, LIST_BASE, REGEX_FACTOR, STRING_FACTOR, STRUCT_BASE, factor};
 
 /// The size of a value as costs count it.
 fn size(v: &Value<'_>) -> u64 {
@@ -129,33 +129,7 @@ fn kubernetes(function: &str, overload: &str, args: &[Value<'_>], result: Option
         }
         "ip" if overload == "cidr_ip" => 1,
         "ip" => factor(first(), STRING_FACTOR),
-        "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => 1,
+        name if FLAT.contains(&name) => 1,
         "containsIP" => {
             let text =
                 if overload == "cidr_contains_ip_string" { factor(second(), STRING_FACTOR) } else { 0 };

@@ -6,7 +6,7 @@ use crate::ast::Literal;
 use crate::types::Type;
 
 use super::range::scaled;
-use super::{CHECK, LIST_BASE, REGEX_FACTOR, Range, STRING_FACTOR};
+use super::{CHECK, FLAT, LIST_BASE, REGEX_FACTOR, Range, STRING_FACTOR};
 
 /// Knows the greatest size of the value at a path, of a type.
 pub(crate) type Sizes<'a> = dyn Fn(&[&str], &Type) -> Option<Range> + 'a;
@@ -149,37 +149,7 @@ pub(super) fn kubernetes(
         ("containsIP" | "containsCIDR", _, [of, ..]) => (contained(function, id, read(of)), None),
         ("validate", _, [text, ..]) => (read(text).factor(128.0 * REGEX_FACTOR), None),
         ("_==_", _, [a, b]) if a.ty == b.ty => (same(a, b)?, None),
-        (
-            "masked"
-            | "prefixLength"
-            | "family"
-            | "isUnspecified"
-            | "isLoopback"
-            | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast"
-            | "isGlobalUnicast"
-            | "format.named"
-            | "sign"
-            | "asInteger"
-            | "isInteger"
-            | "asApproximateFloat"
-            | "isGreaterThan"
-            | "isLessThan"
-            | "compareTo"
-            | "add"
-            | "sub"
-            | "major"
-            | "minor"
-            | "patch"
-            | "getScheme"
-            | "getHostname"
-            | "getHost"
-            | "getPort"
-            | "getEscapedPath"
-            | "getQuery",
-            _,
-            _,
-        ) => (ONE, None),
+        (name, _, _) if FLAT.contains(&name) => (ONE, None),
         _ => return None,
     })
 }

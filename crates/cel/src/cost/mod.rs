@@ -19,6 +19,36 @@ pub(crate) const LIST_BASE: u64 = 10;
 /// The cost of a map that is made.
 pub(crate) const MAP_BASE: u64 = 30;
 const STRUCT_BASE: u64 = 40;
+/// The functions of Kubernetes' libraries that cost one, whatever they are given.
+const FLAT: [&str; 27] = [
+    "masked",
+    "prefixLength",
+    "family",
+    "isUnspecified",
+    "isLoopback",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isGlobalUnicast",
+    "format.named",
+    "sign",
+    "asInteger",
+    "isInteger",
+    "asApproximateFloat",
+    "isGreaterThan",
+    "isLessThan",
+    "compareTo",
+    "add",
+    "sub",
+    "major",
+    "minor",
+    "patch",
+    "getScheme",
+    "getHostname",
+    "getHost",
+    "getPort",
+    "getEscapedPath",
+    "getQuery",
+];
 /// The cost of a question to the authorizer.
 const CHECK: u64 = 350_000;
 

@@ -1,6 +1,7 @@
 //! Types and values of what a definition says about objects (`k8s.io/apiserver/pkg/cel/common`).
 
 mod escape;
+mod listed;
 mod types;
 mod values;
 

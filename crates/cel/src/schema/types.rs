@@ -100,7 +100,8 @@ impl Definition {
     }
 
     /// The definition of an object of the API: its type and its name are fields, whether they are written or not.
-    fn with_type_and_metadata(&self) -> Self {
+    #[must_use]
+    pub fn with_type_and_metadata(&self) -> Self {
         let text = || Arc::new(Self { kind: Kind::String, ..Self::default() });
         let names: Vec<(Arc<str>, Arc<Self>)> =
             vec![("name".into(), text()), ("generateName".into(), text())];
@@ -146,6 +147,10 @@ pub struct Declared {
 }
 
 impl Declared {
+    /// The type of a property, by its name in JSON; `None` if expressions do not see it.
+    fn property(&self, name: &str) -> Option<&Arc<Self>> {
+        self.fields.get(&*escape(name)?)
+    }
     /// A field; words of the language are names of fields, too.
     fn field(&self, name: &str) -> Option<&Arc<Self>> {
         let word = || RESERVED.contains(&name).then(|| format!("__{name}__"));
@@ -244,11 +249,11 @@ fn object(d: &Definition, name: &str) -> Arc<Declared> {
     Arc::new(Declared { ty: Type::object(name), max: 0, min_size, fields, items: None })
 }
 
-/// The objects of a type, which an environment takes.
-#[derive(Debug)]
+/// The objects of a type, which an environment takes. Cheap to clone, and to take for a type within.
+#[derive(Debug, Clone)]
 pub struct Registry {
     root: Arc<Declared>,
-    objects: HashMap<Arc<str>, Arc<Declared>>,
+    objects: Arc<HashMap<Arc<str>, Arc<Declared>>>,
 }
 
 impl Registry {
@@ -262,7 +267,21 @@ impl Registry {
                 objects.insert(name.clone(), of.clone());
             }
         }
-        Self { root, objects }
+        Self { root, objects: Arc::new(objects) }
+    }
+    /// The type.
+    pub fn declared(&self) -> &Arc<Declared> {
+        &self.root
+    }
+    /// The type of a property, by its name in JSON; `None` if expressions do not see it.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<Self> {
+        Some(Self { root: Arc::clone(self.root.property(name)?), objects: Arc::clone(&self.objects) })
+    }
+    /// The type of a list's elements, or of a map's values.
+    #[must_use]
+    pub fn elements(&self) -> Option<Self> {
+        Some(Self { root: Arc::clone(self.root.items.as_ref()?), objects: Arc::clone(&self.objects) })
     }
 }
 

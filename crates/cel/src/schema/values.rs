@@ -1,13 +1,12 @@
 //! Values of objects, read where they are: with a definition as its types say, or without one as JSON.
 
-use std::sync::Arc;
-
 use base64::Engine;
 
 use crate::error::EvalError;
 use crate::value::{Foreign, Shape, Text, Time, Value, equal};
 
 use super::escape::{escape, unescape};
+use super::listed::Listed;
 use super::types::{Definition, Kind, ListType};
 
 /// A value as JSON has it, of a tree that lives as long as `'t`.
@@ -37,6 +36,8 @@ pub trait Json: Sized + Send + Sync + PartialEq + 'static {
     fn member(&self, name: &str) -> Option<&Self>;
     /// The names of an object's members.
     fn names(&self) -> Vec<&str>;
+    /// The number of an object's members.
+    fn count(&self) -> usize;
 }
 
 impl Json for serde_json::Value {
@@ -57,6 +58,9 @@ impl Json for serde_json::Value {
     }
     fn names(&self) -> Vec<&str> {
         self.as_object().map(|o| o.keys().map(String::as_str).collect()).unwrap_or_default()
+    }
+    fn count(&self) -> usize {
+        self.as_object().map_or(0, serde_json::Map::len)
     }
 }
 
@@ -79,6 +83,9 @@ impl Json for api::Node {
     fn names(&self) -> Vec<&str> {
         self.as_map().map(|m| m.iter().map(|(k, _)| k.as_str()).collect()).unwrap_or_default()
     }
+    fn count(&self) -> usize {
+        self.as_map().map_or(0, api::Map::len)
+    }
 }
 
 /// A value without a definition.
@@ -100,7 +107,7 @@ impl<J: Json> Foreign for Untyped<'_, J> {
         if matches!(self.0.tree(), Tree::List(_)) { Shape::List } else { Shape::Map }
     }
     fn len(&self) -> usize {
-        if let Tree::List(items) = self.0.tree() { items.len() } else { self.0.names().len() }
+        if let Tree::List(items) = self.0.tree() { items.len() } else { self.0.count() }
     }
     fn item<'v>(&self, index: usize) -> Result<Option<Value<'v>>, EvalError>
     where
@@ -238,7 +245,7 @@ impl<J: Json> Foreign for Typed<'_, J> {
         }
     }
     fn len(&self) -> usize {
-        if self.d.kind == Kind::Array { self.items().len() } else { self.of.names().len() }
+        if self.d.kind == Kind::Array { self.items().len() } else { self.of.count() }
     }
     fn item<'v>(&self, index: usize) -> Result<Option<Value<'v>>, EvalError>
     where
@@ -311,7 +318,7 @@ impl<J: Json> Typed<'_, J> {
         Self: 'v,
     {
         let all = (0..self.items().len()).filter_map(|i| self.item(i).transpose());
-        Ok(Listed { items: all.collect::<Result<_, _>>()?, d: self.d })
+        Ok(Listed::new(all.collect::<Result<_, _>>()?, self.d))
     }
 
     /// Whether another object has the same fields. Those that are not defined are compared as they are.
@@ -340,97 +347,4 @@ impl<J: Json> Typed<'_, J> {
         }
         Ok(true)
     }
-}
-
-/// The items of a set, or of a list whose items have keys.
-struct Listed<'v> {
-    items: Vec<Value<'v>>,
-    d: &'v Definition,
-}
-
-/// The values that tell an item apart.
-type Identity<'v> = Vec<Option<Value<'v>>>;
-
-impl<'t> Listed<'t> {
-    fn identity<'v>(&self, item: &Value<'v>) -> Result<Identity<'v>, EvalError> {
-        if self.d.list_type != ListType::Map {
-            return Ok(vec![Some(item.clone())]);
-        }
-        let name = |k: &Arc<str>| Value::text(escape(k).unwrap_or_else(|| k.to_string()));
-        self.d.list_map_keys.iter().map(|k| item.entry(&name(k))).collect()
-    }
-
-    fn identities(&self) -> Result<Vec<Identity<'t>>, EvalError> {
-        self.items.iter().map(|i| self.identity(i)).collect()
-    }
-
-    /// Whether another list has the same items, in any order.
-    fn same(&self, other: &Value<'_>) -> Result<bool, EvalError> {
-        let others = other.items()?;
-        if self.items.len() != others.len() {
-            return Ok(false);
-        }
-        let known = self.identities()?;
-        for item in &others {
-            let identity = self.identity(item)?;
-            let Some(at) = known.iter().rposition(|k| alike(k, &identity)) else { return Ok(false) };
-            if !equal(&self.items[at], item)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The items of both lists: one that is in both takes the place of the first and the value of the second.
-    fn merged(self, other: &Value<'t>) -> Result<Value<'t>, EvalError> {
-        if !other.is_list() {
-            return Err(EvalError::no_overload());
-        }
-        let mut known = self.identities()?;
-        let mut items = self.items.clone();
-        for item in other.items()? {
-            let identity = self.identity(&item)?;
-            match known.iter().rposition(|k| alike(k, &identity)) {
-                Some(at) => items[at] = item,
-                None => {
-                    items.push(item);
-                    known.push(identity);
-                }
-            }
-        }
-        Ok(Value::foreign(Listed { items, d: self.d }))
-    }
-}
-
-impl Foreign for Listed<'_> {
-    fn shape(&self) -> Shape {
-        Shape::List
-    }
-    fn len(&self) -> usize {
-        self.items.len()
-    }
-    fn item<'v>(&self, index: usize) -> Result<Option<Value<'v>>, EvalError>
-    where
-        Self: 'v,
-    {
-        Ok(self.items.get(index).cloned())
-    }
-    fn equals(&self, other: &Value<'_>) -> Option<Result<bool, EvalError>> {
-        Some(if other.is_list() { self.same(other) } else { Err(EvalError::no_overload()) })
-    }
-    fn add<'v>(&self, other: &Value<'v>) -> Option<Result<Value<'v>, EvalError>>
-    where
-        Self: 'v,
-    {
-        Some(Listed { items: self.items.clone(), d: self.d }.merged(other))
-    }
-}
-
-fn alike(a: &[Option<Value<'_>>], b: &[Option<Value<'_>>]) -> bool {
-    a.len() == b.len()
-        && a.iter().zip(b).all(|(a, b)| match (a, b) {
-            (None, None) => true,
-            (Some(a), Some(b)) => equal(a, b).unwrap_or_default(),
-            _ => false,
-        })
 }

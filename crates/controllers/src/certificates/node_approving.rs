@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Cached, Client, FromJson, Informer, Key, Selection, resource_of};
+use client::{Cached, Client, FromJson, Identity, Informer, Key, Selection, resource_of};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -155,17 +155,8 @@ impl Cached for Addresses {
         node.metadata.managed_fields = None;
         Ok(node)
     }
-    fn namespace(&self) -> &'static str {
-        ""
-    }
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+    fn identity(&self) -> Identity<'_> {
+        Identity::of(&self.metadata)
     }
 }
 

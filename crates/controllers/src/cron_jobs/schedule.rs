@@ -1,48 +1,9 @@
-//! The schedule of a CronJob, as robfig/cron's standard parser takes it.
+//! The times of a CronJob's schedule.
 
+use api::cron::{Field, Rule, parse};
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp, Zoned};
-
-/// The least and greatest value of a field, and the names of its values from the least on.
-struct Bounds {
-    min: u32,
-    max: u32,
-    names: &'static [&'static str],
-}
-
-const MINUTES: Bounds = Bounds { min: 0, max: 59, names: &[] };
-const HOURS: Bounds = Bounds { min: 0, max: 23, names: &[] };
-const DAYS: Bounds = Bounds { min: 1, max: 31, names: &[] };
-const MONTHS: Bounds = Bounds {
-    min: 1,
-    max: 12,
-    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-};
-const WEEKDAYS: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
-
-/// The values of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Field {
-    /// A bit for each value.
-    values: u64,
-    /// Whether the field says `*` or `?`.
-    any: bool,
-}
-
-impl Field {
-    fn has(self, value: i8) -> bool {
-        u32::try_from(value).is_ok_and(|v| self.values & (1 << v) != 0)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Rule {
-    /// Times whose parts are values of fields.
-    Fields { minute: Field, hour: Field, day: Field, month: Field, weekday: Field },
-    /// Times with a delay between.
-    Every(SignedDuration),
-}
 
 /// Times that come again and again.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,17 +26,12 @@ impl Schedule {
     /// # Errors
     /// The parser's text.
     pub(super) fn parse(text: &str, zone: TimeZone) -> Result<Self, String> {
-        let (mut rest, mut zone) = (text, zone);
-        if let Some(named) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
-            let (name, schedule) = named.split_once(' ').ok_or("invalid schedule format")?;
-            zone = self::zone(name).map_err(|why| format!("provided bad location {name}: {why}"))?;
-            rest = schedule.trim();
-        }
-        if rest.is_empty() {
-            return Err("empty spec string".to_owned());
-        }
-        let rule = if rest.starts_with('@') { descriptor(rest)? } else { fields(rest)? };
-        Ok(Self { rule, zone })
+        let written = parse(text)?;
+        let zone = match written.zone {
+            Some(name) => self::zone(name).map_err(|why| format!("provided bad location {name}: {why}"))?,
+            None => zone,
+        };
+        Ok(Self { rule: written.rule, zone })
     }
 
     /// Returns the first time after another one; `None` if there is none within five years.
@@ -83,7 +39,7 @@ impl Schedule {
         let whole = Timestamp::from_second(after.as_second()).ok()?;
         match &self.rule {
             Rule::Every(delay) => whole.checked_add(*delay).ok(),
-            Rule::Fields { minute, hour, day, month, weekday } => {
+            Rule::Fields([minute, hour, day, month, weekday]) => {
                 let mut t = whole.checked_add(SignedDuration::from_secs(1)).ok()?.to_zoned(self.zone.clone());
                 let last = t.year().checked_add(5)?;
                 // Whole minutes alone are times of a schedule.
@@ -124,144 +80,6 @@ fn midnight(t: &Zoned, after: Span, of_month: bool) -> Option<Zoned> {
 fn day_fits(t: &Zoned, day: Field, weekday: Field) -> bool {
     let (by_day, by_weekday) = (day.has(t.day()), weekday.has(t.weekday().to_sunday_zero_offset()));
     if day.any || weekday.any { by_day && by_weekday } else { by_day || by_weekday }
-}
-
-fn fields(text: &str) -> Result<Rule, String> {
-    let all: Vec<&str> = text.split_whitespace().collect();
-    let [minute, hour, day, month, weekday] = all[..] else {
-        return Err(format!("expected exactly 5 fields, found {}: [{}]", all.len(), all.join(" ")));
-    };
-    Ok(Rule::Fields {
-        minute: field(minute, &MINUTES)?,
-        hour: field(hour, &HOURS)?,
-        day: field(day, &DAYS)?,
-        month: field(month, &MONTHS)?,
-        weekday: field(weekday, &WEEKDAYS)?,
-    })
-}
-
-fn descriptor(text: &str) -> Result<Rule, String> {
-    let written = match text {
-        "@yearly" | "@annually" => "0 0 1 1 *",
-        "@monthly" => "0 0 1 * *",
-        "@weekly" => "0 0 * * 0",
-        "@daily" | "@midnight" => "0 0 * * *",
-        "@hourly" => "0 * * * *",
-        _ => {
-            let Some(delay) = text.strip_prefix("@every ") else {
-                return Err(format!("unrecognized descriptor: {text}"));
-            };
-            let seconds = seconds(delay).ok_or_else(|| {
-                format!("failed to parse duration {text}: time: invalid duration {}", api::go::quote(delay))
-            })?;
-            return Ok(Rule::Every(SignedDuration::from_secs(seconds.max(1))));
-        }
-    };
-    fields(written)
-}
-
-/// Reads a duration as Go writes it, in whole seconds.
-fn seconds(text: &str) -> Option<i64> {
-    let (sign, mut rest) = match text.as_bytes().first()? {
-        b'-' => (-1.0, text.get(1..)?),
-        b'+' => (1.0, text.get(1..)?),
-        _ => (1.0, text),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut sum = 0.0;
-    while !rest.is_empty() {
-        let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let number: f64 = rest.get(..rest.len() - unit.len())?.parse().ok()?;
-        const UNITS: [(&str, f64); 8] = [
-            ("ns", 1e-9),
-            ("us", 1e-6),
-            ("µs", 1e-6),
-            ("μs", 1e-6),
-            ("ms", 1e-3),
-            ("s", 1.0),
-            ("m", 60.0),
-            ("h", 3600.0),
-        ];
-        let (name, factor) = UNITS.iter().find(|(name, _)| unit.starts_with(name))?;
-        sum += number * factor;
-        rest = unit.get(name.len()..)?;
-    }
-    // Go's longest duration, about 292 years.
-    (sum < 9.2e9).then_some((sign * sum + 1e-9) as i64)
-}
-
-fn field(text: &str, bounds: &Bounds) -> Result<Field, String> {
-    let mut all = Field { values: 0, any: false };
-    for part in text.split(',').filter(|p| !p.is_empty()) {
-        let Field { values, any } = range(part, bounds)?;
-        all = Field { values: all.values | values, any: all.any || any };
-    }
-    Ok(all)
-}
-
-fn number(text: &str) -> Result<u32, String> {
-    match text.parse::<i64>() {
-        Ok(n) if n < 0 => Err(format!("negative number ({n}) not allowed: {text}")),
-        // A greater number is beyond every range.
-        Ok(n) => Ok(u32::try_from(n).unwrap_or(u32::MAX)),
-        Err(e) => Err(format!("failed to parse int from {text}: {}", api::go::no_integer("Atoi", text, &e))),
-    }
-}
-
-fn value(text: &str, bounds: &Bounds) -> Result<u32, String> {
-    match bounds.names.iter().position(|n| n.eq_ignore_ascii_case(text)) {
-        Some(i) => Ok(bounds.min + u32::try_from(i).unwrap_or(0)),
-        None => number(text),
-    }
-}
-
-fn range(part: &str, b: &Bounds) -> Result<Field, String> {
-    let steps: Vec<&str> = part.split('/').collect();
-    let ends: Vec<&str> = steps.first().copied().unwrap_or_default().split('-').collect();
-    let mut any = false;
-    let (start, mut end) = match ends[..] {
-        ["*" | "?", ..] => {
-            any = true;
-            (b.min, b.max)
-        }
-        [one] => {
-            let n = value(one, b)?;
-            (n, n)
-        }
-        [low, high] => (value(low, b)?, value(high, b)?),
-        _ => return Err(format!("too many hyphens: {part}")),
-    };
-    let step = match steps[..] {
-        [_] => 1,
-        [_, step] => {
-            let step = number(step)?;
-            if ends.len() == 1 {
-                end = b.max;
-            }
-            // Only every value of a field counts as any.
-            any &= step <= 1;
-            step
-        }
-        _ => return Err(format!("too many slashes: {part}")),
-    };
-    if start < b.min {
-        return Err(format!("beginning of range ({start}) below minimum ({}): {part}", b.min));
-    }
-    if end > b.max {
-        return Err(format!("end of range ({end}) above maximum ({}): {part}", b.max));
-    }
-    if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {part}"));
-    }
-    let step = usize::try_from(step).ok().filter(|s| *s > 0);
-    let step = step.ok_or_else(|| format!("step of range should be a positive number: {part}"))?;
-    let values = (start..=end).step_by(step).fold(0, |all, v| all | 1 << v);
-    Ok(Field { values, any })
 }
 
 #[cfg(test)]
@@ -329,19 +147,6 @@ mod tests {
         let check = |text: &str, want: &str| {
             assert_eq!(Schedule::parse(text, TimeZone::UTC), Err(want.to_owned()), "{text}");
         };
-        check("", "empty spec string");
-        check("x", "expected exactly 5 fields, found 1: [x]");
-        check("* * * * * *", "expected exactly 5 fields, found 6: [* * * * * *]");
-        check("@x", "unrecognized descriptor: @x");
-        check("@every x", "failed to parse duration @every x: time: invalid duration \"x\"");
-        check("60 * * * *", "end of range (60) above maximum (59): 60");
-        check("* * 0 * *", "beginning of range (0) below minimum (1): 0");
-        check("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1");
-        check("*/0 * * * *", "step of range should be a positive number: */0");
-        check("-1 * * * *", "failed to parse int from : strconv.Atoi: parsing \"\": invalid syntax");
-        check("1-2-3 * * * *", "too many hyphens: 1-2-3");
-        check("1/2/3 * * * *", "too many slashes: 1/2/3");
-        check("a * * * *", "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax");
         check("TZ=Nowhere/At 0 * * * *", "provided bad location Nowhere/At: unknown time zone Nowhere/At");
     }
 }

@@ -9,7 +9,7 @@ mod schemas;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Client, Informer, Key, Patch, Resource};
+use client::{Cached, Client, Identity, Informer, Key, Patch, Resource};
 use compact_str::CompactString as Text;
 use serde::Deserialize;
 use serde_json::json;
@@ -49,17 +49,13 @@ impl Cached for Policy {
     fn decode(json: &[u8]) -> Result<Self, Status> {
         client::FromJson::from_json(json)
     }
-    fn namespace(&self) -> &'static str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.metadata.name
-    }
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: "",
+            name: &self.metadata.name,
+            uid: &self.metadata.uid,
+            resource_version: &self.metadata.resource_version,
+        }
     }
 }
 

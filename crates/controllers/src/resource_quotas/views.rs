@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use api::Status;
-use client::{Cached, KubeObject};
+use client::{Cached, Identity, KubeObject};
 use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
@@ -72,17 +72,13 @@ impl<T: Countable> Cached for Seen<T> {
         let object = T::from_json(json)?;
         Ok(Self { names: Names::of(&object), counted: object.counted(), of: PhantomData })
     }
-    fn namespace(&self) -> &str {
-        &self.names.namespace
-    }
-    fn name(&self) -> &str {
-        &self.names.name
-    }
-    fn uid(&self) -> &str {
-        &self.names.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.names.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.names.namespace,
+            name: &self.names.name,
+            uid: &self.names.uid,
+            resource_version: &self.names.resource_version,
+        }
     }
 }
 
@@ -99,16 +95,12 @@ impl Cached for Class {
         let names = Names::of(&class);
         Ok(Self { names, resource: class.spec.extended_resource_name.unwrap_or_default() })
     }
-    fn namespace(&self) -> &str {
-        &self.names.namespace
-    }
-    fn name(&self) -> &str {
-        &self.names.name
-    }
-    fn uid(&self) -> &str {
-        &self.names.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.names.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.names.namespace,
+            name: &self.names.name,
+            uid: &self.names.uid,
+            resource_version: &self.names.resource_version,
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Metadata as the garbage collector reads them of each object.
 
 use api::Status;
-use client::Cached;
+use client::json::or_default;
+use client::{Cached, Identity};
 use compact_str::CompactString as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
 /// The finalizer of an object whose dependents are freed before it goes.
 pub const ORPHAN: &str = "orphan";
@@ -31,15 +32,6 @@ pub struct Meta {
     pub orphan: bool,
     /// Whether the object has the finalizer [`FOREGROUND`].
     pub foreground: bool,
-}
-
-/// Reads a field that may be `null`, which is as good as absent.
-pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 #[derive(Deserialize)]
@@ -97,17 +89,13 @@ impl Cached for Meta {
             serde_json::from_slice(json).map_err(|e| Status::internal(format_args!("no metadata: {e}")))?;
         Ok(document.metadata.into())
     }
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 }
 

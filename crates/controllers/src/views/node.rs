@@ -1,7 +1,7 @@
 //! A Node as the controllers read it.
 
 use api::Status;
-use client::{Cached, Factory, FromJson, Informer, Selection, resource_of};
+use client::{Cached, Factory, FromJson, Identity, Informer, Selection, resource_of};
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -55,17 +55,8 @@ impl Cached for NodeView {
         node.metadata.managed_fields = None;
         Ok(node)
     }
-    fn namespace(&self) -> &'static str {
-        ""
-    }
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+    fn identity(&self) -> Identity<'_> {
+        Identity::of(&self.metadata)
     }
 }
 

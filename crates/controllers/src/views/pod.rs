@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use api::Status;
-use client::{Cached, FromJson};
+use client::{Cached, FromJson, Identity};
 use compact_str::CompactString as Text;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
@@ -257,17 +257,13 @@ impl Cached for PodView {
     fn decode(json: &[u8]) -> Result<Self, Status> {
         Self::from_json(json)
     }
-    fn namespace(&self) -> &str {
-        &self.meta.namespace
-    }
-    fn name(&self) -> &str {
-        &self.meta.name
-    }
-    fn uid(&self) -> &str {
-        &self.meta.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.meta.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.meta.namespace,
+            name: &self.meta.name,
+            uid: &self.meta.uid,
+            resource_version: &self.meta.resource_version,
+        }
     }
 }
 

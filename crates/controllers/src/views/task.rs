@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
-use super::meta::or_default;
+use client::json::or_default;
 
 /// The finalizer of a Pod that its Job has not counted yet.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";

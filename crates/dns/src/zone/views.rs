@@ -45,17 +45,8 @@ macro_rules! cached {
             fn decode(json: &[u8]) -> Result<Self, Status> {
                 <$object>::from_json(json).map(Self::from)
             }
-            fn namespace(&self) -> &str {
-                &self.id.namespace
-            }
-            fn name(&self) -> &str {
-                &self.id.name
-            }
-            fn uid(&self) -> &str {
-                ""
-            }
-            fn resource_version(&self) -> &str {
-                &self.id.version
+            fn identity(&self) -> client::Identity<'_> {
+                client::Identity { namespace: &self.id.namespace, name: &self.id.name, uid: "", resource_version: &self.id.version }
             }
         }
     )*};

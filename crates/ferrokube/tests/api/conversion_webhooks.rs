@@ -156,3 +156,21 @@ fn watches_are_converted_and_the_stored_version_may_change() {
     })
     .unwrap();
 }
+
+#[test]
+fn watchers_share_what_was_converted() {
+    let s = &server();
+    let hook = Webhook::start(|question| Reply::Json(converted(question))).unwrap();
+    s.create(DEFINITIONS, &definition(&hook, "v1")).unwrap();
+    wait_for(s, |_| true);
+    let watch = |_| s.get(&path("v2", "?watch=true")).stream().unwrap();
+    let mut watches: Vec<_> = (0..8).map(watch).collect();
+    let before = hook.asked().len();
+    for name in ["a", "b", "c"] {
+        s.create(&path("v1", ""), &thing("v1", name, "host")).unwrap();
+        for watch in &mut watches {
+            assert_eq!(watch.json().unwrap()["object"]["spec"]["address"], name);
+        }
+    }
+    assert_eq!(hook.asked().len() - before, 3, "one question for each object, whoever watches");
+}

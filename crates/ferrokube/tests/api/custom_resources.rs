@@ -185,6 +185,8 @@ fn objects_follow_their_definition() {
     let mut definition = s.get(&of).send().unwrap().json().unwrap();
     let mut second = definition["spec"]["versions"][0].clone();
     second["name"] = "v2".into();
+    // Selectable fields that all versions share would have to come with one schema.
+    second["selectableFields"] = json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]);
     second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["shape"] =
         json!({"type": "string", "default": "round"});
     definition["spec"]["versions"][0]["storage"] = false.into();
@@ -240,4 +242,136 @@ fn names_that_are_taken_are_not_accepted() {
     assert_eq!(condition["message"], "\"Widget\" is already in use");
     s.get(&format!("/apis/{group}/v1/gadgets")).send().unwrap().expect(404).unwrap();
     s.request("DELETE", &of).send().unwrap().expect(200).unwrap();
+}
+
+#[test]
+fn objects_go_with_a_definition_that_serves_none() {
+    let s = &server();
+    let group = "unserved.example.com";
+    let path = defined(s, group, |_| {});
+    let definition_path = format!("{DEFINITIONS}/widgets.{group}");
+    s.create(&path, &widget(group, "plain", &json!({"size": 1}))).unwrap();
+    let mut held = widget(group, "held", &json!({"size": 1}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    s.create(&path, &held).unwrap();
+    let serve = |served: bool| {
+        let patch = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]);
+        s.patch(&definition_path, "json", &patch).send().unwrap().expect(200).unwrap();
+        eventually("the objects are served or not", || {
+            let status = s.get(&path).send()?.status;
+            Ok((status == if served { 200 } else { 404 }).then_some(()))
+        })
+        .unwrap();
+    };
+    serve(false);
+    s.request("DELETE", &definition_path).send().unwrap().expect(200).unwrap();
+    serve(true);
+    let left = eventually("only what is held is left", || {
+        let list = s.get(&path).send()?.json()?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        Ok((items.len() == 1).then(|| items[0].clone()))
+    })
+    .unwrap();
+    assert_eq!(left["metadata"]["name"], "held");
+    assert!(left["metadata"]["deletionTimestamp"].is_string(), "{left}");
+    let discovered = s.get(&format!("/apis/{group}/v1")).send().unwrap().json().unwrap();
+    let widgets = discovered["resources"].as_array().unwrap().iter().find(|r| r["name"] == "widgets");
+    assert_eq!(widgets.unwrap()["verbs"], json!(["delete", "deletecollection", "get", "list", "watch"]));
+    let release = json!({"metadata": {"finalizers": null}});
+    s.patch(&format!("{path}/held"), "merge", &release).send().unwrap().expect(200).unwrap();
+    eventually(
+        "the definition is gone",
+        || Ok((s.get(&definition_path).send()?.status == 404).then_some(())),
+    )
+    .unwrap();
+    let path = defined(s, group, |_| {});
+    let list = s.get(&path).send().unwrap().json().unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 0, "{list}");
+}
+
+#[test]
+fn definitions_that_are_wrong_are_refused() {
+    let s = &server();
+    let check = |group: &str, change: fn(&mut Value), expected: &[&str]| {
+        let answer = s
+            .request("POST", DEFINITIONS)
+            .body("application/json", definition(group, change).to_string())
+            .send()
+            .unwrap();
+        let status = answer.expect(422).unwrap().json().unwrap();
+        let message = status["message"].as_str().unwrap();
+        for text in expected {
+            assert!(message.contains(text), "{message}");
+        }
+    };
+    fn spec(d: &mut Value) -> &mut Value {
+        &mut d["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    }
+    check(
+        "rules.example.com",
+        |d| spec(d)["x-kubernetes-validations"][0]["rule"] = "self.sise <= self.most".into(),
+        &["x-kubernetes-validations[0].rule", "undefined field 'sise'"],
+    );
+    check(
+        "costs.example.com",
+        |d| {
+            let ports = &mut spec(d)["properties"]["ports"];
+            let rule = "self.all(p, self.all(q, p.name != q.name || p.port == q.port))";
+            ports["x-kubernetes-validations"] = json!([{"rule": rule}]);
+        },
+        &["estimated rule cost exceeds budget by factor of more than 100x"],
+    );
+    check(
+        "defaults.example.com",
+        |d| spec(d)["properties"]["size"]["default"] = 0.into(),
+        &["properties[size].default: Invalid value: 0", "should be greater than or equal to 1"],
+    );
+    check(
+        "selectable.example.com",
+        |d| d["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.ports"}]),
+        &["must point to a field of type string, boolean or integer"],
+    );
+    // A path of a column that is none is taken, as upstream does; nothing of it is shown.
+    let path = defined(s, "columns.example.com", |d| {
+        let column = json!({"name": "Odd", "type": "string", "jsonPath": ".a['\\"});
+        d["spec"]["versions"][0]["additionalPrinterColumns"] = json!([column]);
+    });
+    s.create(&path, &widget("columns.example.com", "a", &json!({"size": 1}))).unwrap();
+}
+
+#[test]
+fn a_definition_of_a_built_in_resource_is_not_served() {
+    let s = &server();
+    let mut wanted = definition("networking.k8s.io", |d| {
+        d["metadata"]["name"] = "networkpolicies.networking.k8s.io".into();
+        d["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+        d["spec"]["names"] =
+            json!({"plural": "networkpolicies", "singular": "x", "kind": "X", "listKind": "XList"});
+        d["spec"]["versions"][0]["name"] = "v9".into();
+    });
+    s.create(DEFINITIONS, &wanted).unwrap();
+    let path = format!("{DEFINITIONS}/networkpolicies.networking.k8s.io");
+    eventually("its names are not accepted", || {
+        let found = s.get(&path).send()?.json()?;
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let refused = |c: &Value| c["type"] == "NamesAccepted" && c["reason"] == "PluralConflict";
+        Ok(conditions.iter().any(refused).then_some(()))
+    })
+    .unwrap();
+    assert_eq!(s.get("/apis/networking.k8s.io/v9/networkpolicies").send().unwrap().status, 404);
+    // Nobody approved this one.
+    wanted["metadata"]["name"] = "others.networking.k8s.io".into();
+    wanted["spec"]["names"]["plural"] = "others".into();
+    wanted["metadata"]["annotations"] = Value::Null;
+    let answer = s
+        .request("POST", DEFINITIONS)
+        .body("application/json", wanted.to_string())
+        .send()
+        .unwrap()
+        .expect(422)
+        .unwrap()
+        .json()
+        .unwrap();
+    assert!(answer["message"].as_str().unwrap().contains("protected groups must have approval annotation"));
+    s.request("DELETE", &path).send().unwrap().expect(200).unwrap();
 }

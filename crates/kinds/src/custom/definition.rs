@@ -7,6 +7,7 @@ use api::structural::Structural;
 use api::view::View;
 
 use super::compile;
+use crate::validation::pem;
 
 /// The names of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -96,6 +97,8 @@ pub enum Conversion {
         client_config: String,
         /// The versions of `ConversionReview` that the webhook understands, best first.
         review_versions: Vec<Text>,
+        /// Whether its `caBundle` names no authorities.
+        bad_authorities: bool,
     },
 }
 
@@ -135,6 +138,7 @@ impl Definition {
                     out
                 });
                 Conversion::Webhook {
+                    bad_authorities: pem::no_authorities(client_config.str("caBundle")).is_some(),
                     client_config: String::from_utf8_lossy(&config).into_owned(),
                     review_versions: webhook.strs("conversionReviewVersions").map(Text::from).collect(),
                 }

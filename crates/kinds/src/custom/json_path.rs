@@ -60,19 +60,19 @@ impl JsonPath {
         let mut parser = Parser { text: text.as_bytes(), at: 0, depth: 0 };
         let steps = parser.steps(true)?;
         if parser.at < parser.text.len() {
-            return Err(format!("unrecognized character in action: {:?}", &text[parser.at..]));
+            return Err(format!(
+                "unrecognized character in action: {:?}",
+                text.get(parser.at..).unwrap_or_default()
+            ));
         }
         Ok(Self { steps })
     }
-    /// The names of the path, if it consists of fields alone.
-    pub fn names(&self) -> Option<Vec<&str>> {
-        let name = |s: &Step| if let Step::Field(name) = s { Some(name.as_str().to_owned()) } else { None };
-        self.steps.iter().all(|s| name(s).is_some()).then(|| {
-            self.steps
-                .iter()
-                .filter_map(|s| if let Step::Field(name) = s { Some(name.as_str()) } else { None })
-                .collect()
-        })
+    /// The field of the object at which the path begins; `None` if it may be any.
+    pub(super) fn first(&self) -> Option<&str> {
+        match self.steps.first() {
+            Some(Step::Field(name)) => Some(name),
+            _ => None,
+        }
     }
     /// The values at the path in an object.
     pub fn find<'a>(&self, object: &'a Map) -> Vec<&'a Node> {
@@ -133,7 +133,7 @@ fn one<'a>(value: &'a Node, step: &Step, out: &mut Vec<&'a Node>) {
             let length = i64::try_from(l.len()).unwrap_or(i64::MAX);
             let place = |i: i64| if i < 0 { i + length } else { i };
             let start = place(from.unwrap_or(0));
-            let end = if *one { start + 1 } else { place(to.unwrap_or(length)) };
+            let end = if *one { start.saturating_add(1) } else { place(to.unwrap_or(length)) };
             if start < 0 || start >= length || *step <= 0 {
                 return;
             }
@@ -141,7 +141,7 @@ fn one<'a>(value: &'a Node, step: &Step, out: &mut Vec<&'a Node>) {
             let mut i = start;
             while i < end {
                 out.extend(usize::try_from(i).ok().and_then(|i| l.get(i)));
-                i += step;
+                i = i.saturating_add(*step);
             }
         }
         (Step::Filter(filter), Node::List(l)) => out.extend(l.iter().filter(|v| filter.holds(v))),
@@ -213,7 +213,8 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
     fn takes(&mut self, wanted: &str) -> bool {
-        let found = self.text[self.at..].starts_with(wanted.as_bytes());
+        // An escape at the end of the text leads beyond it.
+        let found = self.text.get(self.at..).is_some_and(|rest| rest.starts_with(wanted.as_bytes()));
         if found {
             self.at += wanted.len();
         }
@@ -451,6 +452,13 @@ mod tests {
             });
             assert_eq!(found.as_deref().unwrap_or("error"), expected, "{path}");
         };
+        // An escape, or a number, at the end of what there is.
+        check(r".a['\", "error");
+        check(r#".a["\"#, "error");
+        check(r".a[?(@.b\", "error");
+        check(".a.b[9223372036854775807]", "");
+        check(".a.b[-9223372036854775808]", "");
+        check(".a.b[0:9223372036854775807:9223372036854775807].v", "1");
         check(".n", "3");
         check("n", "3");
         check("$.n", "3");

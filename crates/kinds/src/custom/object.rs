@@ -23,6 +23,13 @@ pub(super) fn whole(schema: &Schema, tree: &Struct) -> Map {
     }
 }
 
+/// The object's metadata alone.
+pub(super) fn metadata(schema: &Schema, tree: &Struct) -> Map {
+    let meta = schema.field(tree.id, "metadata").and_then(|no| tree.st(no));
+    let meta = meta.map(|meta| json::to_any(schema, meta));
+    Map::from_entries(meta.map(|meta| ("metadata".into(), meta)).into_iter().collect())
+}
+
 /// Sets the field of an object to that of another.
 pub(super) fn copy(schema: &Schema, new: &mut Struct, old: &Struct, name: &str) {
     let value = values(schema, old).and_then(|v| v.get(name)).cloned();

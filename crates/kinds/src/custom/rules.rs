@@ -3,21 +3,32 @@
 //! The rules of upstream's `apiextensions-apiserver/pkg/apiserver/schema/cel`: where they are asked, about which former
 //! value, within which budget, and in which words they refuse.
 
-use std::fmt::Write;
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::field::{Errors, Path, Plain};
 use api::go::{quote, scalar_json};
 use api::status::{FieldError, FieldErrorKind};
-use api::structural::{self as of, Additional, PartId, Rule, Structural};
+use api::structural::{self as of, Additional, ByKey, PartId, Rule, Structural};
 use api::{Map, Node, Text};
-use cel::schema::{Declared, Definition, Kind, ListType, Registry, declare, typed};
+use cel::schema::{Definition, Kind, ListType, Registry, declare, max_cardinality, typed};
 use cel::{Budget, Environment, EvalError, Program, Type, Value, Variables, Version};
+
+use super::field_path::{self, Stop};
+
+/// The longest message that an expression may make. Upstream's `MaxEvaluatedMessageExpressionSizeBytes`.
+const LONGEST_MESSAGE: usize = 5 * 1024;
+
+/// Says in which version of the environment an expression is compiled; whether it makes a message is told, too.
+pub(crate) type VersionOf<'a> = &'a dyn Fn(&str, bool) -> Version;
 
 /// The rules of a part and of those below it.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     definition: Arc<Definition>,
+    /// How often a value can stand in a request, by its least size.
+    cardinality: u64,
     /// The type's name, as errors print it.
     kind: &'static str,
     compiled: Vec<Compiled>,
@@ -25,8 +36,16 @@ pub(super) struct Rules {
     additional: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
     all_of: Vec<Rules>,
-    /// The keys of a list that merges as a map.
-    keys: Option<Vec<Text>>,
+    /// The part of the schema.
+    part: PartId,
+}
+
+/// The things that compiling the parts of a schema shares.
+struct Compiler<'a> {
+    schema: &'a Structural,
+    version_of: VersionOf<'a>,
+    /// The definitions that were made.
+    definitions: HashMap<PartId, Arc<Definition>>,
 }
 
 /// A rule that is ready to be asked.
@@ -34,16 +53,44 @@ pub(super) struct Rules {
 struct Compiled {
     rule: Rule,
     program: Result<Program, String>,
-    message: Option<Program>,
+    message: Option<Result<Program, String>>,
     uses_old: bool,
     /// The path of the field that a failure is about.
     field: String,
 }
 
-/// A part of a structural schema, as types of expressions see it.
-fn definition(schema: &Structural, id: PartId) -> Definition {
+/// The outcome of compiling a rule: the costs of its expressions, or what is wrong with them.
+pub(crate) struct Outcome<'a> {
+    /// The rule's estimated cost.
+    pub(crate) rule: Result<u64, &'a str>,
+    /// The estimated cost of the expression that makes the message, if there is one.
+    pub(crate) message: Option<Result<u64, &'a str>>,
+    /// Whether the rule asks for the former value.
+    pub(crate) uses_old: bool,
+}
+
+impl Compiler<'_> {
+    /// A part as types of expressions see it. Parts within are shared.
+    fn definition(&mut self, id: PartId) -> Arc<Definition> {
+        if let Some(made) = self.definitions.get(&id) {
+            return Arc::clone(made);
+        }
+        let made = definition(self.schema, id, &mut |id| self.definition(id));
+        let is_object = id == self.schema.root() || self.schema.part(id).embedded;
+        let made = if is_object && made.kind == Kind::Object { made.with_type_and_metadata() } else { made };
+        let made = Arc::new(made);
+        self.definitions.insert(id, Arc::clone(&made));
+        made
+    }
+}
+
+/// A part of a structural schema, as types of expressions see it; `inner` makes those within.
+fn definition(
+    schema: &Structural,
+    id: PartId,
+    inner: &mut dyn FnMut(PartId) -> Arc<Definition>,
+) -> Definition {
     let part = schema.part(id);
-    let inner = |id: PartId| Arc::new(definition(schema, id));
     let name = |text: &Text| -> Arc<str> { text.as_str().into() };
     let checks = part.checks();
     let properties: Vec<(Arc<str>, Arc<Definition>)> =
@@ -78,7 +125,7 @@ fn definition(schema: &Structural, id: PartId) -> Definition {
             Additional::Part(id) => Some(inner(id)),
             _ => None,
         },
-        items: part.items.map(inner),
+        items: part.items.map(&mut *inner),
         list_type: match part.list {
             of::ListType::Atomic => ListType::Atomic,
             of::ListType::Set => ListType::Set,
@@ -100,36 +147,58 @@ struct Place {
 
 impl Rules {
     /// Compiles the rules of a schema; `None` if it has none.
-    pub(super) fn new(schema: &Structural) -> Option<Self> {
+    pub(crate) fn new(schema: &Structural, version_of: VersionOf<'_>) -> Option<Self> {
         if !schema.has_rules() {
             return None;
         }
         let root = schema.root();
-        Self::compile(schema, Place { node: root, asks: root }, true)
+        let mut compiler = Compiler { schema, version_of, definitions: HashMap::new() };
+        Self::compile(&mut compiler, Place { node: root, asks: root }, None)
     }
 
-    fn compile(schema: &Structural, place: Place, is_root: bool) -> Option<Self> {
+    /// Compiles the rules of a schema that is stored.
+    pub(super) fn of_stored(schema: &Structural) -> Option<Self> {
+        Self::new(schema, &|_, _| Version::STORED)
+    }
+
+    /// `above` is the type of the part, if that of a part above is known.
+    fn compile(c: &mut Compiler<'_>, place: Place, above: Option<&Registry>) -> Option<Self> {
+        let schema = c.schema;
         let (node, asks) = (schema.part(place.node), schema.part(place.asks));
-        let below = |node: PartId, asks: PartId| {
-            Self::compile(schema, Place { node, asks }, schema.part(node).embedded)
+        let definition = c.definition(place.node);
+        let is_root = place.node == schema.root() || node.embedded;
+        let own = match above {
+            Some(above) => Some(above.clone()),
+            None if asks.rules().is_empty() => None,
+            None => declare(&definition, "selfType", is_root).map(Registry::new),
         };
-        let properties: Vec<(Text, Self)> = asks
-            .properties
-            .iter()
-            .filter_map(|(name, asks)| Some((name.clone(), below(node.property(name)?, *asks)?)))
-            .collect();
-        let additional = match (node.additional, asks.additional) {
-            (Additional::Part(node), Additional::Part(asks)) => below(node, asks).map(Box::new),
+        let types = own.as_ref();
+        let mut properties: Vec<(Text, Self)> = Vec::new();
+        for (name, asks) in &asks.properties {
+            let Some(node) = node.property(name) else { continue };
+            let ty = types.and_then(|t| t.property(name));
+            let rules = Self::compile(c, Place { node, asks: *asks }, ty.as_ref());
+            properties.extend(rules.map(|rules| (name.clone(), rules)));
+        }
+        // The conditions on an object's name stand beside the values.
+        if let Some(id) = schema.metadata().filter(|_| place.node == schema.root()) {
+            let rules = Self::compile(c, Place { node: id, asks: id }, None);
+            properties.extend(rules.map(|rules| ("metadata".into(), rules)));
+        }
+        let elements = types.and_then(Registry::elements);
+        let mut below = |pair: Option<(PartId, PartId)>| {
+            let (node, asks) = pair?;
+            Self::compile(c, Place { node, asks }, elements.as_ref()).map(Box::new)
+        };
+        let additional = below(match (node.additional, asks.additional) {
+            (Additional::Part(node), Additional::Part(asks)) => Some((node, asks)),
             _ => None,
-        };
-        let items = match (node.items, asks.items) {
-            (Some(node), Some(asks)) => below(node, asks).map(Box::new),
-            _ => None,
-        };
+        });
+        let items = below(node.items.zip(asks.items));
         let all_of = asks.checks().map_or(&[][..], |c| &c.all_of);
         let all_of: Vec<Self> = all_of
             .iter()
-            .filter_map(|asks| Self::compile(schema, Place { asks: *asks, ..place }, is_root))
+            .filter_map(|asks| Self::compile(c, Place { asks: *asks, ..place }, types))
             .collect();
         let nothing = asks.rules().is_empty()
             && properties.is_empty()
@@ -139,30 +208,66 @@ impl Rules {
         if nothing {
             return None;
         }
-        let own = definition(schema, place.node);
-        let compiled = if asks.rules().is_empty() {
-            Vec::new()
-        } else {
-            let declared = declare(&own, "selfType", is_root);
-            asks.rules().iter().map(|rule| compiled(schema, place.node, rule, declared.as_ref())).collect()
-        };
+        let compiled = |rule| compiled(schema, place.node, rule, types, c.version_of);
         Some(Self {
-            definition: Arc::new(own.completed(is_root)),
+            cardinality: types.map_or(1, |t| max_cardinality(t.declared())),
+            compiled: asks.rules().iter().map(compiled).collect(),
+            definition,
             kind: node.kind.name(),
-            compiled,
             properties,
             additional,
             items,
             all_of,
-            keys: (node.list == of::ListType::Map).then(|| node.keys().to_vec()),
+            part: place.node,
+        })
+    }
+
+    /// The rules of a property and below it.
+    pub(crate) fn property(&self, name: &str) -> Option<&Self> {
+        self.properties.iter().find(|(n, _)| n == name).map(|(_, rules)| rules)
+    }
+    /// The rules of a map's values.
+    pub(crate) fn additional(&self) -> Option<&Self> {
+        self.additional.as_deref()
+    }
+    /// The rules of a list's elements.
+    pub(crate) fn items(&self) -> Option<&Self> {
+        self.items.as_deref()
+    }
+    /// How often a value can stand in a request, by its least size.
+    pub(crate) fn cardinality(&self) -> u64 {
+        self.cardinality
+    }
+    /// The outcome of each rule that is asked about the value itself.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = Outcome<'_>> {
+        fn cost(program: &Result<Program, String>) -> Result<u64, &str> {
+            program.as_ref().map(|p| p.static_cost().max).map_err(String::as_str)
+        }
+        self.compiled.iter().map(|c| Outcome {
+            rule: cost(&c.program),
+            message: c.message.as_ref().map(cost),
+            uses_old: c.uses_old,
         })
     }
 
     /// Asks the rules about an object.
-    pub(super) fn validate(&self, errs: &mut Errors, object: &Node, old: Option<&Node>) {
-        let mut run = Run { errs, budget: Budget::default(), ended: false };
-        let correlation = Correlation { pair: old.map(|old| (object, old)), above: None };
-        self.ask(&mut run, &Path::root("<nil>"), object, old, &correlation);
+    pub(super) fn validate(&self, schema: &Structural, errs: &mut Errors, object: &Node, old: Option<&Node>) {
+        self.validate_at(schema, errs, &Path::root("<nil>"), object, old, &mut Budget::default());
+    }
+
+    /// Asks the rules about a value that stands at a path.
+    pub(crate) fn validate_at(
+        &self,
+        schema: &Structural,
+        errs: &mut Errors,
+        at: &Path<'_>,
+        value: &Node,
+        old: Option<&Node>,
+        budget: &mut Budget,
+    ) {
+        let mut run = Run { schema, errs, budget, ended: false };
+        let correlation = Correlation::new(old.map(|old| (value, old, self.part)), None);
+        self.ask(&mut run, at, value, old, &correlation);
     }
 
     fn ask(
@@ -179,39 +284,36 @@ impl Rules {
         }
         self.ask_own(run, at, object, old, correlation);
         for rules in &self.all_of {
-            rules.ask(run, at, object, old, &Correlation { pair: None, above: correlation.above });
+            rules.ask(run, at, object, old, &Correlation::new(None, correlation.above));
         }
         match object {
             Node::Map(map) => {
                 let old = old.and_then(Node::as_map);
                 for (name, value) in map.iter() {
-                    let rules = self.properties.iter().find(|(n, _)| n == name).map(|(_, rules)| rules);
+                    let rules = self.property(name);
                     let is_key = rules.is_none();
                     let Some(rules) = rules.or(self.additional.as_deref()) else { continue };
                     let before = old.and_then(|old| old.get(name));
-                    let below = correlation.below(value, before);
+                    let below = correlation.below(value, before, rules.part);
                     let path = below_path(at, name, is_key);
                     rules.ask(run, &path, value, before, &below);
                 }
             }
             Node::List(list) => {
                 let Some(rules) = &self.items else { return };
+                // Elements without keys have no former state.
+                let former = ByKey::new(run.schema.part(self.part), old);
                 for (i, value) in list.iter().enumerate() {
-                    let before = self.before(value, old);
-                    rules.ask(run, &at.index(i), value, before, &correlation.below(value, before));
+                    if run.ended {
+                        return;
+                    }
+                    let before = former.of(value);
+                    let below = correlation.below(value, before, rules.part);
+                    rules.ask(run, &at.index(i), value, before, &below);
                 }
             }
             _ => {}
         }
-    }
-
-    /// The former state of a list's element, if the list tells its elements apart.
-    fn before<'a>(&self, item: &Node, old: Option<&'a Node>) -> Option<&'a Node> {
-        let (Some(keys), Some(Node::List(old)), Node::Map(item)) = (&self.keys, old, item) else {
-            return None;
-        };
-        let same = |o: &&Node| o.as_map().is_some_and(|o| keys.iter().all(|k| o.get(k) == item.get(k)));
-        old.iter().find(same)
     }
 
     fn ask_own(
@@ -254,7 +356,7 @@ impl Rules {
             } else if let Some(Ok(value)) = old.map(|old| typed(old, &self.definition)) {
                 variables = variables.with("oldSelf", value);
             }
-            let outcome = program.evaluate(&variables, &mut run.budget);
+            let outcome = program.evaluate(&variables, run.budget);
             if run.budget.exhausted() {
                 about(run, OUT_OF_BUDGET.into());
                 run.ended = true;
@@ -301,21 +403,32 @@ impl Rules {
         variables: &Variables<'_>,
         correlation: &Correlation<'_>,
     ) {
-        let detail = compiled.message.as_ref().and_then(|program| {
-            match program.evaluate(variables, &mut run.budget) {
-                Ok(Value::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
-                    Some(text.to_string())
-                }
-                _ => None,
-            }
-        });
-        if run.budget.exhausted() {
-            let why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
+        let detail = match &compiled.message {
+            Some(Ok(program)) => program.evaluate(variables, run.budget).map(Some),
+            _ => Ok(None),
+        };
+        let ends = if run.budget.exhausted() {
+            Some("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".into())
+        } else if matches!(detail, Err(EvalError::CostLimit)) {
+            let source = quote(&compiled.rule.message_expression);
+            Some(format!(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = ends {
             run.errs.invalid(at, Plain(self.kind), why);
             run.ended = true;
             return;
         }
-        if !compiled.uses_old && correlation.is_unchanged() {
+        // A message that is none gives way to the rule's own.
+        let detail = match detail {
+            Ok(Some(Value::String(text))) => Some(text.trim().to_owned())
+                .filter(|t| !t.is_empty() && t.len() <= LONGEST_MESSAGE && !t.contains('\n')),
+            _ => None,
+        };
+        if !compiled.uses_old && correlation.is_unchanged(run.schema) {
             return;
         }
         let rule = &compiled.rule;
@@ -348,35 +461,42 @@ const OUT_OF_BUDGET: &str =
 
 /// An object for which rules are asked.
 struct Run<'e> {
+    schema: &'e Structural,
     errs: &'e mut Errors,
-    budget: Budget,
+    budget: &'e mut Budget,
     /// Whether no further rules are asked.
     ended: bool,
 }
 
-/// A value with its former state, and the values above.
+/// A value with its former state and its part of the schema, and the values above.
 struct Correlation<'a> {
-    pair: Option<(&'a Node, &'a Node)>,
+    pair: Option<(&'a Node, &'a Node, PartId)>,
     above: Option<&'a Correlation<'a>>,
+    /// Whether the value is what it was, once that was asked: all elements of a list may ask it.
+    unchanged: Cell<Option<bool>>,
 }
 
 impl<'a> Correlation<'a> {
-    fn below(&'a self, value: &'a Node, before: Option<&'a Node>) -> Correlation<'a> {
-        match (self.pair, before) {
+    fn new(pair: Option<(&'a Node, &'a Node, PartId)>, above: Option<&'a Correlation<'a>>) -> Self {
+        Self { pair, above, unchanged: Cell::new(None) }
+    }
+    fn below(&'a self, value: &'a Node, before: Option<&'a Node>, part: PartId) -> Correlation<'a> {
+        match self.pair {
             // Below a value without a former one, the nearest value that has one counts.
-            (None, _) => Correlation { pair: None, above: self.above },
-            (Some(_), before) => {
-                Correlation { pair: before.map(|before| (value, before)), above: Some(self) }
-            }
+            None => Correlation::new(None, self.above),
+            Some(_) => Correlation::new(before.map(|before| (value, before, part)), Some(self)),
         }
     }
     /// Whether the value is what it was, or the nearest value above that can be told.
-    fn is_unchanged(&self) -> bool {
-        match (self.pair, self.above) {
-            (Some((now, before)), _) => now == before,
-            (None, Some(above)) => above.is_unchanged(),
-            (None, None) => false,
-        }
+    fn is_unchanged(&self, schema: &Structural) -> bool {
+        let Some((now, before, part)) = self.pair else {
+            return self.above.is_some_and(|above| above.is_unchanged(schema));
+        };
+        self.unchanged.get().unwrap_or_else(|| {
+            let is = schema.is_unchanged(part, now, before);
+            self.unchanged.set(Some(is));
+            is
+        })
     }
 }
 
@@ -401,65 +521,57 @@ fn shown(rule: &Rule) -> &str {
     if rule.message.is_empty() { rule.rule.trim() } else { &rule.message }
 }
 
-fn compiled(schema: &Structural, at: PartId, rule: &Rule, declared: Option<&Arc<Declared>>) -> Compiled {
-    let Some(declared) = declared else {
-        let program = Err("the schema has no type that expressions know".to_owned());
-        return Compiled {
-            rule: rule.clone(),
-            program,
-            message: None,
-            uses_old: false,
-            field: String::new(),
+fn compiled(
+    schema: &Structural,
+    at: PartId,
+    rule: &Rule,
+    types: Option<&Registry>,
+    version_of: VersionOf<'_>,
+) -> Compiled {
+    let (mut program, mut message) = (Err("the schema has no type that expressions know".to_owned()), None);
+    if let Some(types) = types {
+        let ty = types.declared().ty.clone();
+        let is_optional = rule.optional_old_self == Some(true);
+        let old = if is_optional { Type::optional(ty.clone()) } else { ty.clone() };
+        let objects: Arc<dyn cel::Objects> = Arc::new(types.clone());
+        let compile = |text: &str, is_message: bool, wanted: &Type, otherwise: &str| {
+            let program = Environment::new(version_of(text, is_message))
+                .with_objects(Arc::clone(&objects))
+                .with_variable("self", ty.clone())
+                .with_variable("oldSelf", old.clone())
+                .compile(text);
+            match program {
+                Ok(program) if program.result_type() == wanted => Ok(program),
+                Ok(_) => Err(otherwise.to_owned()),
+                Err(why) if is_message => Err(format!("messageExpression compilation failed: {why}")),
+                Err(why) => Err(format!("compilation failed: {why}")),
+            }
         };
-    };
-    let ty = declared.ty.clone();
-    let old = if rule.optional_old_self == Some(true) { Type::optional(ty.clone()) } else { ty.clone() };
-    let env = Environment::new(Version::STORED)
-        .with_objects(Arc::new(Registry::new(Arc::clone(declared))))
-        .with_variable("self", ty)
-        .with_variable("oldSelf", old);
-    let program = env.compile(&rule.rule).map_err(|e| format!("compilation failed: {e}"));
-    let program = program.and_then(|p| match p.result_type() {
-        Type::Bool => Ok(p),
-        _ => Err("cel expression must evaluate to a bool".to_owned()),
-    });
+        program = compile(&rule.rule, false, &Type::Bool, "cel expression must evaluate to a bool");
+        let text = Some(rule.message_expression.as_str()).filter(|m| !m.is_empty() && program.is_ok());
+        message =
+            text.map(|m| compile(m, true, &Type::String, "messageExpression must evaluate to a string"));
+    }
     let uses_old = program.as_ref().is_ok_and(|p| p.uses("oldSelf"));
-    let message = Some(rule.message_expression.as_str()).filter(|m| !m.is_empty());
-    let message = message.and_then(|m| env.compile(m).ok());
     let field = field_path(schema, at, &rule.field_path);
     Compiled { rule: rule.clone(), program, message, uses_old, field }
 }
 
 /// The path of a field below a part, as errors print it: `.a.b` for fields, `[k]` for keys of maps.
 fn field_path(schema: &Structural, at: PartId, path: &str) -> String {
-    let mut out = String::new();
-    let (mut rest, mut at) = (path, Some(at));
-    while !rest.is_empty() {
-        let name = if let Some(below) = rest.strip_prefix("['") {
-            let Some((name, below)) = below.split_once("']") else { break };
-            rest = below;
-            name.replace('\\', "")
-        } else {
-            let below = rest.strip_prefix('.').unwrap_or(rest);
-            let end = below.find(['.', '[']).unwrap_or(below.len());
-            rest = &below[end..];
-            below[..end].to_owned()
-        };
-        let part = at.map(|id| schema.part(id));
-        let property = part.and_then(|p| p.property(&name));
-        match (property, part.map(|p| p.additional)) {
-            (None, Some(Additional::Part(id))) => {
-                // Writing to a String does not fail.
-                let _ = write!(out, "[{name}]");
-                at = Some(id);
-            }
-            (property, _) => {
-                let _ = write!(out, ".{name}");
-                at = property;
-            }
+    let next = |at: &PartId, name: &str| {
+        let part = schema.part(*at);
+        match (part.property(name), part.additional) {
+            (Some(id), _) => Some(Stop::Property(id)),
+            (None, Additional::Part(id)) => Some(Stop::Entry(id)),
+            _ => None,
         }
+    };
+    match field_path::follow(path, true, at, next) {
+        Ok((path, _)) if path.is_empty() || path.starts_with('[') => path,
+        Ok((path, _)) => format!(".{path}"),
+        Err(_) => String::new(),
     }
-    out
 }
 
 /// Whether errors keep the rules from being asked, as upstream says, with the error that tells so.

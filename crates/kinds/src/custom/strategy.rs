@@ -60,7 +60,7 @@ fn ask_rules(
     new: &Struct,
     old: Option<&Struct>,
 ) {
-    let Some(rules) = rules.get_or_init(|| Rules::new(schema)) else { return };
+    let Some(rules) = rules.get_or_init(|| Rules::of_stored(schema)) else { return };
     if let Some(why) = rules::blocked(errs) {
         errs.append_list(vec![why]);
         return;
@@ -73,7 +73,7 @@ fn ask_rules(
         let values = values(c.schema, tree).unwrap_or(&empty);
         rules::object(values, &kind.api_version(), &kind.kind, Map::from_entries(names.collect()))
     };
-    rules.validate(errs, &object(new), old.map(object).as_ref());
+    rules.validate(schema, errs, &object(new), old.map(object).as_ref());
 }
 
 /// The path of a Scale's number as names: upstream splits it at each point.
@@ -179,8 +179,8 @@ fn check_lists(schema: &Structural, errs: &mut Errors, object: &Map, before: Opt
     }
 }
 
-/// The metadata of an embedded object; a name is not required.
-fn embedded_meta(schema: &Schema, errs: &mut Errors, at: &Path<'_>, meta: &Struct) {
+/// Checks the metadata of an embedded object; a name is not required.
+pub(crate) fn embedded_meta(schema: &Schema, errs: &mut Errors, at: &Path<'_>, meta: &Struct) {
     let mut meta = meta.clone();
     let view = View::new(schema, &meta);
     let namespaced = !view.str("namespace").is_empty();

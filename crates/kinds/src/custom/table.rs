@@ -7,13 +7,33 @@ use serde_json::Value;
 
 use super::definition::PrinterColumn;
 use super::json_path::JsonPath;
-use super::object::whole;
+use super::object::{metadata, whole};
 use crate::columns::{Column, Description, Row, age_description, name_column, since};
 
 /// The columns of a version, with the paths of their values.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    cells: Vec<(Text, JsonPath)>,
+    cells: Vec<Cell>,
+    /// Whether a path may lead into anything.
+    needs_whole: bool,
+    /// Whether a path leads into the metadata.
+    needs_meta: bool,
+}
+
+/// A column's value.
+struct Cell {
+    kind: Text,
+    path: JsonPath,
+    reads: Reads,
+}
+
+/// The part of an object that a path reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// The values that the definition describes.
+    Values,
+    Meta,
+    Whole,
 }
 
 impl Table {
@@ -47,30 +67,38 @@ impl Table {
                 description: Description::Text(description),
                 priority: column.priority,
             });
-            cells.push((column.kind.clone(), path));
+            let reads = match path.first() {
+                Some("metadata") => Reads::Meta,
+                Some("kind" | "apiVersion") | None => Reads::Whole,
+                Some(_) => Reads::Values,
+            };
+            cells.push(Cell { kind: column.kind.clone(), path, reads });
         }
-        Self { columns, cells }
+        let any = |reads: Reads| cells.iter().any(|c| c.reads == reads);
+        Self { needs_whole: any(Reads::Whole), needs_meta: any(Reads::Meta), columns, cells }
     }
 
     /// The row of an object.
     pub(super) fn row(&self, schema: &Schema, tree: &Struct, values: &Map, now: Timestamp) -> Row {
         let name = View::new(schema, tree).st("metadata").str("name");
         let mut cells = vec![Value::from(name)];
-        let needs_meta = |p: &JsonPath| p.names().is_none_or(|n| n.first() == Some(&"metadata"));
         // Most columns need no more than the definition's values.
-        let whole = self.cells.iter().any(|(_, p)| needs_meta(p)).then(|| whole(schema, tree));
-        for (kind, path) in &self.cells {
-            let found = match &whole {
-                Some(whole) if needs_meta(path) => path.find(whole),
-                _ => path.find(values),
+        let of_whole = self.needs_whole.then(|| whole(schema, tree));
+        let of_meta = self.needs_meta.then(|| metadata(schema, tree));
+        for cell in &self.cells {
+            let of = match cell.reads {
+                Reads::Values => Some(values),
+                Reads::Meta => of_meta.as_ref(),
+                Reads::Whole => of_whole.as_ref(),
             };
-            cells.push(found.first().map_or(Value::Null, |value| cell(kind, value, now)));
+            let found = of.map(|of| cell.path.find(of)).unwrap_or_default();
+            cells.push(found.first().map_or(Value::Null, |value| shown(&cell.kind, value, now)));
         }
         Row { cells, conditions: Vec::new() }
     }
 }
 
-fn cell(kind: &str, value: &Node, now: Timestamp) -> Value {
+fn shown(kind: &str, value: &Node, now: Timestamp) -> Value {
     match (kind, value) {
         (_, Node::Null) => Value::Null,
         ("string", Node::Str(s)) => s.as_str().into(),

@@ -235,10 +235,10 @@ fn rules_in_the_expression_language() {
     use super::rules::{self, Rules};
     let check = |schema: &str, old: Option<&str>, new: &str, expected: &[&str]| {
         let schema = structural(schema);
-        let compiled = Rules::new(&schema).expect("there are rules");
+        let compiled = Rules::of_stored(&schema).expect("there are rules");
         let object = |text: &str| rules::object(&map(text), "g.io/v1", "X", map(r#"{"name":"x"}"#));
         let mut errs = Errors::new();
-        compiled.validate(&mut errs, &object(new), old.map(object).as_ref());
+        compiled.validate(&schema, &mut errs, &object(new), old.map(object).as_ref());
         let found: Vec<String> = errs.0.iter().map(api::status::FieldError::to_string).collect();
         assert_eq!(found, expected, "{new}");
     };
@@ -277,5 +277,29 @@ fn rules_in_the_expression_language() {
         &["spec: Invalid value: failed rule: self.l.all(x, x.startsWith('a'))"],
     );
     let named = r#"{"type":"object","x-kubernetes-validations":[{"rule":"self.metadata.name == 'y'"}],"properties":{"a":{"type":"string"}}}"#;
-    check(named, None, "{}", &["<nil>: Invalid value: failed rule: self.metadata.name == 'y'"]);
+    let refused = ["<nil>: Invalid value: failed rule: self.metadata.name == 'y'"];
+    check(named, None, "{}", &refused);
+    // Of the whole object upstream never says that it has not changed, because no schema knows its metadata.
+    check(named, Some("{}"), "{}", &refused);
+    let keyed = of(r#"{"rule":"true"}"#).replace(
+        r#"{"type":"array","items":{"type":"string"}}"#,
+        r#"{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","required":["k"],"properties":{"k":{"type":"string"},"v":{"type":"integer"}}},"x-kubernetes-validations":[{"rule":"self.all(x, x.v > 0)"}]}"#,
+    );
+    let (old, reordered) = (
+        r#"{"spec":{"l":[{"k":"a","v":0},{"k":"b","v":1}]}}"#,
+        r#"{"spec":{"l":[{"k":"b","v":1},{"k":"a","v":0}]}}"#,
+    );
+    check(&keyed, None, old, &["spec.l: Invalid value: failed rule: self.all(x, x.v > 0)"]);
+    check(&keyed, Some(old), reordered, &[]);
+    check(
+        &keyed,
+        Some(old),
+        r#"{"spec":{"l":[{"k":"b","v":2},{"k":"a","v":0}]}}"#,
+        &["spec.l: Invalid value: failed rule: self.all(x, x.v > 0)"],
+    );
+    // A message that is too long, or of several lines, gives way.
+    let long = of(
+        r#"{"rule":"false","message":"own","messageExpression":"'a'.replace('a', 'x'.replace('x', '\\n'))"}"#,
+    );
+    check(&long, None, r#"{"spec":{}}"#, &["spec: Invalid value: own"]);
 }

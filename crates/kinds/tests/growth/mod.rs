@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
 
 mod attacks;
+mod custom;
 mod lists;
 mod managed;
 mod measure;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::net::{SendFlags, sendto};
 use tokio::net::UdpSocket;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::limit::Ticket;
 
 /// The longest datagram.
 const LONGEST: usize = 65_535;
@@ -33,7 +34,7 @@ pub(super) struct Flow {
     pub(super) last: Mutex<Instant>,
     pub(super) ended: CancellationToken,
     /// Its place among all that is led on.
-    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) _permit: Ticket,
 }
 
 impl Flows {
@@ -64,20 +65,20 @@ impl Flows {
         }
     }
 
-    /// Passes the answers on that have come.
-    pub(super) fn pass(&self, flow: &Flow, service: &UdpSocket, client: SocketAddr) -> io::Result<()> {
+    /// Passes the answers on that have come; tells whether there were any.
+    pub(super) fn pass(&self, flow: &Flow, service: &UdpSocket, client: SocketAddr) -> io::Result<bool> {
         let mut room = self.room.lock();
         if room.is_empty() {
             *room = vec![0; LONGEST].into();
         }
-        for _ in 0..BATCH {
+        for n in 0..BATCH {
             match flow.socket.try_recv(&mut room) {
                 // A datagram may be lost: one that cannot go now is.
                 Ok(length) => drop(sendto(service, &room[..length], SendFlags::DONTWAIT, &client)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(n > 0),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -9,16 +9,16 @@ use component::Shutdown;
 use parking_lot::RwLock;
 use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
 
 use super::flows::Flows;
+use super::limit::Limit;
 use super::open::{Open, Shared};
 use super::place::{Place, Protocol};
 use super::targets::{Clients, Targets};
 use super::{tcp, udp};
 
-/// The most connections and flows of datagrams that are led on at once.
-const MAX_CONNECTIONS: usize = 16_384;
+/// The most connections that are led on at once, of all clients and of one; and as many flows of datagrams.
+const MOST: (usize, usize) = (16_384, 4096);
 const BACKLOG: u32 = 1024;
 
 /// All places that are open.
@@ -31,8 +31,9 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub(super) fn new(clients: Arc<RwLock<Clients>>, shutdown: &Shutdown) -> Self {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let shared = Shared { clients, places, shutdown: shutdown.clone() };
+        let limit = || Limit::new(MOST.0, MOST.1);
+        let (connections, datagrams) = (limit(), limit());
+        let shared = Shared { clients, connections, datagrams, shutdown: shutdown.clone() };
         Self { open: BTreeMap::new(), failed: BTreeSet::new(), shared }
     }
 

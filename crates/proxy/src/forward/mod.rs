@@ -6,6 +6,7 @@
 //! differences to the packet filter. SCTP is not forwarded.
 
 mod flows;
+mod limit;
 mod listen;
 mod open;
 mod place;

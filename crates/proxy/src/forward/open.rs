@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use component::Shutdown;
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
 
 use super::flows::Flows;
+use super::limit::Limit;
 use super::targets::{Clients, Targets};
 
 /// The parts that all places share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) clients: Arc<RwLock<Clients>>,
-    pub(super) places: Arc<Semaphore>,
+    /// The places of connections, and those of flows of datagrams.
+    pub(super) connections: Arc<Limit>,
+    pub(super) datagrams: Arc<Limit>,
     /// Ends what was led on.
     pub(super) shutdown: Shutdown,
 }

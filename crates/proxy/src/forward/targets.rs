@@ -17,6 +17,8 @@ use crate::service::{Port, TCP, UDP};
 
 /// The most clients that a port remembers.
 const MAX_CLIENTS: usize = 65_536;
+/// How many endpoints are tried for a connection.
+pub(super) const TRIES: usize = 4;
 
 /// The machine's view of clients.
 #[derive(Debug, Default)]
@@ -154,7 +156,7 @@ impl Of<'_> {
 }
 
 impl Targets {
-    /// The endpoints for a client, in the order in which they are tried; none if it may not come, or finds none here.
+    /// The endpoints that are tried for a client, in their order; none if it may not come, or finds none here.
     pub(super) fn order(&self, client: IpAddr, clients: &Clients) -> Vec<SocketAddr> {
         let client = client.to_canonical();
         let own = clients.own.contains(&client);
@@ -173,17 +175,11 @@ impl Targets {
             Some(outside) if !inside => outside,
             _ => &self.anywhere,
         };
-        let mut order = list.to_vec();
-        if !order.is_empty() {
-            let first = self.turn.fetch_add(1, Ordering::Relaxed) % order.len();
-            order.rotate_left(first);
-        }
-        if let Some(known) = self.affinity.as_ref().and_then(|affinity| affinity.of(client))
-            && let Some(index) = order.iter().position(|target| *target == known)
-        {
-            order.swap(0, index);
-        }
-        order
+        let known = self.affinity.as_ref().and_then(|affinity| affinity.of(client));
+        let known = known.filter(|target| list.contains(target));
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let others = (0..list.len()).map(|i| list[first.wrapping_add(i) % list.len()]);
+        known.into_iter().chain(others.filter(|target| Some(*target) != known)).take(TRIES).collect()
     }
 
     /// Remembers the endpoint to which a client was led.

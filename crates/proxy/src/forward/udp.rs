@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::flows::{Flow, Flows};
 use super::open::Open;
 
-/// How long a flow without datagrams is remembered; the kernel's `nf_conntrack_udp_timeout_stream`.
-const IDLE: Duration = Duration::from_mins(2);
+/// How long a flow without datagrams is remembered, before an answer and after it; the kernel's
+/// `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`.
+const IDLE: [Duration; 2] = [Duration::from_secs(30), Duration::from_mins(2)];
 /// The longest datagram.
 const LONGEST: usize = 65_535;
 
@@ -67,7 +68,7 @@ fn begin(service: &Arc<UdpSocket>, client: SocketAddr, open: &Arc<Open>) -> Opti
     let targets = Arc::clone(&open.targets.read());
     let order = targets.order(client.ip(), &open.shared.clients.read());
     let to = *order.first()?;
-    let place = Arc::clone(&open.shared.places).try_acquire_owned().ok()?;
+    let place = open.shared.datagrams.take(client.ip())?;
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let connected = std::net::UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect(to)?;
@@ -99,18 +100,21 @@ fn begin(service: &Arc<UdpSocket>, client: SocketAddr, open: &Arc<Open>) -> Opti
 
 /// Passes an endpoint's answers to the client until both are silent.
 async fn answers(flow: &Flow, flows: &Flows, service: &UdpSocket, client: SocketAddr) {
+    let mut idle = IDLE[0];
     loop {
-        let due = *flow.last.lock() + IDLE;
+        let due = *flow.last.lock() + idle;
         tokio::select! {
-            readable = flow.socket.readable() => {
-                // An endpoint that refuses ends the flow.
-                if readable.and_then(|()| flows.pass(flow, service, client)).is_err() {
-                    return;
+            readable = flow.socket.readable() => match readable.and_then(|()| flows.pass(flow, service, client)) {
+                Ok(true) => {
+                    *flow.last.lock() = Instant::now();
+                    idle = IDLE[1];
                 }
-                *flow.last.lock() = Instant::now();
-            }
+                Ok(false) => {}
+                // An endpoint that refuses ends the flow.
+                Err(_) => return,
+            },
             () = sleep_until(due) => {
-                if flow.last.lock().elapsed() >= IDLE {
+                if flow.last.lock().elapsed() >= idle {
                     return;
                 }
             }

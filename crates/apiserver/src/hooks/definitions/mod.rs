@@ -5,11 +5,12 @@
 //! (`apiextensions-apiserver/pkg/controller`), in one place: [`plan`].
 
 mod calls;
+mod in_use;
 mod plan;
 mod removal;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,10 @@ use api::{Object, Status, Text};
 use client::Transport;
 use futures::StreamExt;
 use storage::{Batch, Cause, Event, Watcher};
+use tokio::time::Instant;
 
 use self::calls::{GROUP, PLURAL, update_status};
+use self::in_use::InUse;
 use self::plan::Plan;
 use self::state::Known;
 use super::env::Env;
@@ -41,7 +44,11 @@ struct Definitions {
     known: BTreeMap<Text, Known>,
     served: BTreeMap<Text, Arc<CustomResource>>,
     /// When definitions may be established that other servers should serve first.
-    waiting: BTreeMap<Text, tokio::time::Instant>,
+    waiting: BTreeMap<Text, Instant>,
+    /// When to look at definitions again.
+    due: BTreeMap<Text, Instant>,
+    /// The names that the definitions' groups use.
+    in_use: InUse,
     removals: removal::Removals,
 }
 
@@ -55,19 +62,22 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
         known: BTreeMap::new(),
         served: BTreeMap::new(),
         waiting: BTreeMap::new(),
+        due: BTreeMap::new(),
+        in_use: InUse::default(),
         removals: removal::Removals::default(),
     };
-    let Some(mut watcher) = all.begin().await else { return Ok(()) };
+    if all.objects.id((GROUP, PLURAL)).is_none() {
+        return Ok(());
+    }
+    // A server is not ready before it serves the definitions that there are.
+    let mut watcher = all.begin_at_last().await;
     let stop = env.shutdown.clone();
     env.shutdown.spawn(async move {
         let follow = async {
             loop {
                 all.follow(&mut watcher).await;
                 tokio::time::sleep(PAUSE).await;
-                match all.begin().await {
-                    Some(next) => watcher = next,
-                    None => return,
-                }
+                watcher = all.begin_at_last().await;
             }
         };
         stop.run(follow).await;
@@ -76,10 +86,23 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
 }
 
 impl Definitions {
-    /// Reads all definitions anew, and serves them; `None` if definitions are not served here.
+    /// Reads all definitions anew, and serves them; tries again if the watch ends before all were seen.
+    async fn begin_at_last(&mut self) -> Watcher {
+        loop {
+            if let Some(watcher) = self.begin().await {
+                return watcher;
+            }
+            tracing::warn!(
+                "the watch of CustomResourceDefinitions ended before all were seen; it begins again"
+            );
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads all definitions anew, and serves them; `None` if the watch ended before all were seen.
     async fn begin(&mut self) -> Option<Watcher> {
         let mut watcher = self.objects.watch((GROUP, PLURAL))?;
-        let mut gone: std::collections::BTreeSet<Text> = self.known.keys().cloned().collect();
+        let mut gone: BTreeSet<Text> = self.known.keys().cloned().collect();
         let mut changed = Vec::new();
         loop {
             match watcher.next().await {
@@ -95,7 +118,7 @@ impl Definitions {
             }
         }
         for name in gone {
-            self.known.remove(&name);
+            self.forget(&name);
             changed.push(name);
         }
         self.serve(&changed);
@@ -106,10 +129,11 @@ impl Definitions {
     async fn follow(&mut self, watcher: &mut Watcher) {
         let mut pending: Vec<Text> = self.known.keys().cloned().collect();
         loop {
-            let again = self.reconcile(&pending).await;
+            self.reconcile(&pending).await;
             pending.clear();
+            let next = self.due.values().min().copied();
             let wait = async {
-                match again {
+                match next {
                     Some(at) => tokio::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -122,12 +146,16 @@ impl Definitions {
                             changed.extend(self.take(event));
                         }
                         self.serve(&changed);
-                        pending = changed;
+                        pending = self.affected(&changed);
                     }
                     Some(Ok(_)) => {}
                     Some(Err(_)) | None => return,
                 },
-                () = wait => pending = self.known.keys().cloned().collect(),
+                () = wait => {
+                    let now = Instant::now();
+                    let is_due = |(name, at): (&Text, &Instant)| (*at <= now).then(|| name.clone());
+                    pending = self.due.iter().filter_map(is_due).collect();
+                }
             }
         }
     }
@@ -136,41 +164,65 @@ impl Definitions {
     fn take(&mut self, event: &Arc<Event>) -> Option<Text> {
         let name = event.object.data.name.clone();
         if event.cause == Cause::Deleted {
-            self.known.remove(&name)?;
-            self.waiting.remove(&name);
-            return Some(name);
+            return self.forget(&name).then_some(name);
         }
         let object: &Object = &event.object;
         match state::read(&self.objects, object, self.known.get(&name)) {
             Ok(known) => {
-                self.known.insert(name.clone(), known);
+                self.in_use.add(&known);
+                if let Some(before) = self.known.insert(name.clone(), known) {
+                    self.in_use.take_away(&before);
+                }
             }
             Err(error) => {
                 // A definition that cannot be read is not served.
                 tracing::error!(%name, %error, "a CustomResourceDefinition cannot be read");
-                self.known.remove(&name);
+                self.forget(&name);
             }
         }
         Some(name)
     }
 
-    /// The definitions that may be affected by changes: those, and the others of their groups.
+    /// Forgets a definition; whether it was known.
+    fn forget(&mut self, name: &str) -> bool {
+        self.waiting.remove(name);
+        self.due.remove(name);
+        let Some(known) = self.known.remove(name) else { return false };
+        self.in_use.take_away(&known);
+        true
+    }
+
+    /// The definitions that changed, and those of their groups that wait for a name to become free.
     fn affected(&self, changed: &[Text]) -> Vec<Text> {
-        let groups: std::collections::BTreeSet<&str> =
+        let groups: BTreeSet<&str> =
             changed.iter().filter_map(|name| name.split_once('.')).map(|(_, group)| group).collect();
-        let of = |name: &&Text| name.split_once('.').is_some_and(|(_, group)| groups.contains(group));
-        self.known.keys().filter(of).cloned().collect()
+        let waits = |(name, known): &(&Text, &Known)| {
+            known.wants_names() && groups.contains(known.group()) && !changed.contains(name)
+        };
+        let others = self.known.iter().filter(waits).map(|(name, _)| name.clone());
+        changed.iter().cloned().chain(others).collect()
+    }
+
+    /// Notes the names that a definition was given.
+    fn accept(&mut self, name: &str, plan: &Plan) {
+        if let Some(known) = self.known.get_mut(name) {
+            self.in_use.take_away(known);
+            known.accepted.clone_from(&plan.accepted);
+            self.in_use.add(known);
+        }
     }
 
     fn plan(&self, name: &str) -> Option<Plan> {
         let known = self.known.get(name)?;
-        let others = self.known.values().filter(|k| k.group() == known.group());
-        Some(plan::plan(known, others, !self.waits(name)))
+        let (group, plural) = (known.group(), &known.definition.names.plural);
+        // Objects of a built-in resource are not a definition's.
+        let is_built_in = self.objects.catalog().resources.is_built_in(group, plural);
+        Some(plan::plan(known, self.in_use.of(group), is_built_in, !self.waits(name)))
     }
 
     /// Whether other servers are still to serve a definition before it is established.
     fn waits(&self, name: &str) -> bool {
-        let now = tokio::time::Instant::now();
+        let now = Instant::now();
         self.objects.store.capabilities().others_write
             && self.waiting.get(name).is_none_or(|until| *until > now)
     }
@@ -178,15 +230,17 @@ impl Definitions {
     /// Brings the catalog in step with the definitions that changed.
     fn serve(&mut self, changed: &[Text]) {
         let mut differs = false;
-        for name in self.affected(changed).iter().chain(changed) {
-            let wanted = self.known.get(name).filter(|known| {
-                known.is_established() || self.plan(name).is_some_and(|plan| plan.accepts_names())
-            });
+        for name in &self.affected(changed) {
+            let plan = self.plan(name);
+            let wanted = self
+                .known
+                .get(name)
+                .filter(|known| known.is_established() || plan.as_ref().is_some_and(Plan::accepts_names));
             let Some(known) = wanted else {
                 differs |= self.served.remove(name).is_some();
                 continue;
             };
-            let accepted = self.plan(name).map_or_else(|| known.accepted.clone(), |plan| plan.accepted);
+            let accepted = plan.map_or_else(|| known.accepted.clone(), |plan| plan.accepted);
             let served = self.served.get(name);
             if served.is_some_and(|s| known.is_served_by(s, &accepted)) {
                 continue;
@@ -208,34 +262,37 @@ impl Definitions {
         }
     }
 
-    /// Writes the conditions of definitions, and removes the objects of those that go. Returns when to look again.
-    async fn reconcile(&mut self, changed: &[Text]) -> Option<tokio::time::Instant> {
-        let mut again: Option<tokio::time::Instant> = None;
-        let mut at = |time: tokio::time::Instant| again = Some(again.map_or(time, |a| a.min(time)));
-        for name in self.affected(changed) {
-            if self.objects.store.capabilities().others_write && !self.waiting.contains_key(&name) {
+    /// Writes the conditions of definitions, removes the objects of those that go, and notes when to look again.
+    async fn reconcile(&mut self, names: &[Text]) {
+        for name in names {
+            self.due.remove(name);
+            if self.objects.store.capabilities().others_write && !self.waiting.contains_key(name) {
                 // Those that are established already wait for nobody.
-                let established = self.known.get(&name).is_some_and(Known::is_established);
+                let established = self.known.get(name).is_some_and(Known::is_established);
                 let until = if established { Duration::ZERO } else { OTHERS };
-                self.waiting.insert(name.clone(), tokio::time::Instant::now() + until);
+                self.waiting.insert(name.clone(), Instant::now() + until);
             }
-            let Some(plan) = self.plan(&name) else { continue };
-            if let Some(known) = self.known.get(&name)
+            let Some(plan) = self.plan(name) else { continue };
+            if let Some(known) = self.known.get(name)
                 && plan.differs(known)
             {
                 let now = self.objects.now();
-                let written = update_status(&*self.transport, &name, |object| plan.apply(object, &now)).await;
-                if let Err(error) = written {
-                    tracing::warn!(%name, %error, "cannot write the conditions of a CustomResourceDefinition");
-                    at(tokio::time::Instant::now() + PAUSE);
+                let written = update_status(&*self.transport, name, |object| plan.apply(object, &now)).await;
+                match written {
+                    // Names that are given away are used before the watch tells of it.
+                    Ok(()) => self.accept(name, &plan),
+                    Err(error) => {
+                        tracing::warn!(%name, %error, "cannot write the conditions of a CustomResourceDefinition");
+                        self.due.insert(name.clone(), Instant::now() + PAUSE);
+                    }
                 }
             }
-            if self.known.get(&name).is_some_and(|k| !k.is_established())
-                && let Some(until) = self.waiting.get(&name).filter(|_| self.waits(&name))
+            if self.known.get(name).is_some_and(|k| !k.is_established())
+                && let Some(until) = self.waiting.get(name).copied().filter(|_| self.waits(name))
             {
-                at(*until);
+                self.due.entry(name.clone()).and_modify(|at| *at = until.min(*at)).or_insert(until);
             }
-            if let Some(known) = self.known.get(&name).filter(|known| known.is_to_be_removed()) {
+            if let Some(known) = self.known.get(name).filter(|known| known.is_to_be_removed()) {
                 let env = removal::Env {
                     objects: Arc::clone(&self.objects),
                     transport: Arc::clone(&self.transport),
@@ -244,6 +301,5 @@ impl Definitions {
                 self.removals.begin(env, known);
             }
         }
-        again
     }
 }

@@ -1,12 +1,11 @@
 //! The conditions that a definition should have, and the names that are accepted.
 
-use std::collections::HashSet;
-
 use api::Text;
 use compact_str::format_compact;
-use kinds::custom::Names;
+use kinds::custom::{Approval, Names};
 use serde_json::{Value, json};
 
+use super::in_use::Used;
 use super::state::{Condition, Known};
 
 /// The wanted content of a definition's status.
@@ -22,14 +21,11 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition
     Condition { kind: kind.into(), status: status.into(), reason: reason.into(), message: message.into() }
 }
 
-/// Plans a definition's status. `of_group` are all definitions of its group, itself among them; `may_establish` says
-/// that nobody needs time to serve it first.
-pub(super) fn plan<'k>(
-    known: &Known,
-    of_group: impl Iterator<Item = &'k Known>,
-    may_establish: bool,
-) -> Plan {
-    let (accepted, naming) = names(known, of_group);
+/// Plans a definition's status. `used` are the names that its group uses, its own accepted ones among them;
+/// `is_built_in` says that a built-in resource has the definition's objects, and `may_establish` that nobody needs time
+/// to serve it first.
+pub(super) fn plan(known: &Known, used: &Used, is_built_in: bool, may_establish: bool) -> Plan {
+    let (accepted, naming) = names(known, used, is_built_in);
     let mut conditions = Vec::new();
     if known.definition.names == known.accepted && known.condition("NamesAccepted").is_some() {
         // Upstream looks at names only if they are not those that were accepted.
@@ -39,6 +35,12 @@ pub(super) fn plan<'k>(
     let is_accepted = naming.status == "True";
     if !known.is_established() {
         let established = match (is_accepted, may_establish) {
+            (true, true) if known.has_bad_authorities() => condition(
+                "Established",
+                "False",
+                "InvalidCABundle",
+                "The conversion webhook CABundle is invalid",
+            ),
             (true, true) => condition(
                 "Established",
                 "True",
@@ -61,32 +63,25 @@ pub(super) fn plan<'k>(
 }
 
 /// The names that are accepted, and the condition about them.
-fn names<'k>(known: &Known, of_group: impl Iterator<Item = &'k Known>) -> (Names, Condition) {
-    let (mut resources, mut kinds): (HashSet<&str>, HashSet<&str>) = Default::default();
-    for other in of_group {
-        let of = &other.accepted;
-        resources.extend([of.plural.as_str(), &of.singular]);
-        resources.extend(of.short_names.iter().map(Text::as_str));
-        kinds.extend([of.kind.as_str(), &of.list_kind]);
-    }
+fn names(known: &Known, used: &Used, is_built_in: bool) -> (Names, Condition) {
     let (wanted, has) = (&known.definition.names, &known.accepted);
     let mut accepted = has.clone();
     let mut conflict: Option<(&str, String)> = None;
-    let is_free = |wanted: &str, has: &str, used: &HashSet<&str>| wanted == has || !used.contains(wanted);
     let in_use = |name: &str| format!("{name:?} is already in use");
-    let mut check = |wanted: &Text, has: &mut Text, used: &HashSet<&str>, reason: &'static str| {
-        if is_free(wanted, has, used) {
+    let mut check = |wanted: &Text, has: &mut Text, is_used: bool, reason: &'static str| {
+        if wanted == has || !is_used {
             has.clone_from(wanted);
         } else {
             conflict = Some((reason, in_use(wanted)));
         }
     };
-    check(&wanted.plural, &mut accepted.plural, &resources, "PluralConflict");
-    check(&wanted.singular, &mut accepted.singular, &resources, "SingularConflict");
+    // DIFFERENCE: upstream serves another version of a built-in resource, whose objects then stand elsewhere.
+    let is_plural_used = is_built_in || used.has_resource(&wanted.plural);
+    check(&wanted.plural, &mut accepted.plural, is_plural_used, "PluralConflict");
+    check(&wanted.singular, &mut accepted.singular, used.has_resource(&wanted.singular), "SingularConflict");
     if wanted.short_names != has.short_names {
         let taken = wanted.short_names.iter().filter(|s| !has.short_names.contains(s));
-        let taken: Vec<String> =
-            taken.filter(|s| resources.contains(s.as_str())).map(|s| in_use(s)).collect();
+        let taken: Vec<String> = taken.filter(|s| used.has_resource(s)).map(|s| in_use(s)).collect();
         match taken.as_slice() {
             [] => accepted.short_names.clone_from(&wanted.short_names),
             [one] => conflict = Some(("ShortNamesConflict", one.clone())),
@@ -94,7 +89,7 @@ fn names<'k>(known: &Known, of_group: impl Iterator<Item = &'k Known>) -> (Names
         }
     }
     let mut check = |wanted: &Text, has: &mut Text, reason: &'static str| {
-        if is_free(wanted, has, &kinds) {
+        if wanted == has || !used.has_kind(wanted) {
             has.clone_from(wanted);
         } else {
             conflict = Some((reason, in_use(wanted)));
@@ -112,41 +107,15 @@ fn names<'k>(known: &Known, of_group: impl Iterator<Item = &'k Known>) -> (Names
 
 /// The condition of definitions in groups of the community: the annotation names who approved them.
 fn approval(known: &Known) -> Option<Condition> {
-    const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
-    let group = known.group();
-    let is_community = group == "k8s.io"
-        || group == "kubernetes.io"
-        || group.ends_with(".k8s.io")
-        || group.ends_with(".kubernetes.io");
-    if !is_community {
-        return None;
-    }
-    let text = known.approval.as_deref().unwrap_or_default();
-    let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
-        !scheme.is_empty() && !rest.split('/').next().unwrap_or_default().is_empty()
-    });
-    Some(match text {
-        "" => condition(
-            KIND,
-            "False",
-            "MissingAnnotation",
-            "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
-        ),
-        text if text.starts_with("unapproved") => {
-            let message = format_compact!("not approved: {text:?}");
-            condition(KIND, "False", "UnapprovedAnnotation", &message)
-        }
-        text if is_url => {
-            let message = format_compact!("approved in {text}");
-            condition(KIND, "True", "ApprovedAnnotation", &message)
-        }
-        text => {
-            let message = format_compact!(
-                "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111; got {text:?}"
-            );
-            condition(KIND, "False", "InvalidAnnotation", &message)
-        }
-    })
+    let approval = Approval::of(known.group(), known.approval.as_deref().unwrap_or_default())?;
+    let (status, reason) = match &approval {
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Bypassed(_) => ("False", "UnapprovedAnnotation"),
+        Approval::Approved(_) => ("True", "ApprovedAnnotation"),
+        Approval::Invalid(_) => ("False", "InvalidAnnotation"),
+    };
+    let message = format_compact!("{approval}");
+    Some(condition("KubernetesAPIApprovalPolicyConformant", status, reason, &message))
 }
 
 impl Plan {

@@ -1,21 +1,22 @@
 //! The removal of a definition: first its objects go, then its finalizer.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Status, Text};
-use client::{Call, FromJson, Resource, Transport, Verb};
+use api::{NewObject, Object, Status, Text};
+use client::{FromJson, Transport, Verb};
 use component::Shutdown;
 use futures::StreamExt;
 use kinds::custom::Definition;
 use parking_lot::Mutex;
 use serde_json::Value;
-use storage::{Batch, Scope, WatchOptions, WatchStart};
+use storage::{Batch, Scope, WatchOptions, WatchStart, Write, WriteError};
 
 use super::calls::{call, update_status};
 use super::plan::set_condition;
 use super::state::{Condition, FINALIZER, Known};
+use crate::catalog::{Catalog, ResourceEntry};
 use crate::objects::Objects;
 
 /// The time to wait after something failed.
@@ -75,7 +76,7 @@ async fn remove(env: &Env, name: &str, definition: &Definition, is_established: 
     let progress =
         terminating("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
     say(env, name, &progress).await?;
-    let end = if is_built_in(env, definition) {
+    let end = if env.objects.catalog().resources.is_built_in(&definition.group, &definition.names.plural) {
         terminating(
             "False",
             "OverlappingBuiltInResource",
@@ -94,12 +95,6 @@ async fn remove(env: &Env, name: &str, definition: &Definition, is_established: 
     };
     say(env, name, &end).await?;
     remove_finalizer(env, name).await
-}
-
-/// Whether objects of this name are those of a built-in resource.
-fn is_built_in(env: &Env, definition: &Definition) -> bool {
-    let resource = env.objects.resource(&definition.group, &definition.names.plural);
-    resource.is_some_and(|r| r.custom.is_none())
 }
 
 async fn remove_finalizer(env: &Env, name: &str) -> Result<(), Status> {
@@ -123,31 +118,26 @@ async fn remove_objects(env: &Env, definition: &Definition) -> Result<(), (Condi
     let failed = |reason: &str, what: &str, error: Status| {
         (terminating("True", reason, &format!("{what}: {error}")), error)
     };
-    let Some(id) = env.objects.id((group, plural)) else { return Ok(()) };
+    // The definition is read anew at each try: it may have changed since the last one.
+    let catalog = env.objects.catalog();
+    let Some(instances) = catalog.resources.instances(group, plural) else {
+        let why = Status::internal("the definition is not served");
+        return Err(failed("InstanceDeletionFailed", "could not list instances", why));
+    };
+    let id = instances
+        .stored()
+        .map_err(|error| failed("InstanceDeletionFailed", "could not list instances", error))?
+        .id;
     let store = env.objects.store();
     let watched = store.watch(id, Scope::default(), WatchStart::Now, WatchOptions::default());
     let mut watcher = watched.map_err(|_| {
         failed("InstanceDeletionFailed", "could not list instances", Status::internal("no watch"))
     })?;
     let all = store.snapshot(id);
-    let namespaces: BTreeSet<Text> =
-        all.scan(&Scope::default(), None).map(|o| o.data.namespace.clone()).collect();
-    // In the stored version nobody need be asked to convert them.
-    let served = definition.versions.iter().filter(|v| v.served).max_by_key(|v| v.storage);
-    for namespace in namespaces {
-        let Some(version) = served else { break };
-        let delete = Call {
-            verb: Verb::DeleteCollection,
-            resource: Resource { group: group.into(), version: version.name.clone(), plural: plural.into() },
-            namespace,
-            name: Text::default(),
-            subresource: Text::default(),
-            query: Vec::new(),
-            body: bytes::Bytes::new(),
-        };
-        if let Err(error) = env.transport.call(delete).await {
-            return Err(failed("InstanceDeletionFailed", "could not issue all deletes", error));
-        }
+    for object in all.scan(&Scope::default(), None) {
+        delete(env, &catalog, instances, object)
+            .await
+            .map_err(|error| failed("InstanceDeletionFailed", "could not issue all deletes", error))?;
     }
     let gone = async {
         while store.snapshot(id).scan(&Scope::default(), None).next().is_some() {
@@ -165,4 +155,57 @@ async fn remove_objects(env: &Env, definition: &Definition) -> Result<(), (Condi
     outcome.map_err(|error| {
         failed("InstanceDeletionCheck", "could not confirm zero CustomResources remaining", error)
     })
+}
+
+/// Deletes an object, or marks it where finalizers keep it. Nobody is asked: the definition's deletion was admitted, and
+/// its objects go with it.
+async fn delete(
+    env: &Env,
+    catalog: &Catalog,
+    instances: &ResourceEntry,
+    object: &Arc<Object>,
+) -> Result<(), Status> {
+    let id = instances.stored()?.id;
+    let (namespace, name) = (&object.data.namespace, &object.data.name);
+    let mut object = Arc::clone(object);
+    loop {
+        let write = if object.data.finalizers {
+            if object.data.deleting {
+                return Ok(());
+            }
+            let marked = marked(catalog, instances, &object, &env.objects.now()).await?;
+            Write::Update { resource: id, object: marked, expect: object.revision, ttl: None }
+        } else {
+            let (namespace, name) = (namespace.clone(), name.clone());
+            Write::Delete { resource: id, namespace, name, expect: object.revision }
+        };
+        match env.objects.store().commit(write).await {
+            Ok(_) | Err(WriteError::NotFound) => return Ok(()),
+            Err(WriteError::Changed(_)) => match env.objects.store().get(id, namespace, name) {
+                Some(now) => object = now,
+                None => return Ok(()),
+            },
+            Err(error) => return Err(Status::internal(error.to_string())),
+        }
+    }
+}
+
+/// An object that goes once its finalizers are gone.
+async fn marked(
+    catalog: &Catalog,
+    instances: &ResourceEntry,
+    object: &Arc<Object>,
+    now: &str,
+) -> Result<NewObject, Status> {
+    let object = catalog.current_object(instances, object, None).await?;
+    let mut tree = catalog.stored_tree(instances, &object)?;
+    let mut meta =
+        catalog.meta.of_mut(&mut tree, instances.stored()?.meta_at).ok_or_else(Status::no_such_resource)?;
+    let generation = meta.read().generation();
+    if generation > 0 {
+        meta.set_generation(generation + 1);
+    }
+    meta.set_deleted(now);
+    meta.set_grace(Some(0));
+    catalog.custom_at_rest(instances, tree, None).await
 }

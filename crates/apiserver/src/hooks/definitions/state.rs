@@ -100,6 +100,14 @@ impl Known {
     fn is(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|c| c.status == "True")
     }
+    /// Whether names that become free may change what is said of it.
+    pub(super) fn wants_names(&self) -> bool {
+        self.definition.names != self.accepted || !self.is("NamesAccepted") || !self.is_established()
+    }
+    /// Whether nobody can know its conversion webhook.
+    pub(super) fn has_bad_authorities(&self) -> bool {
+        matches!(self.definition.conversion, Conversion::Webhook { bad_authorities: true, .. })
+    }
     /// Whether its resources are served.
     pub(super) fn is_established(&self) -> bool {
         self.is("Established")
@@ -124,7 +132,7 @@ impl Known {
         let terminating = self.is_terminating();
         let converter = match &definition.conversion {
             Conversion::None => None,
-            Conversion::Webhook { client_config, review_versions } => {
+            Conversion::Webhook { client_config, review_versions, .. } => {
                 let webhook = WebhookConverter::new(Arc::clone(conversions), client_config, review_versions)?;
                 Some(Arc::new(webhook) as Arc<dyn Converter>)
             }

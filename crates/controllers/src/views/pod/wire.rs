@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use api::Status;
 use client::FromJson;
+use client::json::or_default;
 use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{ClaimVolume, Condition, NamedPort, PodView, Rare, Truth};
-use crate::views::meta::{Meta, Wire as WireMeta, or_default};
+use crate::views::meta::{Meta, Wire as WireMeta};
 use crate::views::task::{Container as TaskContainer, State, TRACKING, Task, Times};
 
 impl FromJson for PodView {

@@ -4,17 +4,21 @@
 //! do these, and their paths show it.
 
 use std::collections::HashSet;
+use std::mem::discriminant;
 
 use api::Node;
 use api::field::{Errors, IMMUTABLE, Path};
 use api::names::{self, name_subdomain};
 use api::view::{Edit, View, same};
 
-use super::json_schema;
+use super::schema::{self, Former, Look};
+use super::selectable::{self, Place};
+use crate::custom::Approval;
 use crate::strategies::generic::{self, CLUSTER, STATUS_ALONE, check, check_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Form;
 use crate::validation::meta::{object_meta, object_meta_update};
+use crate::validation::pem;
 
 pub(crate) const DEFINITION: Rules = Rules {
     group: "apiextensions.k8s.io",
@@ -34,10 +38,11 @@ pub(crate) const DEFINITION: Rules = Rules {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             object_meta_update(e, n.st("metadata"), o.st("metadata"));
-            spec(e, n.st("spec"), Some(o.st("spec")));
+            spec(e, n.st("spec"), Some(o));
             immutable(e, n, o);
             names_of(e, &Path::root("status.acceptedNames"), n.st("status").st("acceptedNames"));
             stored_versions(e, n);
+            approval(e, n, Some(o));
             preserve_unknown(e, n, Some(o));
         })
     },
@@ -66,7 +71,7 @@ pub(crate) const DEFINITION: Rules = Rules {
 fn unknown_formats(v: View<'_>) -> Vec<&str> {
     let mut out = Vec::new();
     for version in v.st("spec").items("versions") {
-        json_schema::unknown_formats(version.st("schema").st("openAPIV3Schema"), &mut out);
+        schema::unknown_formats(version.st("schema").st("openAPIV3Schema"), &mut out);
     }
     out
 }
@@ -92,7 +97,9 @@ fn definition(errs: &mut Errors, v: View<'_>) {
     let required = format!("{}.{}", s.st("names").str("plural"), s.str("group"));
     named(errs, v.st("metadata"), &required);
     spec(errs, s, None);
+    names_of(errs, &Path::root("status.acceptedNames"), v.st("status").st("acceptedNames"));
     stored_versions(errs, v);
+    approval(errs, v, None);
     preserve_unknown(errs, v, None);
 }
 
@@ -147,19 +154,36 @@ fn has_status(version: View<'_>) -> bool {
 
 fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
     let at = Path::root("spec");
+    let former = old.map(|o| Former::of(o.st("spec"))).unwrap_or_default();
     scope_and_group(errs, &at, s);
     let versions_at = at.field("versions");
     let versions: Vec<View<'_>> = s.items("versions").collect();
-    let lacks_schema = |v: &View<'_>| !v.st("schema").has("openAPIV3Schema");
-    let required = !old.is_some_and(|o| o.items("versions").any(|v| lacks_schema(&v)));
-    if required {
-        for (i, _) in versions.iter().enumerate().filter(|(_, v)| lacks_schema(v)) {
-            let at = versions_at.index(i);
-            errs.required(&at.field("schema").field("openAPIV3Schema"), "");
+    let keeps_unknown = s.bool("preserveUnknownFields");
+    for (i, version) in versions.iter().enumerate() {
+        if version.st("schema").has("openAPIV3Schema") {
+            continue;
+        }
+        let at = versions_at.index(i);
+        let at = at.field("schema");
+        if !former.lacked_schema() {
+            errs.required(&at.field("openAPIV3Schema"), "");
+        } else if !keeps_unknown && version.bool("served") {
+            errs.required(&at.field("openAPIV3Schema"), "because otherwise all fields are pruned");
         }
     }
-    let (one_schema, one_sub) = (shared(s, "schema"), shared(s, "subresources"));
-    let one_columns = shared(s, "additionalPrinterColumns");
+    let schemas = || versions.iter().filter_map(|v| v.st("schema").opt("openAPIV3Schema"));
+    if keeps_unknown && schemas().any(schema::has_default) {
+        let why = "must be false in order to use defaults in the schema";
+        errs.invalid(&at.field("preserveUnknownFields"), true, why);
+    }
+    let structural = !keeps_unknown || schemas().any(schema::needs_structure) || !former.was_unstructured();
+    let look = |version: View<'_>, has_status: bool| Look {
+        has_status,
+        structural,
+        unchanged: former.had_schema(version),
+        former: &former,
+    };
+    let one = Hoisted::of(s);
     for (i, v) in versions.iter().enumerate() {
         let at = versions_at.index(i);
         let bad = names::dns1035_label(v.str("name"));
@@ -167,14 +191,18 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
             errs.invalid(&at.field("name"), v.str("name"), bad.join(","));
         }
         deprecation(errs, &at, *v);
-        if !one_schema {
-            schema(errs, &at.field("schema"), *v, has_status(*v));
+        if !one.schema {
+            check_schema(errs, &at.field("schema"), *v, look(*v, has_status(*v)));
         }
-        if !one_sub {
+        if !one.subresources {
             subresources(errs, &at.field("subresources"), *v);
         }
-        if !one_columns {
+        if !one.columns {
             columns(errs, &at.field("additionalPrinterColumns"), *v);
+        }
+        if !one.selectable {
+            let had = former.had_selectable(*v);
+            selectable::check(errs, &at.field("selectableFields"), *v, Place::Version, had);
         }
     }
     let mut seen = HashSet::new();
@@ -198,17 +226,69 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
     }
     names_of(errs, &names_at, s.st("names"));
     if let Some(first) = versions.first() {
-        if one_schema {
-            schema(errs, &at.field("validation"), *first, versions.iter().any(|v| has_status(*v)));
+        if one.schema {
+            let any_status = versions.iter().any(|v| has_status(*v));
+            check_schema(errs, &at.field("validation"), *first, look(*first, any_status));
         }
-        if one_sub {
+        if one.subresources {
             subresources(errs, &at.field("subresources"), *first);
         }
-        if one_columns {
+        if one.columns {
             columns(errs, &at.field("additionalPrinterColumns"), *first);
         }
+        if one.selectable {
+            let place = Place::Above { with_schema: one.schema };
+            let had = former.had_selectable(*first);
+            selectable::check(errs, &at.field("selectableFields"), *first, place, had);
+        }
+    }
+    let strategy = s.st("conversion").str("strategy");
+    if keeps_unknown && !matches!(strategy, "" | "None") {
+        let why = "must be None if spec.preserveUnknownFields is true";
+        errs.invalid(&at.field("conversion").field("strategy"), strategy, why);
     }
     conversion(errs, &at.field("conversion"), s, old);
+}
+
+/// The parts that all versions share.
+#[allow(clippy::struct_excessive_bools, reason = "the parts are independent of each other")]
+struct Hoisted {
+    schema: bool,
+    subresources: bool,
+    columns: bool,
+    selectable: bool,
+}
+
+impl Hoisted {
+    fn of(spec: View<'_>) -> Self {
+        Self {
+            schema: shared(spec, "schema"),
+            subresources: shared(spec, "subresources"),
+            columns: shared(spec, "additionalPrinterColumns"),
+            selectable: shared(spec, "selectableFields"),
+        }
+    }
+}
+
+/// A definition in a group of the community names who approved it, unless it never did.
+fn approval(errs: &mut Errors, new: View<'_>, old: Option<View<'_>>) {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    fn text(v: View<'_>) -> &str {
+        let mut all = v.st("metadata").texts("annotations");
+        all.find(|(name, _)| *name == ANNOTATION).map_or("", |(_, text)| text)
+    }
+    let of = |v: View<'_>| Approval::of(new.st("spec").str("group"), text(v));
+    let Some(approval) = of(new) else { return };
+    let before = old.and_then(of);
+    if before.is_some_and(|b| discriminant(&b) == discriminant(&approval)) {
+        return;
+    }
+    let at = Path::root("metadata.annotations");
+    match approval {
+        Approval::Missing => errs.required(&at.key(ANNOTATION), approval.to_string()),
+        Approval::Invalid(_) => errs.invalid(&at.key(ANNOTATION), text(new), approval.to_string()),
+        Approval::Bypassed(_) | Approval::Approved(_) => {}
+    }
 }
 
 /// The versions as upstream's rules see them: without the parts that they share.
@@ -260,9 +340,9 @@ fn deprecation(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-fn schema(errs: &mut Errors, at: &Path<'_>, version: View<'_>, status: bool) {
+fn check_schema(errs: &mut Errors, at: &Path<'_>, version: View<'_>, look: Look<'_>) {
     if let Some(s) = version.st("schema").opt("openAPIV3Schema") {
-        json_schema::check(errs, &at.field("openAPIV3Schema"), s, status);
+        schema::check(errs, &at.field("openAPIV3Schema"), s, look);
     }
 }
 
@@ -376,6 +456,7 @@ fn conversion(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_
         None => errs.required(&client_at, "required when strategy is set to Webhook"),
         Some(client) => {
             crate::strategies::admissionregistration::client_config(errs, &client_at, client);
+            ca_bundle(errs, &client_at.field("caBundle"), client, old);
         }
     }
     let all: Vec<&str> = hook.strs("conversionReviewVersions").collect();
@@ -393,7 +474,7 @@ fn conversion(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_
     }
     let known = |h: View<'_>| h.strs("conversionReviewVersions").any(|v| VERSIONS.contains(&v));
     let kept = old.is_some_and(|o| {
-        let h = o.st("conversion").st("webhook");
+        let h = o.st("spec").st("conversion").st("webhook");
         h.len("conversionReviewVersions") > 0 && !known(h)
     });
     if !kept && !known(hook) {
@@ -405,11 +486,28 @@ fn conversion(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_
     }
 }
 
+fn is_established(v: View<'_>) -> bool {
+    let mut conditions = v.st("status").items("conditions");
+    conditions.any(|c| c.str("type") == "Established" && c.str("status") == "True")
+}
+
+/// Authorities that nobody can read are kept out of a definition that is served, unless they stood there before.
+fn ca_bundle(errs: &mut Errors, at: &Path<'_>, client: View<'_>, old: Option<View<'_>>) {
+    let Some(old) = old.filter(|old| is_established(*old)) else { return };
+    let before = old.st("spec").st("conversion").st("webhook").st("clientConfig");
+    let wrong = |v: View<'_>| pem::no_authorities(v.str("caBundle"));
+    if before.has("caBundle") && wrong(before).is_some() {
+        return;
+    }
+    if client.has("caBundle")
+        && let Some(why) = wrong(client)
+    {
+        errs.invalid(at, client.get("caBundle"), format!("unable to load root certificates: {why}"));
+    }
+}
+
 fn immutable(errs: &mut Errors, n: View<'_>, o: View<'_>) {
-    let established = o
-        .st("status")
-        .items("conditions")
-        .any(|c| c.str("type") == "Established" && c.str("status") == "True");
+    let established = is_established(o);
     let (ns, os) = (n.st("spec"), o.st("spec"));
     let mut fixed = |at: &Path<'_>, new: View<'_>, old: View<'_>, f: &str| {
         if new.str(f) != old.str(f) {

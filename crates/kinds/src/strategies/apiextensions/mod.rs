@@ -1,6 +1,10 @@
 //! CustomResourceDefinitions.
 
 mod definition;
-mod json_schema;
+mod schema;
+mod selectable;
 
 pub(super) use definition::DEFINITION;
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,6 @@ use api::names::name_subdomain;
 use api::view::{View, same};
 
 use super::job::{common_spec, same_generation, spec_warnings};
-use super::schedule;
 use crate::columns;
 use crate::strategies::generic::{
     self, NAMESPACED, STATUS, bump_if_changed, check, check_update, keep_status,
@@ -76,7 +75,7 @@ fn cron_spec(errs: &mut Errors, spec: View<'_>, old: Option<View<'_>>, o: &Optio
     if text.is_empty() {
         errs.required(&schedule_at, "");
     } else {
-        if let Err(why) = schedule::check(text) {
+        if let Err(why) = api::cron::parse(text) {
             errs.invalid(&schedule_at, text, why);
         }
         let had_zone = old.is_some_and(|o| o.str("schedule").contains("TZ"));

@@ -3,7 +3,6 @@
 mod cron_job;
 mod indexes;
 mod job;
-mod schedule;
 mod status;
 
 pub(super) use cron_job::CRON_JOB;

@@ -1,0 +1,26 @@
+//! Values of flags.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Reads a range of ports as upstream takes it: `30000-32767`, or the first and how many follow: `30000+2767`.
+pub(super) fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let read = || {
+        let (first, last) = if let Some((first, last)) = text.split_once('-') {
+            (first.trim().parse().ok()?, last.trim().parse().ok()?)
+        } else {
+            let (first, more) = text.split_once('+')?;
+            let (first, more): (u16, u16) = (first.trim().parse().ok()?, more.trim().parse().ok()?);
+            (first, first.checked_add(more)?)
+        };
+        (first > 0 && first <= last).then_some(first..=last)
+    };
+    read().ok_or_else(|| "not a range of ports such as 30000-32767".to_owned())
+}
+
+/// Reads a duration as Go writes it.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    api::time::parse_duration(text)
+        .and_then(|d| Duration::try_from(d).ok())
+        .ok_or_else(|| "not a duration such as 5m0s".to_owned())
+}

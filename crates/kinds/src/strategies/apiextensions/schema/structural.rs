@@ -1,0 +1,181 @@
+//! A schema must be structural: upstream's `ValidateStructural`.
+
+use api::field::{Errors, Path};
+use api::view::View;
+
+use super::fields::{
+    EMBEDDED, INT_OR_STRING, JUNCTORS, LIST_KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, is_convertible,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// Reports why a schema is not structural; the errors come in the order of their texts.
+pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
+    let mut found = Errors::new();
+    structural(&mut found, at, s, Level::Root);
+    found.0.sort_by_cached_key(ToString::to_string);
+    errs.append(found);
+}
+
+/// Whether a schema is structural.
+pub(super) fn is_structural(s: View<'_>) -> bool {
+    if !is_convertible(s) {
+        return false;
+    }
+    let mut errs = Errors::new();
+    check(&mut errs, &Path::root(""), s);
+    errs.is_empty()
+}
+
+fn structural(errs: &mut Errors, at: &Path<'_>, s: View<'_>, level: Level) {
+    let ty = s.str("type");
+    let type_at = at.field("type");
+    let embedded = s.bool(EMBEDDED);
+    if ty == "array" && !s.has("items") {
+        errs.required(&at.field("items"), "must be specified");
+    }
+    if let Some(items) = s.opt("items") {
+        structural(errs, &at.field("items"), items, Level::Item);
+    }
+    let properties_at = at.field("properties");
+    for (name, p) in s.entries("properties") {
+        structural(errs, &properties_at.key(name), s.of(p), Level::Field);
+    }
+    let more_at = at.field("additionalProperties");
+    if s.has("additionalProperties") {
+        if level == Level::Root {
+            errs.forbidden(&more_at, "must not be used at the root");
+        }
+        if let Some(more) = s.opt("additionalProperties") {
+            structural(errs, &more_at, more, Level::Field);
+        }
+    }
+    if s.bool(INT_OR_STRING) {
+        for f in [PRESERVE, EMBEDDED] {
+            if s.bool(f) {
+                errs.invalid(&at.field(f), true, format!("must be false if {INT_OR_STRING} is true"));
+            }
+        }
+    }
+    values(errs, at, s, s.bool(INT_OR_STRING));
+    if embedded && ty != "object" {
+        let why = "must be object if x-kubernetes-embedded-resource is true";
+        if ty.is_empty() {
+            errs.required(&type_at, why);
+        } else {
+            errs.invalid(&type_at, ty, why);
+        }
+    } else if ty.is_empty() && !s.bool(INT_OR_STRING) && !s.bool(PRESERVE) {
+        errs.required(
+            &type_at,
+            match level {
+                Level::Root => "must not be empty at the root",
+                Level::Item => "must not be empty for specified array items",
+                Level::Field => "must not be empty for specified object fields",
+            },
+        );
+    }
+    if embedded && s.has("additionalProperties") {
+        errs.forbidden(&more_at, "must not be used if x-kubernetes-embedded-resource is set");
+    }
+    if level == Level::Root && !ty.is_empty() && ty != "object" {
+        errs.invalid(&type_at, ty, "must be object at the root");
+    }
+    let is_resource = level == Level::Root || embedded;
+    let property = |name: &str| s.map("properties").and_then(|p| p.get(name)).map(|p| s.of(p));
+    if is_resource {
+        for name in ["kind", "apiVersion"] {
+            if let Some(p) = property(name).filter(|p| p.str("type") != "string") {
+                errs.invalid(&properties_at.key(name).field("type"), p.str("type"), "must be string");
+            }
+        }
+    }
+    if let Some(m) = property("metadata") {
+        metadata(errs, &properties_at.key("metadata"), m, is_resource, level);
+    }
+    if embedded && !s.bool(PRESERVE) && s.len("properties") == 0 {
+        errs.required(
+            &properties_at,
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+        );
+    }
+}
+
+fn metadata(errs: &mut Errors, at: &Path<'_>, m: View<'_>, is_resource: bool, level: Level) {
+    if is_resource && m.str("type") != "object" {
+        errs.invalid(&at.field("type"), m.str("type"), "must be object");
+    }
+    let fields = |s: View<'_>| {
+        s.raw().map_or(0, |r| {
+            r.iter()
+                .filter(|(no, _)| {
+                    !matches!(s.schema.st(r.id).at(*no).json.as_str(), "type" | "default" | "properties")
+                })
+                .count()
+        })
+    };
+    let names_only = m.entries("properties").all(|(k, _)| matches!(k, "name" | "generateName"));
+    if level == Level::Root && (fields(m) > 0 || !names_only) {
+        errs.forbidden(
+            at,
+            "must not specify anything other than name and generateName, but metadata is implicitly specified",
+        );
+    }
+}
+
+/// Checks `allOf`, `anyOf`, `oneOf` and `not`, which only narrow values and may not tell the structure.
+fn values(errs: &mut Errors, at: &Path<'_>, s: View<'_>, int_or_string: bool) {
+    for f in JUNCTORS {
+        if int_or_string && f == "anyOf" {
+            continue;
+        }
+        let at = at.field(f);
+        for (i, n) in s.items(f).enumerate() {
+            if !(int_or_string && f == "allOf" && i == 0) {
+                nested(errs, &at.index(i), n);
+            }
+        }
+    }
+    if let Some(n) = s.opt("not") {
+        nested(errs, &at.field("not"), n);
+    }
+}
+
+fn nested(errs: &mut Errors, at: &Path<'_>, n: View<'_>) {
+    values(errs, at, n, false);
+    if let Some(items) = n.opt("items") {
+        nested(errs, &at.field("items"), items);
+    }
+    let properties_at = at.field("properties");
+    for (name, p) in n.entries("properties") {
+        nested(errs, &properties_at.key(name), n.of(p));
+    }
+    for f in ["type", "title", "description"] {
+        if !n.str(f).is_empty() {
+            errs.forbidden(&at.field(f), "must be empty to be structural");
+        }
+    }
+    for f in ["additionalProperties", "default", LIST_TYPE, MAP_TYPE] {
+        if n.has(f) {
+            errs.forbidden(&at.field(f), "must be undefined to be structural");
+        }
+    }
+    for f in ["nullable", PRESERVE, EMBEDDED, INT_OR_STRING] {
+        if n.bool(f) {
+            errs.forbidden(&at.field(f), "must be false to be structural");
+        }
+    }
+    for f in [LIST_KEYS, RULES] {
+        if n.len(f) > 0 {
+            errs.forbidden(&at.field(f), "must be empty to be structural");
+        }
+    }
+    if n.map("properties").is_some_and(|p| p.get("metadata").is_some()) {
+        errs.forbidden(&properties_at.key("metadata"), "must not be specified in a nested context");
+    }
+}
