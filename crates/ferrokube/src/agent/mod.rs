@@ -10,6 +10,7 @@ mod join;
 mod kept;
 mod request;
 mod sentences;
+mod serving;
 mod settings;
 mod store;
 
@@ -19,12 +20,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use client::{Backoff, Certificate, Client, Clients, Remote};
+use client::{Backoff, Client, Clients, Remote};
 use component::{Clock, Shutdown};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
 
 pub(crate) use self::join::{Files, Joined, Way, join};
 use self::kept::{Kept, Server};
 use self::request::Wanted;
+pub(crate) use self::serving::Serving;
 use self::store::Store;
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
@@ -157,7 +161,8 @@ async fn serve(
     if let Some(own) = own {
         own.keep(client.clone(), failure.clone(), shutdown);
     }
-    let serving = keep(Kept::new(Wanted::node_serving(name, &addresses), store("kubelet-server"), clock))?;
+    let serving = Serving::new(name, &addresses, &pki, clock);
+    serving.keep(client.clone(), shutdown)?;
     let mut there = Vec::new();
     let mut account = |user: &str, file: &'static str| {
         let kept = Kept::new(Wanted::account(user), store(file), clock).tried_at(at.clone());
@@ -188,7 +193,7 @@ async fn serve(
         bind,
         cluster_cidr: settings.cluster_cidr,
         service_cidrs: settings.service_cidrs,
-        tls: tls(&at.authorities, &serving.place)?,
+        tls: serving.tls(&authorities(&at.authorities)?)?,
         parts,
         nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),
         clock,
@@ -220,17 +225,11 @@ fn by_user(
     })
 }
 
-/// The TLS of the kubelet's server, with a certificate that comes later and changes.
-fn tls(
-    authorities: &[rustls_pki_types::CertificateDer<'static>],
-    serving: &Certificate,
-) -> Result<rustls::ServerConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    for authority in authorities {
+/// The authorities whose clients are served.
+fn authorities(known: &[CertificateDer<'static>]) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for authority in known {
         roots.add(authority.clone())?;
     }
-    let (chain, key) = serving::tls::self_signed(vec!["localhost".to_owned()])?;
-    let mut config = kubelet::server::tls(chain, key, roots)?;
-    config.cert_resolver = Arc::new(serving.clone());
-    Ok(config)
+    Ok(roots)
 }

@@ -256,6 +256,9 @@ pub(crate) struct Kubelet {
     /// Directory of the node's certificates that --bootstrap-kubeconfig gets, and that are exchanged in time
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/pki")]
     pub(crate) cert_dir: PathBuf,
+    /// Ask the cluster for the serving certificate, and exchange it in time [default: no]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) rotate_server_certificates: Option<bool>,
     /// Upstream's KubeletConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -41,6 +41,8 @@ pub(super) struct Settings {
     pub(super) client_ca_file: PathBuf,
     pub(super) pod_logs_dir: Option<PathBuf>,
     pub(super) container_runtime_endpoint: Option<String>,
+    #[serde(rename = "serverTLSBootstrap")]
+    pub(super) server_tls_bootstrap: bool,
     #[serde(rename = "clusterDNS")]
     pub(super) cluster_dns: Vec<IpAddr>,
     pub(super) cluster_domain: Option<String>,

@@ -19,7 +19,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::oneshot;
 
 use self::file::Settings;
-use crate::agent::{self, Files, Joined, Way};
+use crate::agent::{self, Files, Joined, Serving, Way};
 use crate::failure::Failure;
 use crate::{alone, cli, machine};
 
@@ -38,7 +38,7 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
         }
         None => Settings::default(),
     };
-    let config = config(flags, settings)?;
+    let (config, serving) = config(flags, settings)?;
     let shutdown = Shutdown::new();
     let lost = Failure::default();
     let clients = match &flags.bootstrap_kubeconfig {
@@ -51,6 +51,11 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
             }
         }
     };
+    if let Some(serving) = serving {
+        let dir = &flags.cert_dir;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make --cert-dir {}", dir.display()))?;
+        serving.keep(clients.of(&format!("system:node:{}", config.node_name)), &shutdown)?;
+    }
     let (failed, failure) = oneshot::channel();
     let running = shutdown.child();
     shutdown.spawn(async move {
@@ -96,8 +101,9 @@ async fn join(
     Ok(Clients::new(move |_| client.clone()))
 }
 
-/// The settings of the kubelet: a flag counts more than the file.
-fn config(flags: &cli::Kubelet, file: Settings) -> Result<kubelet::Config> {
+/// The settings of the kubelet: a flag counts more than the file. With it the serving certificate that the cluster is
+/// asked for, if it is.
+fn config(flags: &cli::Kubelet, file: Settings) -> Result<(kubelet::Config, Option<Serving>)> {
     let name = machine::node_name(flags.hostname_override.as_deref())?;
     let eviction_hard = match &flags.eviction_hard {
         Some(thresholds) => thresholds.clone(),
@@ -115,11 +121,11 @@ fn config(flags: &cli::Kubelet, file: Settings) -> Result<kubelet::Config> {
     let port = flags.port.or(file.port).unwrap_or(PORT);
     let listening = flags.address.or(file.address).unwrap_or(machine::anywhere());
     let node_ips = machine::node_ips(&flags.node_ip)?;
-    let tls = tls(flags, &file, &name, &node_ips)?;
+    let (tls, serving) = tls(flags, &file, &name, &node_ips)?;
     let upstream = kubelet::Config::new(name);
     let log_size = flags.container_log_max_size.as_ref().or(file.container_log_max_size.as_ref());
     let chosen = |all: &[IpAddr], other: Vec<IpAddr>| if all.is_empty() { other } else { all.to_vec() };
-    Ok(kubelet::Config {
+    let config = kubelet::Config {
         node_ips,
         root_dir: flags.root_dir.clone(),
         pod_logs_dir: file.pod_logs_dir.unwrap_or(upstream.pod_logs_dir),
@@ -168,7 +174,8 @@ fn config(flags: &cli::Kubelet, file: Settings) -> Result<kubelet::Config> {
             flags: given(),
         }),
         node_name: upstream.node_name,
-    })
+    };
+    Ok((config, serving))
 }
 
 /// The flags of the command line, for `/flagz`.
@@ -186,13 +193,23 @@ fn given() -> BTreeMap<String, String> {
     all
 }
 
-/// The certificates of the server: those that were given, or one signed by itself, as upstream's kubelet has it.
-fn tls(flags: &cli::Kubelet, file: &Settings, name: &str, ips: &[IpAddr]) -> Result<rustls::ServerConfig> {
+/// The certificates of the server: one that the cluster is asked for, those that were given, or one signed by itself, as
+/// upstream's kubelet has it.
+fn tls(
+    flags: &cli::Kubelet,
+    file: &Settings,
+    name: &str,
+    ips: &[IpAddr],
+) -> Result<(rustls::ServerConfig, Option<Serving>)> {
     let chosen = |flag: &Option<PathBuf>, file: &Path| {
         flag.clone().or_else(|| Some(file.to_owned())).filter(|path| !path.as_os_str().is_empty())
     };
     let roots =
         alone::authorities_of_clients(chosen(&flags.client_ca_file, &file.client_ca_file).as_deref())?;
+    if flags.rotate_server_certificates.unwrap_or(file.server_tls_bootstrap) {
+        let serving = Serving::new(name, ips, &flags.cert_dir, Clock::system());
+        return Ok((serving.tls(&roots).context("cannot serve TLS")?, Some(serving)));
+    }
     let certificate = chosen(&flags.tls_cert_file, &file.tls_cert_file);
     let key = chosen(&flags.tls_private_key_file, &file.tls_private_key_file);
     let (chain, key) = match (certificate, key) {
@@ -208,7 +225,7 @@ fn tls(flags: &cli::Kubelet, file: &Settings, name: &str, ips: &[IpAddr]) -> Res
         }
         _ => bail!("a serving certificate needs both --tls-cert-file and --tls-private-key-file"),
     };
-    server::tls(chain, key, roots).context("cannot serve TLS")
+    Ok((server::tls(chain, key, roots).context("cannot serve TLS")?, None))
 }
 
 fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {
