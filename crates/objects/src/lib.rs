@@ -16,6 +16,7 @@ pub mod quota;
 pub mod resources;
 pub mod taints;
 pub mod time;
+pub mod volumes;
 
 pub use cidr::{Cidr, CidrError};
 pub use labels::{Labels, Selector, SelectorError};
