@@ -8,6 +8,7 @@ pub mod backends;
 pub mod cidr;
 pub mod features;
 pub mod labels;
+pub mod local_path;
 pub mod node_affinity;
 pub mod pod;
 pub mod ports;
