@@ -41,7 +41,7 @@ fn claim_bound_to(claim: &Claim, volume: &Volume) -> Option<Claim> {
     }
     let mut claim = claim.clone();
     if !named {
-        claim.spec.get_or_insert_default().volume_name = volume.metadata.name.clone();
+        claim.spec.get_or_insert_default().volume_name.clone_from(&volume.metadata.name);
         if annotation(&claim.metadata, BOUND_BY_CONTROLLER).is_none() {
             annotate(&mut claim.metadata, BOUND_BY_CONTROLLER, "yes");
         }
@@ -76,14 +76,14 @@ pub(super) fn claim_status(
     let old = claim.status.clone().unwrap_or_default();
     let mut new = PersistentVolumeClaimStatus { phase: Some(phase.to_owned()), ..old.clone() };
     if let Some(volume) = volume {
-        new.access_modes = volume_spec(volume).access_modes.clone();
+        new.access_modes.clone_from(&volume_spec(volume).access_modes);
         // The size changes only with the binding: later, the file system may be smaller than the volume.
         if phase_of_claim(claim) != phase {
             set_capacity(&mut new, volume)?;
         }
         if phase_of_claim(claim) == "Pending" && phase == "Bound" {
-            new.current_volume_attributes_class_name =
-                volume_spec(volume).volume_attributes_class_name.clone();
+            let class = &volume_spec(volume).volume_attributes_class_name;
+            new.current_volume_attributes_class_name.clone_from(class);
         }
     } else {
         new.access_modes = None;

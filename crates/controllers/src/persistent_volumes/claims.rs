@@ -74,7 +74,7 @@ fn unnamed(claim: &Claim, world: &impl World) -> Step {
         let classes = world.classes();
         if let Some(class) = names::default_class(classes.iter().map(Arc::as_ref)) {
             let mut claim = claim.clone();
-            claim.spec.get_or_insert_default().storage_class_name = class.metadata.name.clone();
+            claim.spec.get_or_insert_default().storage_class_name.clone_from(&class.metadata.name);
             return Step { gives_class: true, ..Step::last(Some(Write::Claim(Box::new(claim)))) };
         }
     }

@@ -70,7 +70,8 @@ fn plugin(volume: &Volume) -> String {
 
 fn of_volumes<'v>(page: &mut Page, volumes: impl Iterator<Item = &'v Volume>) {
     let mut total: BTreeMap<(String, &str), f64> = BTreeMap::new();
-    let (mut bound, mut unbound): (BTreeMap<&str, f64>, BTreeMap<&str, f64>) = Default::default();
+    let mut bound: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut unbound = bound.clone();
     for volume in volumes {
         let spec = volume_spec(volume);
         let mode = spec.volume_mode.as_deref().unwrap_or("Filesystem");
@@ -107,7 +108,8 @@ fn of_volumes<'v>(page: &mut Page, volumes: impl Iterator<Item = &'v Volume>) {
 }
 
 fn of_claims<'c>(page: &mut Page, claims: impl Iterator<Item = &'c Claim>) {
-    let (mut bound, mut unbound): (BTreeMap<[&str; 3], f64>, BTreeMap<[&str; 3], f64>) = Default::default();
+    let mut bound: BTreeMap<[&str; 3], f64> = BTreeMap::new();
+    let mut unbound = bound.clone();
     for claim in claims {
         let attributes = claim_spec(claim).volume_attributes_class_name.as_deref().unwrap_or_default();
         let key = [namespace(&claim.metadata), claim_class(claim), attributes];

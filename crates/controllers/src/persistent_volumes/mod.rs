@@ -27,7 +27,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use self::metrics::Metrics;
 pub(crate) use self::names::{
     DEFAULT_CLASS, EXTERNAL_FINALIZER, Named, PROVISIONED_BY, PROVISIONER, annotate, annotation, claim_of,
-    claim_spec, key_of, name, namespace, phase_of_volume, reclaim_policy, uid, unannotate, volume_spec,
+    claim_spec, key_of, name, namespace, phase_of_volume, reclaim_policy, uid, unannotate,
 };
 use self::names::{is_default, is_unbound};
 use self::step::{About, Step, Told, Write};
@@ -189,7 +189,9 @@ impl Binder {
         }
         if deleted || !is_unbound(claim) {
             let named = self.offered.get(&of_claim(claim.namespace(), claim.name()));
-            named.iter().for_each(|volume| self.volume_queue.add(volume.key()));
+            for volume in &named {
+                self.volume_queue.add(volume.key());
+            }
         }
         if deleted && !volume_name(claim).is_empty() {
             self.volume_queue.add(Key::new("", volume_name(claim)));
@@ -245,7 +247,9 @@ impl Binder {
         }
         for claim in pod.claims().chain(pod.ephemeral_claims()) {
             let named = self.offered.get(&of_claim(pod.namespace(), claim));
-            named.iter().for_each(|volume| self.volume_queue.add(volume.key()));
+            for volume in &named {
+                self.volume_queue.add(volume.key());
+            }
         }
     }
 

@@ -182,7 +182,10 @@ impl Objects {
                 let status = self.claims[&key_of(&c)].status.clone();
                 self.claims.insert(key_of(&c), Claim { status, ..*c });
             }
-            Some(Write::ClaimStatus(c)) => self.claims.get_mut(&key_of(&c)).unwrap().status = c.status,
+            Some(Write::ClaimStatus(c)) => {
+                let key = key_of(&c);
+                self.claims.get_mut(&key).unwrap().status = c.status;
+            }
             None => self.writes = self.writes.wrapping_sub(1),
         }
         self.writes = self.writes.wrapping_add(1);

@@ -65,14 +65,13 @@ impl Claims {
             return Ok(self.mounted(uid, claimed));
         }
         let fresh = known.is_none();
-        let claimed = match known {
-            Some(claimed) => claimed,
-            None => {
-                let source = volume.persistent_volume_claim.as_ref();
-                let read_only = source.and_then(|s| s.read_only).unwrap_or(false);
-                let named = Named { volume: &volume.name, claim, ephemeral, read_only };
-                Arc::new(self.find(pod, &named).await?)
-            }
+        let claimed = if let Some(claimed) = known {
+            claimed
+        } else {
+            let source = volume.persistent_volume_claim.as_ref();
+            let read_only = source.and_then(|s| s.read_only).unwrap_or(false);
+            let named = Named { volume: &volume.name, claim, ephemeral, read_only };
+            Arc::new(self.find(pod, &named).await?)
         };
         if claimed.once && self.is_used_elsewhere(uid, &claimed).await? {
             return Err(ClaimError::InUse(claimed.name.clone()));

@@ -97,7 +97,7 @@ impl LocalVolumes {
             match try_blocking(move || remove(&directory, &pods, &volume)).await {
                 Ok(()) => drop(gone.insert(name.clone())),
                 Err(error) => {
-                    tracing::warn!(volume = %name, %error, "a volume is not removed yet, will retry")
+                    tracing::warn!(volume = %name, %error, "a volume is not removed yet, will retry");
                 }
             }
         }
