@@ -14,4 +14,5 @@ mod scale;
 mod scheduling;
 mod stateful_sets;
 mod third_party;
+mod volume_binding;
 mod workloads;
