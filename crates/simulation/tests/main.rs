@@ -15,4 +15,5 @@ mod scheduling;
 mod stateful_sets;
 mod third_party;
 mod volumes;
+mod volume_binding;
 mod workloads;
