@@ -115,7 +115,11 @@ mod types {
         rbac::RoleBinding,
         resource::DeviceClass,
         resource::ResourceClaim,
+        storage::CSIDriver,
+        storage::CSINode,
+        storage::CSIStorageCapacity,
         storage::StorageClass,
+        storage::VolumeAttachment,
         storage::VolumeAttributesClass,
     );
 

@@ -41,6 +41,10 @@ pub struct Config {
     pub mirroring: EndpointSettings,
     /// The settings of load balancers; with `None`, somebody else looks after them.
     pub load_balancers: Option<LoadBalancers>,
+    /// Whether volumes are made for claims that find none.
+    pub dynamic_provisioning: bool,
+    /// Whether volumes are made in directories of nodes, whose agents must know of it.
+    pub local_path: bool,
     /// The authorities that sign what the API is asked for.
     pub signers: Signers,
     /// Whether the certificates of nodes are approved that upstream leaves to an administrator.
@@ -66,6 +70,8 @@ pub struct Workers {
     pub jobs: usize,
     /// Of CronJobs.
     pub cron_jobs: usize,
+    /// Of Pods whose ephemeral volumes get claims.
+    pub ephemeral_volumes: usize,
     /// Of ResourceQuotas.
     pub resource_quotas: usize,
     /// Of Jobs that are removed some time after their end.
@@ -79,6 +85,7 @@ impl Default for Workers {
             daemon_sets: 2,
             jobs: 5,
             cron_jobs: 5,
+            ephemeral_volumes: 5,
             resource_quotas: 5,
             ttl_after_finished: 5,
         }
@@ -102,6 +109,8 @@ impl Config {
             slices: EndpointSettings::default(),
             mirroring: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
             load_balancers: None,
+            dynamic_provisioning: true,
+            local_path: false,
             signers: Signers::default(),
             node_certificates: false,
             workers: Workers::default(),

@@ -35,6 +35,7 @@ pub(crate) struct Settings {
     cluster_cidr: String,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
+    local_path: bool,
 }
 
 impl Settings {
@@ -52,6 +53,7 @@ impl Settings {
                 pool: f.load_balancer_pool.clone(),
                 reserved: vec![f.port, KUBELET_PORT],
             }),
+            local_path: !f.disable_local_path,
         })
     }
     /// Of the flags of an API server alone.
@@ -65,6 +67,7 @@ impl Settings {
             cluster_cidr: String::new(),
             controllers: controllers::Choice::parse([""; 0]).context("invalid --controllers")?,
             load_balancers: None,
+            local_path: false,
         })
     }
     /// With addresses by which nodes of this machine reach it; the first is told to them.
@@ -122,6 +125,7 @@ pub(crate) struct ControlPlane {
     gates: FeatureGates,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
+    local_path: bool,
     /// The shutdown of the API server's clients; it stops first.
     components: Shutdown,
     /// The shutdown of the API server and its store; it stops last.
@@ -132,7 +136,8 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready.
     pub(crate) async fn start(dir: DataDir, settings: Settings) -> Result<Self> {
-        let Settings { mut api, kubeconfig, cluster_cidr, controllers, load_balancers } = settings;
+        let Settings { mut api, kubeconfig, cluster_cidr, controllers, load_balancers, local_path } =
+            settings;
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
         let (service_cidrs, gates) = (api.services.cidrs.clone(), api.gates);
@@ -159,6 +164,7 @@ impl ControlPlane {
             gates,
             controllers,
             load_balancers,
+            local_path,
             components,
             serving,
             failure: Failure::default(),
@@ -177,6 +183,7 @@ impl ControlPlane {
             gates: self.gates,
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
+            local_path: self.local_path,
             controllers_tell: Telling::default(),
             scheduler_tells: Telling::default(),
         };
@@ -330,6 +337,7 @@ struct Parts {
     gates: FeatureGates,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
+    local_path: bool,
     controllers_tell: Telling,
     scheduler_tells: Telling,
 }
@@ -343,6 +351,7 @@ impl Parts {
             cluster_cidr: self.cluster_cidr.clone(),
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
+            local_path: self.local_path,
             signers: self.signers.clone(),
             node_certificates: true,
             gates: self.gates,

@@ -115,6 +115,8 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         node_ips: seat.addresses.clone(),
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
+        // Volumes name their directory, which must be the same wherever the next process is started.
+        local_volumes: Some(std::path::absolute(seat.dir.path())?.join("volumes")),
         node: kubelet::node::Options {
             port,
             eviction_hard: flags.eviction_hard.clone().unwrap_or_default(),

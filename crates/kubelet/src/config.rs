@@ -17,6 +17,8 @@ pub struct Config {
     pub node_ips: Vec<IpAddr>,
     /// Where Pods' volumes and files live; upstream's `--root-dir`, `/var/lib/kubelet`.
     pub root_dir: PathBuf,
+    /// Where the volumes are that the cluster's own provisioner makes on this node; `None` if there are none.
+    pub local_volumes: Option<PathBuf>,
     /// Where containers' logs are written; upstream's `podLogsDir`, `/var/log/pods`.
     pub pod_logs_dir: PathBuf,
     /// The CRI socket: `unix:///path` or a path.
@@ -53,6 +55,7 @@ impl Config {
             node_name: node_name.into(),
             node_ips: Vec::new(),
             root_dir: PathBuf::from("/var/lib/kubelet"),
+            local_volumes: None,
             pod_logs_dir: PathBuf::from("/var/log/pods"),
             container_runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             cluster_dns: Vec::new(),

@@ -40,6 +40,7 @@ use crate::probes::{Prober, Probes};
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::VolumeManager;
+use crate::volumes::local_path::LocalVolumes;
 use crate::{server, volumes};
 
 /// A kubelet that is prepared to run.
@@ -59,6 +60,7 @@ pub struct Kubelet {
     follower: Arc<Follower>,
     rotation: Arc<Rotation>,
     housekeeper: Arc<Housekeeper>,
+    local_volumes: Option<Arc<LocalVolumes>>,
     reported: node::Machinery,
     served: server::Served,
 }
@@ -257,7 +259,8 @@ impl Kubelet {
         let pods = Arc::new(PodManager::default());
         let addresses = Addresses::new(&config, pods.clone());
         let objects = Arc::new(Objects::new(client.clone(), shutdown.clone(), wake));
-        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone());
+        let told = (node.clone(), recorder.clone());
+        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -335,6 +338,7 @@ impl Kubelet {
             runtime: base.runtime.clone(),
         };
         Self {
+            local_volumes: LocalVolumes::new(&base.config, base.client.clone(), nodes.clone()).map(Arc::new),
             served: base.served(),
             host: Arc::new(host),
             follower: Arc::new(follower),
@@ -394,6 +398,9 @@ impl Kubelet {
         self.until_shutdown(async move { rotation.run().await });
         let (housekeeper, host) = (self.housekeeper.clone(), self.host.clone());
         self.until_shutdown(async move { Box::pin(housekeeper.keep(|worker| host.start(worker))).await });
+        if let Some(volumes) = self.local_volumes.clone() {
+            self.until_shutdown(async move { volumes.follow().await });
+        }
         let _ = self.shutdown.run(self.open_admission()).await;
         self.shutdown.wait().await;
         self.runtime.finish().await;

@@ -8,6 +8,7 @@ pub mod backends;
 pub mod cidr;
 pub mod features;
 pub mod labels;
+pub mod local_path;
 pub mod node_affinity;
 pub mod pod;
 pub mod ports;
@@ -16,6 +17,7 @@ pub mod quota;
 pub mod resources;
 pub mod taints;
 pub mod time;
+pub mod volumes;
 
 pub use cidr::{Cidr, CidrError};
 pub use labels::{Labels, Selector, SelectorError};

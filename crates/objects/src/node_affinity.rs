@@ -55,7 +55,8 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     matches(term, Seen::of(node))
 }
 
-fn matches(term: &NodeSelectorTerm, node: Seen<'_>) -> bool {
+/// The same for what selectors see of a node.
+pub fn matches(term: &NodeSelectorTerm, node: Seen<'_>) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     (!expressions.is_empty() || !fields.is_empty())

@@ -14,9 +14,9 @@ use objects::ports::HostPort;
 use objects::{Amount, Resources, quantity};
 
 use crate::affinity::Namespaces;
-use crate::claims::Claims;
 use crate::events::{self, Events};
 use crate::pod::PodInfo;
+use crate::storage::Storage;
 
 /// How many changes the journal tells. Those who are further behind begin anew.
 const JOURNAL: usize = 4096;
@@ -130,7 +130,9 @@ pub struct Cache {
     /// Nodes that hold an image, for scoring.
     image_nodes: HashMap<String, i64>,
     namespaces: Namespaces,
-    claims: Claims,
+    storage: Storage,
+    /// How many placed Pods use a claim, by its namespace and name.
+    claim_users: HashMap<(Text, Text), usize>,
     epoch: u64,
     journal: VecDeque<Change>,
     /// The number of all changes so far.
@@ -243,13 +245,25 @@ impl Cache {
             self.end_epoch();
         }
     }
-    /// The claims and storage classes.
-    pub fn claims(&self) -> &Claims {
-        &self.claims
+    /// The claims, the volumes, and what is known of them.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
     }
-    /// The same, to be changed.
-    pub fn claims_mut(&mut self) -> &mut Claims {
-        &mut self.claims
+    /// Whether a Pod that has a node uses a claim.
+    pub fn is_claim_used(&self, namespace: &str, name: &str) -> bool {
+        !self.claim_users.is_empty() && self.claim_users.contains_key(&(namespace.into(), name.into()))
+    }
+    /// Counts the users of a Pod's claims: one more, or one less.
+    fn count_claims(&mut self, pod: &PodInfo, more: bool) {
+        let Some(used) = pod.used() else { return };
+        for claim in used.claims.iter().filter(|c| !c.ephemeral) {
+            let key = (Text::from(pod.namespace()), claim.name.clone());
+            let users = self.claim_users.entry(key.clone()).or_default();
+            *users = if more { *users + 1 } else { users.saturating_sub(1) };
+            if *users == 0 {
+                self.claim_users.remove(&key);
+            }
+        }
     }
     /// A node by name.
     pub fn node(&self, name: &str) -> Option<&NodeInfo> {
@@ -262,6 +276,7 @@ impl Cache {
     /// Takes in a new or changed node.
     pub fn set_node(&mut self, node: Arc<Node>) {
         let name = node.metadata.name.clone().unwrap_or_default();
+        self.storage.set_node(&node);
         if let Some(i) = self.by_name.get(&name).copied() {
             let images = self.nodes[i].images.clone();
             let what = events::of_node(&self.nodes[i].node, &node);
@@ -290,6 +305,7 @@ impl Cache {
     /// Forgets a node; its Pods stay known until they are deleted.
     pub fn remove_node(&mut self, name: &str) {
         let Some(i) = self.by_name.remove(name) else { return };
+        self.storage.remove_node(name);
         let info = self.nodes.swap_remove(i);
         if let Some(moved) = self.nodes.get_mut(i) {
             moved.index = i;
@@ -324,6 +340,7 @@ impl Cache {
         }
         self.remove_pod(&uid);
         self.placed.insert(uid.clone(), node.into());
+        self.count_claims(&pod, true);
         if let Some(i) = self.by_name.get(node).copied() {
             self.nodes[i].add(pod.clone());
             self.tell(i, Some((pod, 1)));
@@ -357,6 +374,7 @@ impl Cache {
         if let Some(i) = self.by_name.get(node.as_str()).copied()
             && let Some(pod) = self.nodes[i].remove(uid)
         {
+            self.count_claims(&pod, false);
             self.tell(i, Some((pod, -1)));
         }
         if let Some(set) = self.orphans.get_mut(node.as_str()) {
@@ -365,6 +383,8 @@ impl Cache {
                 self.orphans.remove(node.as_str());
             }
         }
-        self.orphan_pods.remove(uid);
+        if let Some(pod) = self.orphan_pods.remove(uid) {
+            self.count_claims(&pod, false);
+        }
     }
 }

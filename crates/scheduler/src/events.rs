@@ -7,10 +7,10 @@ use objects::features;
 
 /// A set of kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Events(u16);
+pub struct Events(u32);
 
 /// How many kinds there are.
-pub const KINDS: usize = 11;
+pub const KINDS: usize = 24;
 
 impl Events {
     /// None.
@@ -35,10 +35,36 @@ impl Events {
     pub const POD_DELETED: Self = Self(1 << 7);
     /// A Pod asks for less than before.
     pub const POD_SCALED_DOWN: Self = Self(1 << 8);
-    /// A claim, or a class of claims, came or changed.
-    pub const CLAIMS: Self = Self(1 << 9);
+    /// A claim came.
+    pub const CLAIM_ADDED: Self = Self(1 << 9);
     /// The features that a node declares changed.
     pub const NODE_FEATURES: Self = Self(1 << 10);
+    /// A claim changed.
+    pub const CLAIM_CHANGED: Self = Self(1 << 11);
+    /// A volume came.
+    pub const VOLUME_ADDED: Self = Self(1 << 12);
+    /// A volume changed.
+    pub const VOLUME_CHANGED: Self = Self(1 << 13);
+    /// The zones of a volume changed.
+    pub const VOLUME_ZONES: Self = Self(1 << 14);
+    /// A class of claims came.
+    pub const CLASS_ADDED: Self = Self(1 << 15);
+    /// A class came whose claims wait for a Pod.
+    pub const CLASS_WAITS: Self = Self(1 << 16);
+    /// The topologies changed in which a class has its volumes.
+    pub const CLASS_TOPOLOGIES: Self = Self(1 << 17);
+    /// A node tells of its drivers.
+    pub const CSI_NODE_ADDED: Self = Self(1 << 18);
+    /// A driver on a node takes more volumes.
+    pub const CSI_NODE_LIMITS: Self = Self(1 << 19);
+    /// The plugins changed whose volumes a node's drivers mount.
+    pub const CSI_NODE_MIGRATED: Self = Self(1 << 20);
+    /// There is more storage for volumes that are to be provisioned.
+    pub const CAPACITY: Self = Self(1 << 21);
+    /// A volume is no longer attached to a node.
+    pub const ATTACHMENT_DELETED: Self = Self(1 << 22);
+    /// A Pod with claims or disks left its node.
+    pub const VOLUMES_FREED: Self = Self(1 << 23);
 
     /// Whether there is none.
     pub fn is_empty(self) -> bool {

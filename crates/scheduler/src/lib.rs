@@ -3,6 +3,7 @@
 //! # Layers
 //! - [`cache`]: the cluster as data. Nodes stand in a dense array with their sums; an *epoch* says whether they are the
 //!   same nodes still, a *journal* which Pods came and went, and *columns* in which place of a topology each node is.
+//! - [`storage`]: claims and volumes, as the API shows them and as they are assumed to be.
 //! - [`framework`]: upstream's extension points as traits, plugins, profiles made of a [`config`]uration, and a registry
 //!   to which a third party adds its own.
 //! - [`plugins`]: those of v1.36. They answer for all nodes at once where the scheduler asks, and for one node where
@@ -19,7 +20,6 @@
 
 pub mod affinity;
 pub mod cache;
-pub mod claims;
 pub mod config;
 pub mod cycle;
 pub mod events;
@@ -31,3 +31,5 @@ pub mod pod;
 pub mod queue;
 pub mod resources;
 pub mod run;
+pub mod storage;
+pub mod volumes;

@@ -16,6 +16,7 @@ use objects::ports::{HostPort, host_ports};
 
 use crate::affinity::Terms;
 use crate::resources::{PodRequests, pod_requests};
+use crate::volumes::{self, Used};
 
 /// The reason for which the scheduler ends Pods to make room.
 pub const PREEMPTED: &str = "PreemptionByScheduler";
@@ -46,6 +47,8 @@ pub struct PodView {
     /// Host ports it takes.
     pub ports: Box<[HostPort]>,
     terms: Option<Box<Terms>>,
+    /// Its claims and disks.
+    used: Option<Box<Used>>,
     /// All of it, as long as it has no node.
     waiting: Option<Box<core::Pod>>,
     signature: Option<Box<str>>,
@@ -75,6 +78,7 @@ impl PodView {
             requests: pod_requests(&pod),
             ports: host_ports(&pod).into(),
             terms: (terms != Terms::default()).then(|| Box::new(terms)),
+            used: Used::of(&pod),
             signature: if node.is_empty() { signature(&pod) } else { None },
             waiting: node.is_empty().then(|| Box::new(pod)),
         }
@@ -94,6 +98,11 @@ impl PodView {
             && self.requests == other.requests
             && self.ports == other.ports
             && self.terms == other.terms
+            && self.used == other.used
+    }
+    /// Its claims and disks, if it has any.
+    pub fn used(&self) -> Option<&Used> {
+        self.used.as_deref()
     }
     /// Its namespace.
     pub fn namespace(&self) -> &str {
@@ -160,12 +169,9 @@ impl PodView {
 /// The text of [`PodView::signature`].
 fn signature(pod: &core::Pod) -> Option<Box<str>> {
     let (meta, spec) = (&pod.metadata, pod.spec.as_ref()?);
-    let claims = |v: &core::Volume| {
-        let cloud = v.gce_persistent_disk.is_some() || v.aws_elastic_block_store.is_some();
-        let block = v.iscsi.is_some() || v.rbd.is_some();
-        v.persistent_volume_claim.is_some() || v.ephemeral.is_some() || v.csi.is_some() || cloud || block
-    };
-    if spec.volumes.iter().flatten().any(claims) || spec.resource_claims.iter().flatten().next().is_some() {
+    if spec.volumes.iter().flatten().any(volumes::matters)
+        || spec.resource_claims.iter().flatten().next().is_some()
+    {
         return None;
     }
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());

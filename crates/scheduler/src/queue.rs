@@ -222,10 +222,14 @@ impl Queue {
     }
     /// Something happened: each Pod that waits for such a thing is to be tried again.
     pub fn happened(&mut self, events: Events, now: Instant) {
-        self.happened_to_others(events, "", now);
+        self.happened_to(events, |_| true, now);
     }
     /// The same, but for the Pod by which it happened.
     pub fn happened_to_others(&mut self, events: Events, by: &str, now: Instant) {
+        self.happened_to(events, |pod| pod.uid() != by, now);
+    }
+    /// Something happened that concerns some Pods alone.
+    pub fn happened_to(&mut self, events: Events, concerns: impl Fn(&PodInfo) -> bool, now: Instant) {
         for kind in events.kinds() {
             self.happened[kind] += 1;
         }
@@ -236,7 +240,7 @@ impl Queue {
             .entries
             .iter()
             .filter(|(_, e)| matches!(e.state, State::Waiting(_)) && e.waits_for.meets(events))
-            .filter(|(uid, _)| uid.as_str() != by)
+            .filter(|(_, e)| concerns(&e.info))
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in waiting {
@@ -348,8 +352,10 @@ mod tests {
         assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF * 3), "a change during the cycle is not missed");
         let (e, mark) = q.pop(t + MAX_WAIT).unwrap();
         q.happened(Events::NODE_ADDED, t + MAX_WAIT);
-        q.refused(e, &mark, Events::CLAIMS, t + MAX_WAIT);
+        q.refused(e, &mark, Events::CLAIM_ADDED, t + MAX_WAIT);
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "and one that does not concern it is");
+        q.happened_to(Events::CLAIM_ADDED, |p| p.uid() != "p", t + MAX_WAIT);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "nor does another Pod's");
         q.remove("p");
         assert_eq!(q.next_at(t), None);
     }

@@ -148,8 +148,13 @@ impl Cluster {
 
     /// Starts the scheduler.
     pub fn scheduler(&self) {
-        let run = scheduler::run::run(self.clients(), self.clock, Registry::default(), self.shutdown.clone());
-        self.shutdown.spawn(run);
+        self.scheduler_until(&self.shutdown);
+    }
+
+    /// Starts a scheduler that ends with a shutdown of its own.
+    pub fn scheduler_until(&self, stop: &Shutdown) {
+        let run = scheduler::run::run(self.clients(), self.clock, Registry::default(), stop.clone());
+        stop.spawn(run);
     }
 
     /// Starts a scheduler with settings of its own.

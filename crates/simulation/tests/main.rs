@@ -14,4 +14,6 @@ mod scale;
 mod scheduling;
 mod stateful_sets;
 mod third_party;
+mod volume_binding;
+mod volumes;
 mod workloads;

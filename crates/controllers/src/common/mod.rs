@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod conditions;
 pub(crate) mod expectations;
 pub(crate) mod finalizers;
+pub(crate) mod latest;
 pub(crate) mod owners;
 pub(crate) mod pod_control;
 pub(crate) mod pod_owners;

@@ -52,6 +52,19 @@ fn orphans(namespace: &str) -> String {
     format!("orphan/{namespace}")
 }
 
+/// The value under which the Pods stand that use a claim.
+pub(crate) fn claim_key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// The Pods by the claims that they use.
+pub(crate) fn by_claim(pods: &Informer<PodView>) -> Index<PodView> {
+    pods.index("claim", |pod| {
+        let names = pod.claims().chain(pod.ephemeral_claims());
+        names.map(|name| claim_key(pod.namespace(), name).into()).collect()
+    })
+}
+
 /// The informer of all Pods, with the indexes.
 pub fn informer(factory: &Factory) -> Informer<PodView> {
     Pods::of(factory).all

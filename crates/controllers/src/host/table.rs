@@ -11,14 +11,17 @@ use crate::daemon_sets::DaemonSets;
 use crate::deployment::Deployments;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
+use crate::ephemeral_volumes::EphemeralVolumes;
 use crate::gc::Collector;
 use crate::jobs::Jobs;
 use crate::load_balancers::Balancers;
+use crate::local_path::LocalPath;
 use crate::namespace::Namespaces;
 use crate::nodes::eviction::TaintEviction;
 use crate::nodes::ipam::Ipam;
 use crate::nodes::lifecycle::Lifecycle;
 use crate::nodes::podgc::PodGc;
+use crate::persistent_volumes::Binder;
 use crate::policy_status::PolicyStatus;
 use crate::protection::{Claims, Classes, Volumes};
 use crate::replicas::{ReplicaSets, ReplicationControllers};
@@ -58,7 +61,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 34] = [
+const ALL: [Named; 37] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -84,15 +87,18 @@ const ALL: [Named; 34] = [
     on::<Ipam>(),
     on::<Lifecycle>(),
     on::<TaintEviction>(),
+    on::<Binder>(),
     on::<ClusterRoles>(),
     on::<Claims>(),
     on::<Volumes>(),
     on::<Classes>(),
+    on::<EphemeralVolumes>(),
     on::<TtlAfterFinished>(),
     on::<RootCa>(),
     on::<ServiceCidrs>(),
     on::<PolicyStatus>(),
     on::<Balancers>(),
+    on::<LocalPath>(),
 ];
 
 /// Upstream's controllers that FerroKube does not have yet, with their older names.
@@ -109,8 +115,6 @@ const MISSING: &[&str] = &[
     "cloud-node-lifecycle-controller",
     "cloud-node-lifecycle",
     "device-taint-eviction-controller",
-    "persistentvolume-binder-controller",
-    "persistentvolume-binder",
     "persistentvolume-attach-detach-controller",
     "attachdetach",
     "persistentvolume-expander-controller",
@@ -118,8 +122,6 @@ const MISSING: &[&str] = &[
     "podgroup-protection-controller",
     "service-ca-certificate-publisher-controller",
     "kube-apiserver-serving-clustertrustbundle-publisher-controller",
-    "ephemeral-volume-controller",
-    "ephemeral-volume",
     "storageversion-garbage-collector-controller",
     "storage-version-gc",
     "resourceclaim-controller",

@@ -79,6 +79,12 @@ pub(crate) struct Workers {
     /// How many CronJobs are looked at at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_cron_job_syncs: u16,
+    /// How many Pods' ephemeral volumes are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_ephemeralvolume_syncs: u16,
+    /// Whether volumes are made for claims that find none
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) enable_dynamic_provisioning: bool,
     /// How many ResourceQuotas are counted at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_resource_quota_syncs: u16,
@@ -97,6 +103,8 @@ impl Workers {
         config.workers.stateful_sets = self.concurrent_statefulset_syncs.into();
         config.workers.jobs = self.concurrent_job_syncs.into();
         config.workers.cron_jobs = self.concurrent_cron_job_syncs.into();
+        config.workers.ephemeral_volumes = self.concurrent_ephemeralvolume_syncs.into();
+        config.dynamic_provisioning = self.enable_dynamic_provisioning;
         config.workers.resource_quotas = self.concurrent_resource_quota_syncs.into();
         config.resource_quota_sync_period = self.resource_quota_sync_period;
         config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();

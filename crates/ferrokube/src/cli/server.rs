@@ -49,6 +49,9 @@ pub(crate) struct Server {
     /// Leave Services of type LoadBalancer to somebody else
     #[arg(long)]
     pub(crate) disable_load_balancer: bool,
+    /// Make no class of volumes in directories of nodes, and no such volumes
+    #[arg(long)]
+    pub(crate) disable_local_path: bool,
     /// Whether nodes may join with bootstrap tokens
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) enable_bootstrap_token_auth: bool,

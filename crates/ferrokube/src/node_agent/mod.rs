@@ -128,6 +128,7 @@ fn config(flags: &cli::Kubelet, file: Settings) -> Result<(kubelet::Config, Opti
     let config = kubelet::Config {
         node_ips,
         root_dir: flags.root_dir.clone(),
+        local_volumes: None,
         pod_logs_dir: file.pod_logs_dir.unwrap_or(upstream.pod_logs_dir),
         container_runtime_endpoint: flags
             .container_runtime_endpoint

@@ -163,6 +163,10 @@ mod tests {
         check("batch", "cronjobs", false);
         check("", "resourcequotas", false);
         check("", "limitranges", false);
+        check("", "persistentvolumes", false);
+        check("", "persistentvolumeclaims", false);
+        check("storage.k8s.io", "storageclasses", false);
+        check("storage.k8s.io", "csidrivers", true);
         check("autoscaling", "horizontalpodautoscalers", true);
     }
 }

@@ -39,7 +39,6 @@ pub(super) const STORAGE_CLASS: Rules = Rules {
     group: GROUP,
     resource: "storageclasses",
     columns: columns::storage::STORAGE_CLASS,
-    no_effect_yet: inert!("StorageClasses"),
     validate: |c, s| check(c, s, class),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {

@@ -145,7 +145,7 @@ impl Syncer {
         let (ips, allocatable) = (self.pod_ips(pod, observed), self.node.allocatable());
         let facts = Facts { pod, pod_ips: &ips, node_ips: &self.config.node_ips, allocatable: &allocatable };
         let not_mounted = |error: VolumeError| {
-            self.recorder.pod(pod, "Warning", "FailedMount", error.to_string());
+            self.recorder.pod(pod, "Warning", error.reason(), error.to_string());
             error
         };
         let running = observed.running().next().is_some();

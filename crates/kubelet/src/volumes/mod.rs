@@ -1,12 +1,18 @@
 //! Volumes of Pods: made before the first container, brought up to date while it runs, removed with it.
 
 pub(crate) mod atomic;
+mod claimed;
+mod claims;
 pub(crate) mod env_file;
+mod local;
+pub(crate) mod local_path;
 pub(crate) mod mounts;
+mod ownership;
 pub(crate) mod payload;
 pub(crate) mod subpath;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
@@ -21,9 +27,11 @@ use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::config::Config;
+use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
+use crate::recorder::PodRecorder;
 use crate::work::{Interrupted, blocking, try_blocking};
 use objects::quantity;
 
@@ -53,14 +61,29 @@ pub(crate) enum Mounted {
 /// Volumes by name.
 pub(crate) type Volumes = HashMap<String, Mounted>;
 
-/// A volume that could not be made, and why; upstream's text of the Event `FailedMount`.
+/// A volume that could not be made, and why; upstream's text of the Event.
 #[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume {volume:?} : {error}")]
 pub(crate) struct VolumeError {
     /// Name of the volume.
     pub(crate) volume: String,
     /// Why it could not be made.
     pub(crate) error: MountError,
+}
+
+impl fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            MountError::Claim(error) => error.fmt(f),
+            error => write!(f, "MountVolume.SetUp failed for volume {:?} : {error}", self.volume),
+        }
+    }
+}
+
+impl VolumeError {
+    /// The reason of the Event.
+    pub(crate) fn reason(&self) -> &'static str {
+        if let MountError::Claim(error) = &self.error { error.reason() } else { "FailedMount" }
+    }
 }
 
 /// Why a volume could not be made; upstream's texts.
@@ -82,6 +105,8 @@ pub(crate) enum MountError {
     HostPath { path: String, expected: &'static str },
     #[error("{0} is an invalid volume type")]
     HostPathType(String),
+    #[error(transparent)]
+    Claim(#[from] claimed::ClaimError),
 }
 
 impl From<Interrupted> for MountError {
@@ -114,14 +139,22 @@ pub(crate) struct VolumeManager {
     /// Where Pods' directories are.
     pods: PathBuf,
     sources: payload::Sources,
+    claims: claims::Claims,
 }
 
 impl VolumeManager {
-    /// Asks for tokens with the node's identity.
-    pub(crate) fn new(config: &Config, client: Client, clock: Clock, objects: Arc<Objects>) -> Self {
+    /// Asks for tokens and claims with the node's identity.
+    pub(crate) fn new(
+        config: &Config,
+        client: Client,
+        clock: Clock,
+        objects: Arc<Objects>,
+        (node, recorder): (NodeView, PodRecorder),
+    ) -> Self {
         let tokens = payload::Tokens::default();
+        let claims = claims::Claims::new(config, client.clone(), node, recorder);
         let sources = payload::Sources { client, clock, objects, tokens };
-        Self { pods: config.pods_dir(), sources }
+        Self { pods: config.pods_dir(), sources, claims }
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
@@ -182,6 +215,10 @@ impl VolumeManager {
             let reference = image.reference.clone().unwrap_or_default();
             return Ok((Mounted::Image { reference, pull_policy: image.pull_policy.clone() }, None));
         }
+        if let Some((claim, made)) = objects::volumes::claim_of(spec::name(pod), volume) {
+            let mounted = Box::pin(self.claims.mount(pod, volume, (&claim, made), running)).await?;
+            return Ok((mounted, None));
+        }
         let dir = self.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
         let gid = group(pod);
         if let Some(source) = &volume.empty_dir {
@@ -219,13 +256,17 @@ impl VolumeManager {
     pub(crate) async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
         let mut parts = ["volume-subpaths", "volumes"].into_iter();
-        try_blocking(move || parts.try_for_each(|part| mounts::remove_unmounted(&dir.join(part)))).await
+        try_blocking(move || parts.try_for_each(|part| mounts::remove_unmounted(&dir.join(part)))).await?;
+        self.claims.forget(uid);
+        Ok(())
     }
 
     /// Unmounts and removes everything a Pod had on this node.
     pub(crate) async fn remove_pod(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
-        try_blocking(move || mounts::remove_unmounted(&dir)).await
+        try_blocking(move || mounts::remove_unmounted(&dir)).await?;
+        self.claims.forget(uid);
+        Ok(())
     }
 }
 

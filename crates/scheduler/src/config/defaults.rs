@@ -10,10 +10,7 @@ pub const SCHEDULER_NAME: &str = "default-scheduler";
 
 /// The plugins of every profile, in order, with their weights as scores. Those of gates that v1.36 has off are not
 /// among them.
-///
-/// DIFFERENCE: VolumeRestrictions and VolumeZone are not there. They judge claims that are bound to volumes, and Pods with
-/// such claims wait here until volumes can be mounted.
-pub const PLUGINS: [(&str, i32); 18] = [
+pub const PLUGINS: [(&str, i32); 20] = [
     ("SchedulingGates", 0),
     ("PrioritySort", 0),
     ("NodeUnschedulable", 0),
@@ -22,8 +19,10 @@ pub const PLUGINS: [(&str, i32); 18] = [
     ("NodeAffinity", 2),
     ("NodePorts", 0),
     ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
     ("NodeVolumeLimits", 0),
     ("VolumeBinding", 0),
+    ("VolumeZone", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
     ("DynamicResources", 2),

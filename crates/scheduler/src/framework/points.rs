@@ -37,6 +37,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use tokio::time::Instant;
 
 use crate::cache::{Cache, NodeInfo};
+use crate::framework::place::{Gone, Place};
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::nominated::Nominated;
@@ -240,6 +241,10 @@ pub trait Score: Send + Sync {
 
 /// Holds things for a Pod on its node.
 pub trait Reserve: Send + Sync {
+    /// Whether there may be anything to hold for a Pod. If not, the plugin is not asked.
+    fn concerns(&self, _pod: &PodInfo) -> bool {
+        true
+    }
     /// Takes what the Pod needs on a node that all filters found good. Notes for later points go into `carried`, which
     /// goes with the Pod.
     ///
@@ -284,6 +289,10 @@ pub struct Binding<'a> {
     pub carried: &'a State,
     /// The scheduler's client.
     pub client: &'a Client,
+    /// Its place among the bindings, to be given up during a wait that may be long.
+    pub place: &'a Place,
+    /// Whether it is gone; whoever waits should end then.
+    pub gone: &'a Gone,
 }
 
 /// Why a Pod was not bound.

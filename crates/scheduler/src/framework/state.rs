@@ -15,6 +15,10 @@ impl State {
             None => self.0.push((TypeId::of::<T>(), Box::new(note))),
         }
     }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     /// Reads a note.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.iter().find(|(id, _)| *id == TypeId::of::<T>())?.1.downcast_ref()

@@ -21,7 +21,10 @@ pub mod queue;
 pub mod resources;
 #[cfg(test)]
 pub(crate) mod tests;
-pub mod volumes;
+pub mod volume_binding;
+pub mod volume_limits;
+pub mod volume_restrictions;
+pub mod volume_zone;
 
 use crate::framework::registry::Registry;
 
@@ -41,8 +44,10 @@ pub fn registry() -> Result<Registry, String> {
     all.add(node::FEATURES, |_| Ok(node::node_declared_features()))?;
     all.add(resources::FIT, resources::node_resources_fit)?;
     all.add(resources::BALANCED, resources::balanced_allocation)?;
-    all.add(volumes::LIMITS, |_| Ok(volumes::node_volume_limits()))?;
-    all.add(volumes::BINDING, |_| Ok(volumes::volume_binding()))?;
+    all.add(volume_restrictions::NAME, |_| Ok(volume_restrictions::plugin()))?;
+    all.add(volume_limits::NAME, |_| Ok(volume_limits::plugin()))?;
+    all.add(volume_binding::NAME, volume_binding::plugin)?;
+    all.add(volume_zone::NAME, |_| Ok(volume_zone::plugin()))?;
     all.add(pod_topology_spread::NAME, pod_topology_spread::plugin)?;
     all.add(inter_pod_affinity::NAME, inter_pod_affinity::plugin)?;
     all.add(devices::NAME, |_| Ok(devices::dynamic_resources()))?;

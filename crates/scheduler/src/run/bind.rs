@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::EventType;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use super::way::{Bound, Failure, go};
 use super::{Input, Scheduler, panicked, scheduler_of};
 use crate::events::Events;
+use crate::framework::place::{Gone, Place};
 use crate::framework::points::{Binding, Permission};
 use crate::framework::state::State;
 use crate::framework::waiting::Permitted;
@@ -29,8 +31,15 @@ impl Scheduler {
         };
         let (client, tx, profiles) = (self.client.clone(), self.tx.clone(), self.profiles.clone());
         let written = self.writes.last(entry.info.uid());
+        let mut gone = Gone::default();
+        if permitted.is_some() || !carried.is_empty() {
+            // It may be a long way.
+            let (tell, told) = Gone::new();
+            self.ways.insert(entry.info.shared_uid(), tell);
+            gone = told;
+        }
+        let (place, carried) = (Place::new(self.permits.clone(), permit), Arc::new(carried));
         self.shutdown.spawn(async move {
-            let _permit = permit;
             // A condition that says it can't be placed must not arrive after it was.
             let _written = match &written {
                 Some(lock) => Some(lock.lock().await),
@@ -39,26 +48,31 @@ impl Scheduler {
             let pod = entry.info.clone();
             // In a task of its own, so that a plugin that panics costs its Pod alone.
             let way = tokio::spawn({
-                let (pod, node) = (pod.clone(), node.clone());
+                let (pod, node, carried) = (pod.clone(), node.clone(), carried.clone());
                 async move {
-                    let result = match profiles.get(scheduler_of(&pod)) {
-                        Some(profile) => {
-                            let binding =
-                                Binding { pod: &pod, node: &node, carried: &carried, client: &client };
-                            go(profile, &binding, permitted).await
-                        }
-                        None => Err(Failure::Failed { why: "its profile is gone".to_owned(), gone: false }),
+                    let Some(profile) = profiles.get(scheduler_of(&pod)) else {
+                        return Err(Failure::Failed { why: "its profile is gone".to_owned(), gone: false });
                     };
-                    (result, carried)
+                    let binding = Binding {
+                        pod: &pod,
+                        node: &node,
+                        carried: &carried,
+                        client: &client,
+                        place: &place,
+                        gone: &gone,
+                    };
+                    go(profile, &binding, permitted).await
                 }
             });
-            let (result, carried) = way.await.unwrap_or_else(|e| {
+            let result = way.await.unwrap_or_else(|e| {
                 let why = match e.try_into_panic() {
                     Ok(panic) => panicked(&pod, &*panic),
                     Err(e) => e.to_string(),
                 };
-                (Err(Failure::Failed { why, gone: false }), State::default())
+                Err(Failure::Failed { why, gone: false })
             });
+            // That task has ended, so nobody else has the notes.
+            let carried = Arc::try_unwrap(carried).unwrap_or_default();
             let _ = tx.send(Input::Bound(Box::new(Bound { entry, mark, node, carried, result })));
         });
     }
@@ -70,11 +84,12 @@ impl Scheduler {
         else {
             return Ok(None);
         };
-        if profile.reserve.is_empty() && profile.permit.is_empty() {
+        let mut concerned = profile.reserve.iter().filter(|at| at.plugin.concerns(pod)).peekable();
+        if concerned.peek().is_none() && profile.permit.is_empty() {
             return Ok(None);
         }
         let asked = || {
-            for at in &profile.reserve {
+            for at in concerned {
                 at.plugin.reserve(pod, &self.cache, info, carried)?;
             }
             let mut waits = BTreeMap::<&'static str, Duration>::new();
@@ -96,6 +111,7 @@ impl Scheduler {
     pub(super) fn bound(&mut self, bound: Bound, now: Instant) -> Events {
         let Bound { mut entry, mark, node, mut carried, result } = bound;
         self.waiting.remove(entry.info.uid());
+        self.ways.remove(entry.info.uid());
         let Err(failure) = result else {
             let (namespace, name) = (entry.info.namespace(), entry.info.name());
             let message = format!("Successfully assigned {namespace}/{name} to {node}");
@@ -104,7 +120,7 @@ impl Scheduler {
         };
         if let Some(profile) = self.profiles.get(scheduler_of(&entry.info)) {
             let given_back = || {
-                for at in profile.reserve.iter().rev() {
+                for at in profile.reserve.iter().rev().filter(|at| at.plugin.concerns(&entry.info)) {
                     at.plugin.unreserve(&entry.info, &node, &mut carried);
                 }
             };

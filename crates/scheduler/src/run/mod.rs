@@ -28,10 +28,9 @@ use std::time::Duration;
 
 use client::{Cached, Change, Client, Clients, EventType, Informer, Recorder, Selection, resource_of};
 use component::{Clock, Registry, Shutdown};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::StorageClass;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::Cache;
@@ -47,6 +46,7 @@ use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::pod::{PodInfo, PodView};
 use crate::queue::{Entry, Mark, Queue, Rules};
+use crate::storage::News;
 use way::Bound;
 use writes::{Nominate, Report, Writes};
 
@@ -58,8 +58,7 @@ enum Input {
     Pod(Change<PodView>),
     Node(Change<Node>),
     Namespace(Change<Namespace>),
-    Claim(Change<PersistentVolumeClaim>),
-    Class(Change<StorageClass>),
+    Storage(News),
     /// A binding ended.
     Bound(Box<Bound>),
     /// A report about a Pod was written, or could not be: namespace, name, uid.
@@ -142,8 +141,13 @@ pub async fn run_with(
     let (tx, rx) = mpsc::unbounded_channel();
     // Pods come last: what they are judged by is known before.
     follow(&factory.informer(), &tx, Input::Namespace);
-    follow(&factory.informer(), &tx, Input::Class);
-    follow(&factory.informer(), &tx, Input::Claim);
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::Class(c)));
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::Driver(c)));
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::Capacity(c)));
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::Volume(c)));
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::Claim(c)));
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::Attachment(c)));
+    follow(&factory.informer(), &tx, |c| Input::Storage(News::CsiNode(c)));
     follow(&factory.informer(), &tx, Input::Node);
     follow(&pods, &tx, Input::Pod);
     let told = factory.clone();
@@ -162,6 +166,7 @@ pub async fn run_with(
         queue: Queue::new(rules),
         nominated: Nominated::default(),
         preempting: HashSet::new(),
+        ways: HashMap::new(),
         writes: Writes::default(),
         tx,
         permits: Arc::new(tokio::sync::Semaphore::new(BINDINGS)),
@@ -217,6 +222,8 @@ struct Scheduler {
     nominated: Nominated,
     /// Preemptors, by uid, whose victims are being deleted: they are not tried before that is done.
     preempting: HashSet<String>,
+    /// Pods that may be on their way to a node for long, by uid: they are told when they are deleted.
+    ways: HashMap<Arc<str>, watch::Sender<bool>>,
     writes: Writes,
     tx: mpsc::UnboundedSender<Input>,
     permits: Arc<tokio::sync::Semaphore>,
@@ -282,22 +289,16 @@ impl Scheduler {
                     Events::POD_LABELS
                 }
             }
-            Input::Claim(change) => {
-                let meta = &change.object().metadata;
-                let key = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
-                match &change {
-                    Change::Deleted(_) => self.cache.claims_mut().claims.remove(&key),
-                    _ => self.cache.claims_mut().claims.insert(key, change.object().clone()),
-                };
-                Events::CLAIMS
-            }
-            Input::Class(change) => {
-                let name = change.object().metadata.name.clone().unwrap_or_default();
-                match &change {
-                    Change::Deleted(_) => self.cache.claims_mut().classes.remove(&name),
-                    _ => self.cache.claims_mut().classes.insert(name, change.object().clone()),
-                };
-                Events::CLAIMS
+            Input::Storage(news) => {
+                let events = self.cache.storage().take(&news);
+                if let Some((namespace, name)) = news.claim() {
+                    let uses = |pod: &PodInfo| {
+                        pod.namespace() == namespace && pod.used().is_some_and(|used| used.has_claim(name))
+                    };
+                    self.queue.happened_to(events, uses, now);
+                    return;
+                }
+                events
             }
             Input::Bound(bound) => self.bound(*bound, now),
             Input::Written(namespace, name, uid) => {
@@ -355,6 +356,10 @@ impl Scheduler {
             let kept = self.cache.is_assumed(&uid) || self.nominated.node_of(&uid).is_some();
             self.nominated.remove(&uid);
             self.cache.remove_pod(&uid);
+            self.waiting.remove(&uid);
+            if let Some(way) = self.ways.get(&uid) {
+                way.send_replace(true);
+            }
             return if kept { Events::POD_DELETED } else { Events::NONE };
         }
         if self.cache.is_assumed(&uid) {
@@ -384,7 +389,8 @@ impl Scheduler {
         self.nominated.remove(&uid);
         if gone {
             self.cache.remove_pod(&uid);
-            return events | Events::POD_DELETED;
+            let freed = if pod.used().is_some() { Events::VOLUMES_FREED } else { Events::NONE };
+            return events | Events::POD_DELETED | freed;
         }
         let info = PodInfo::from(pod.clone());
         match change {

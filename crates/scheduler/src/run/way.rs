@@ -35,7 +35,7 @@ pub(super) async fn go(
     permitted: Option<Permitted>,
 ) -> Result<(), Failure> {
     if let Some(permitted) = permitted {
-        permitted.wait().await.map_err(Failure::Refused)?;
+        binding.place.without(permitted.wait()).await.map_err(Failure::Refused)?;
     }
     let failed = |point: &str, name: &str, why: Unbound| match why {
         Unbound::Refused(rejection) => Failure::Refused(rejection),

@@ -22,7 +22,6 @@ use crate::validation::print;
 pub(crate) const PERSISTENT_VOLUME: Rules = Rules {
     resource: "persistentvolumes",
     columns: columns::core::PERSISTENT_VOLUME,
-    no_effect_yet: inert!("PersistentVolumes"),
     takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);

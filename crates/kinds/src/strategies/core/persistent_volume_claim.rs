@@ -22,7 +22,6 @@ const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 pub(crate) const CLAIM: Rules = Rules {
     resource: "persistentvolumeclaims",
     columns: columns::core::PERSISTENT_VOLUME_CLAIM,
-    no_effect_yet: inert!("PersistentVolumeClaims"),
     takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);

@@ -1,0 +1,86 @@
+//! Claims and volumes of plugins that were built into Kubernetes once, whose work CSI drivers took over (upstream:
+//! `updateMigrationAnnotations`, `modifyDeletionFinalizers`, `csi-translation-lib`).
+
+use k8s_openapi::api::core::v1::{PersistentVolume as Volume, PersistentVolumeClaim as Claim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::names::{
+    BETA_PROVISIONER, EXTERNAL_FINALIZER, IN_TREE, IN_TREE_FINALIZER, MIGRATED_TO, PROVISIONED_BY,
+    PROVISIONER, annotate, annotation, reclaim_policy, unannotate,
+};
+use crate::common::finalizers;
+
+/// The plugins, with the drivers that took over.
+const DRIVERS: [(&str, &str); 7] = [
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/azure-file", "file.csi.azure.com"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+];
+
+/// Returns the driver that took over from a plugin.
+pub(super) fn driver(plugin: &str) -> Option<&'static str> {
+    DRIVERS.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
+}
+
+/// Names the driver that took over from a provisioner; returns whether anything changed.
+fn mark(meta: &mut ObjectMeta, provisioner: Option<String>) -> bool {
+    let Some(provisioner) = provisioner else { return false };
+    let told = annotation(meta, MIGRATED_TO).unwrap_or_default();
+    match driver(&provisioner) {
+        Some(driver) if driver != told => {
+            annotate(meta, MIGRATED_TO, driver);
+            true
+        }
+        Some(_) => false,
+        None => !told.is_empty() && unannotate(meta, MIGRATED_TO),
+    }
+}
+
+/// Names the driver that took over from a claim's provisioner; returns whether anything changed.
+pub(super) fn mark_claim(meta: &mut ObjectMeta) -> bool {
+    let provisioner = annotation(meta, PROVISIONER).or_else(|| annotation(meta, BETA_PROVISIONER));
+    let provisioner = provisioner.map(str::to_owned);
+    mark(meta, provisioner)
+}
+
+/// Returns a claim as it should be; `None` if it is.
+pub(super) fn of_claim(claim: &Claim) -> Option<Claim> {
+    let mut changed = claim.clone();
+    mark_claim(&mut changed.metadata).then_some(changed)
+}
+
+/// Returns a volume as it should be; `None` if it is.
+pub(super) fn of_volume(volume: &Volume) -> Option<Volume> {
+    let provisioner = annotation(&volume.metadata, PROVISIONED_BY)?.to_owned();
+    let mut changed = volume.clone();
+    let marked = mark(&mut changed.metadata, Some(provisioner.clone()));
+    let held = hold(&mut changed.metadata, &provisioner, reclaim_policy(volume));
+    (marked || held).then_some(changed)
+}
+
+/// Sets the finalizers by which a volume's content is removed before the volume; returns whether anything changed.
+fn hold(meta: &mut ObjectMeta, provisioner: &str, policy: &str) -> bool {
+    let before = meta.finalizers.clone();
+    let mut drop_one = |finalizer: &str| {
+        if let Some(left) = finalizers::without(meta, finalizer) {
+            meta.finalizers = Some(left).filter(|l| !l.is_empty());
+        }
+    };
+    if driver(provisioner).is_some() {
+        drop_one(IN_TREE_FINALIZER);
+    } else if provisioner.starts_with(IN_TREE) {
+        drop_one(EXTERNAL_FINALIZER);
+        if matches!(policy, "Retain" | "Recycle") {
+            drop_one(IN_TREE_FINALIZER);
+        } else if policy == "Delete"
+            && let Some(all) = finalizers::with(meta, IN_TREE_FINALIZER)
+        {
+            meta.finalizers = Some(all);
+        }
+    }
+    meta.finalizers != before
+}

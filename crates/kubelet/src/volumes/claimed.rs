@@ -1,0 +1,367 @@
+//! What a claim gives a Pod: the volume to which it is bound, checked by upstream's rules; pure.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{
+    HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
+};
+use objects::{Labels, local_path, volumes};
+
+use crate::pods::spec;
+
+/// The finalizer of a claim that Pods use.
+const PROTECTED: &str = "kubernetes.io/pvc-protection";
+
+/// A Pod's volume that names a claim.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    /// The volume's name in the Pod.
+    pub(super) volume: &'a str,
+    /// The claim's name.
+    pub(super) claim: &'a str,
+    /// Whether the claim is made for the Pod.
+    pub(super) ephemeral: bool,
+    /// Whether the Pod may only read it.
+    pub(super) read_only: bool,
+}
+
+/// The place of a volume's content on the node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Source {
+    /// A path that is used where it is.
+    HostPath(HostPathVolumeSource),
+    /// A directory that is mounted into the Pod's.
+    Local {
+        /// Its path.
+        path: PathBuf,
+        /// Whether the node makes it.
+        own: bool,
+    },
+}
+
+/// A volume that a Pod has by a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Claimed {
+    /// The name of the PersistentVolume.
+    pub(super) name: String,
+    /// The place of its content.
+    pub(super) source: Source,
+    /// Whether the Pod may only read it.
+    pub(super) read_only: bool,
+    /// Whether one Pod at a time may have it.
+    pub(super) once: bool,
+}
+
+/// Why a Pod does not get the volume of a claim; upstream's texts of Events.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// The claim or its volume cannot be used.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {why}"
+    )]
+    Unprocessed {
+        /// The volume's name in the Pod.
+        volume: String,
+        /// Why.
+        why: String,
+    },
+    /// The volume belongs to other nodes.
+    #[error("MountVolume.NodeAffinity check failed for volume {0:?} : no matching NodeSelectorTerms")]
+    Affinity(String),
+    /// There is nothing at the volume's path.
+    #[error(
+        "MountVolume.NewMounter initialization failed for volume {name:?} : path {path:?} does not exist"
+    )]
+    NoPath {
+        /// The PersistentVolume.
+        name: String,
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another Pod has the volume for itself.
+    #[error(
+        "MountVolume.SetUp failed for volume {0:?} : volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+    )]
+    InUse(String),
+    /// The volume is a block device.
+    #[error("MapVolume.SetUpDevice failed for volume {0:?} : volumes of the mode Block are not there yet")]
+    Block(String),
+    /// The volume cannot be set up.
+    #[error("MountVolume.SetUp failed for volume {name:?} : {error}")]
+    SetUp {
+        /// The PersistentVolume.
+        name: String,
+        /// Why.
+        error: Box<super::MountError>,
+    },
+}
+
+impl ClaimError {
+    /// The reason of the Event.
+    pub(crate) fn reason(&self) -> &'static str {
+        if matches!(self, Self::Block(_)) { "FailedMapVolume" } else { "FailedMount" }
+    }
+}
+
+impl Named<'_> {
+    /// The claim or its volume cannot be used.
+    pub(super) fn unprocessed(&self, why: impl Into<String>) -> ClaimError {
+        ClaimError::Unprocessed { volume: self.volume.to_owned(), why: why.into() }
+    }
+
+    /// Something is wrong with the claim or its volume.
+    pub(super) fn wrong(&self, pod: &Pod, why: impl std::fmt::Display) -> ClaimError {
+        let namespace = spec::namespace(pod);
+        self.unprocessed(format!("error processing PVC {namespace}/{}: {why}", self.claim))
+    }
+
+    /// Checks the claim.
+    ///
+    /// # Errors
+    /// The Pod may not have its volume yet, or at all.
+    pub(super) fn check(&self, pod: &Pod, claim: &PersistentVolumeClaim) -> Result<(), ClaimError> {
+        let meta = &claim.metadata;
+        let protected = meta.finalizers.iter().flatten().any(|f| f == PROTECTED);
+        if meta.deletion_timestamp.is_some() && !protected {
+            return Err(self.wrong(pod, "PVC is being deleted"));
+        }
+        if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
+            return Err(self.wrong(pod, "PVC is not bound"));
+        }
+        if volumes::volume_name(claim).is_empty() {
+            return Err(self.wrong(pod, "PVC has empty pvc.Spec.VolumeName"));
+        }
+        if self.ephemeral && !volumes::is_made_for(claim, spec::uid(pod)) {
+            let (namespace, name) = (spec::namespace(pod), spec::name(pod));
+            return Err(self.unprocessed(format!(
+                "PVC {namespace}/{} was not created for pod {namespace}/{name} (pod is not owner)",
+                self.claim
+            )));
+        }
+        Ok(())
+    }
+
+    /// Finds what a bound volume gives a Pod on a node with these labels; `directory` is that of the node's own volumes.
+    ///
+    /// # Errors
+    /// The Pod may not have it here.
+    pub(super) fn resolve(
+        &self,
+        pod: &Pod,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+        node: Option<&Labels>,
+        directory: Option<&str>,
+    ) -> Result<Claimed, ClaimError> {
+        let name = volume.metadata.name.clone().unwrap_or_default();
+        let wrong = |why: String| self.wrong(pod, why);
+        let Some(of) = &volume.spec else { return Err(wrong(format!("PV {name} has no spec"))) };
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        match of.claim_ref.as_ref().map(|r| r.uid.as_deref().unwrap_or_default()) {
+            None => {
+                let why = "but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim";
+                return Err(wrong(format!("found PV object {name} {why}")));
+            }
+            Some(other) if other != uid => {
+                return Err(wrong(format!(
+                    "found PV object {name} but its pv.Spec.ClaimRef.UID {other} does not point to claim.UID {uid}"
+                )));
+            }
+            Some(_) => {}
+        }
+        self.check_mode(pod, of, &name)?;
+        let read_only = self.read_only;
+        let source = match (&of.host_path, &of.local) {
+            (Some(source), _) => Source::HostPath(source.clone()),
+            (None, Some(source)) => {
+                let own = directory.and_then(|d| local_path::path_of(volume, d)).is_some();
+                if own && volume.metadata.deletion_timestamp.is_some() {
+                    return Err(wrong(format!("PV {name} is being deleted")));
+                }
+                Source::Local { path: PathBuf::from("/").join(&source.path), own }
+            }
+            (None, None) => {
+                return Err(self.unprocessed(format!(
+                    "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
+                )));
+            }
+        };
+        if !volumes::admits(volume, node) {
+            return Err(ClaimError::Affinity(name));
+        }
+        let once = of.access_modes.iter().flatten().any(|m| m == volumes::READ_WRITE_ONCE_POD);
+        Ok(Claimed { name, source, read_only, once })
+    }
+
+    /// Checks that containers use the volume as what it is.
+    fn check_mode(&self, pod: &Pod, of: &PersistentVolumeSpec, name: &str) -> Result<(), ClaimError> {
+        let (mounted, mapped) = uses(pod, self.volume);
+        let mode = of.volume_mode.as_deref().unwrap_or("Filesystem");
+        let volume = self.volume;
+        match mode {
+            "Block" if mounted => Err(self.unprocessed(format!(
+                "volume {volume} has volumeMode {mode}, but is specified in volumeMounts"
+            ))),
+            "Block" => Err(ClaimError::Block(name.to_owned())),
+            _ if mapped => Err(self.unprocessed(format!(
+                "volume {volume} has volumeMode {mode}, but is specified in volumeDevices"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a container of the Pod mounts a volume, and whether one has it as a device.
+fn uses(pod: &Pod, volume: &str) -> (bool, bool) {
+    let all = spec::containers(pod).iter().chain(spec::init_containers(pod));
+    let (mut mounted, mut mapped) = (false, false);
+    for c in all {
+        mounted |= c.volume_mounts.iter().flatten().any(|m| m.name == volume);
+        mapped |= c.volume_devices.iter().flatten().any(|d| d.name == volume);
+    }
+    (mounted, mapped)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NAME: &str = "pvc-0a1b2c3d-0000-4444-8888-0123456789ab";
+
+    fn made<T: DeserializeOwned>(mut base: Value, more: &Value) -> T {
+        fn merge(into: &mut Value, from: &Value) {
+            match (into, from) {
+                (Value::Object(into), Value::Object(from)) => {
+                    for (key, value) in from {
+                        merge(into.entry(key.clone()).or_insert(Value::Null), value);
+                    }
+                }
+                (into, from) => *into = from.clone(),
+            }
+        }
+        merge(&mut base, more);
+        serde_json::from_value(base).unwrap()
+    }
+
+    fn pod(use_as: &str) -> Pod {
+        let container =
+            json!({"name": "c", use_as: [{"name": "data", "mountPath": "/d", "devicePath": "/d"}]});
+        made(
+            json!({"metadata": {"name": "p", "namespace": "n", "uid": "pod"}}),
+            &json!({"spec": {"containers": [container]}}),
+        )
+    }
+
+    fn claim(more: Value) -> PersistentVolumeClaim {
+        let base = json!({"metadata": {"name": "c", "namespace": "n", "uid": "u"},
+            "spec": {"volumeName": NAME}, "status": {"phase": "Bound"}});
+        made(base, &more)
+    }
+
+    fn volume(more: Value) -> PersistentVolume {
+        let base = json!({"metadata": {"name": NAME}, "spec": {"claimRef": {"uid": "u"}}});
+        made(base, &more)
+    }
+
+    const USUAL: Named<'static> = Named { volume: "data", claim: "c", ephemeral: false, read_only: false };
+
+    #[test]
+    fn claims() {
+        let check = |named: Named<'_>, more: Value, expected: Option<&str>| {
+            let got = named.check(&pod("volumeMounts"), &claim(more)).err().map(|e| e.to_string());
+            let prefix = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: ";
+            assert_eq!(got, expected.map(|e| format!("{prefix}{e}")));
+        };
+        check(USUAL, json!({}), None);
+        let gone = "2026-01-01T00:00:00Z";
+        let deleted = json!({"metadata": {"deletionTimestamp": gone}});
+        check(USUAL, deleted, Some("error processing PVC n/c: PVC is being deleted"));
+        check(USUAL, json!({"metadata": {"deletionTimestamp": gone, "finalizers": [PROTECTED]}}), None);
+        let unbound = Some("error processing PVC n/c: PVC is not bound");
+        check(USUAL, json!({"status": {"phase": "Pending"}}), unbound);
+        check(USUAL, json!({"status": null}), unbound);
+        let empty = Some("error processing PVC n/c: PVC has empty pvc.Spec.VolumeName");
+        check(USUAL, json!({"spec": {"volumeName": ""}}), empty);
+        let ephemeral = Named { ephemeral: true, ..USUAL };
+        let other = Some("PVC n/c was not created for pod n/p (pod is not owner)");
+        check(ephemeral, json!({}), other);
+        let owner = |uid: &str| {
+            let owner =
+                json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": true});
+            json!({"metadata": {"ownerReferences": [owner]}})
+        };
+        check(ephemeral, owner("pod"), None);
+        check(ephemeral, owner("earlier"), other);
+    }
+
+    fn resolve(use_as: &str, more: Value) -> Result<Claimed, ClaimError> {
+        let labels = Labels::from([("host".to_owned(), "a".to_owned())]);
+        USUAL.resolve(&pod(use_as), &claim(json!({})), &volume(more), Some(&labels), Some("/data/volumes"))
+    }
+
+    #[test]
+    fn volumes_of_claims() {
+        let check = |use_as: &str, more: Value, expected: &str| {
+            let got = resolve(use_as, more).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(got.ends_with(expected) && got.is_empty() == expected.is_empty(), "{got}");
+        };
+        let local = || json!({"spec": {"local": {"path": "/mnt/a"}}});
+        let with = |more: Value| {
+            let mut base = local();
+            for (key, value) in more.as_object().into_iter().flatten() {
+                base["spec"][key] = value.clone();
+            }
+            base
+        };
+        check("volumeMounts", local(), "");
+        let nil = "found PV object pvc-0a1b2c3d-0000-4444-8888-0123456789ab but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim";
+        check("volumeMounts", with(json!({"claimRef": null})), nil);
+        let other = "but its pv.Spec.ClaimRef.UID w does not point to claim.UID u";
+        check("volumeMounts", with(json!({"claimRef": {"uid": "w"}})), other);
+        let block = || with(json!({"volumeMode": "Block"}));
+        check("volumeMounts", block(), "volume data has volumeMode Block, but is specified in volumeMounts");
+        let not_yet = "volumes of the mode Block are not there yet";
+        check("volumeDevices", block(), not_yet);
+        assert_eq!(resolve("volumeDevices", block()).unwrap_err().reason(), "FailedMapVolume");
+        let files = "volume data has volumeMode Filesystem, but is specified in volumeDevices";
+        check("volumeDevices", local(), files);
+        check(
+            "volumeMounts",
+            json!({"spec": {"nfs": {"server": "s", "path": "/"}}}),
+            "no volume plugin matched",
+        );
+        let on = |value: &str| {
+            let term = json!({"matchExpressions": [{"key": "host", "operator": "In", "values": [value]}]});
+            with(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}))
+        };
+        check("volumeMounts", on("a"), "");
+        check("volumeMounts", on("b"), "no matching NodeSelectorTerms");
+        assert_eq!(resolve("volumeMounts", on("b")).unwrap_err().reason(), "FailedMount");
+    }
+
+    #[test]
+    fn only_volumes_of_the_provisioner_are_made() {
+        let of = |path: &str, by: &str, more: Value| {
+            let annotations = json!({"pv.kubernetes.io/provisioned-by": by});
+            let mut base = json!({"metadata": {"annotations": annotations},
+                "spec": {"local": {"path": path}, "accessModes": ["ReadWriteOncePod"]}});
+            for (key, value) in more.as_object().into_iter().flatten() {
+                base["metadata"][key] = value.clone();
+            }
+            resolve("volumeMounts", base)
+        };
+        let path = format!("/data/volumes/{NAME}");
+        let own = |own| Source::Local { path: PathBuf::from(&path), own };
+        let made = of(&path, local_path::PROVISIONER, json!({})).unwrap();
+        assert!(made.once && made.source == own(true));
+        assert_eq!(of(&path, "other", json!({})).unwrap().source, own(false));
+        let elsewhere = of("/etc", local_path::PROVISIONER, json!({})).unwrap();
+        assert_eq!(elsewhere.source, Source::Local { path: PathBuf::from("/etc"), own: false });
+        let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert!(of(&path, local_path::PROVISIONER, going.clone()).is_err(), "its content may be gone");
+        assert!(of(&path, "other", going).is_ok());
+    }
+}

@@ -1,0 +1,233 @@
+//! Volumes that Pods have by claims: found when they are first needed, mounted, and given to the Pod's group.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::Status;
+use client::Client;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use super::claimed::{ClaimError, Claimed, Named, Source};
+use super::ownership::Ownership;
+use super::{MountError, Mounted, check_host_path, group, local};
+use crate::node::NodeView;
+use crate::pods::spec;
+use crate::recorder::PodRecorder;
+use crate::work::try_blocking;
+use objects::volumes;
+
+/// The time for which an answer of the API server is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time after which it is told that files are still being given to a group, and between two such Events; upstream's.
+const SLOW: [Duration; 2] = [Duration::from_secs(30), Duration::from_mins(1)];
+
+/// The volumes that Pods have by claims.
+pub(crate) struct Claims {
+    client: Client,
+    node: NodeView,
+    recorder: PodRecorder,
+    /// The directory of all Pods' files.
+    pods: PathBuf,
+    /// The directory of the node's own volumes.
+    own: Option<String>,
+    /// The volumes that are set up, by the uids of Pods and by name.
+    known: Mutex<HashMap<String, HashMap<String, Arc<Claimed>>>>,
+}
+
+impl Claims {
+    pub(super) fn new(config: &crate::Config, client: Client, node: NodeView, recorder: PodRecorder) -> Self {
+        let own = config.local_volumes.as_ref().map(|path| path.to_string_lossy().into_owned());
+        Self { client, node, recorder, pods: config.pods_dir(), own, known: Mutex::default() }
+    }
+
+    /// Forgets the volumes of a Pod.
+    pub(super) fn forget(&self, uid: &str) {
+        self.known.lock().remove(uid);
+    }
+
+    /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it.
+    pub(super) async fn mount(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        (claim, ephemeral): (&str, bool),
+        running: bool,
+    ) -> Result<Mounted, ClaimError> {
+        let uid = spec::uid(pod);
+        let known = self.known.lock().get(uid).and_then(|v| v.get(&volume.name)).cloned();
+        if let Some(claimed) = known.as_ref().filter(|_| running) {
+            return Ok(self.mounted(uid, claimed));
+        }
+        let fresh = known.is_none();
+        let claimed = if let Some(claimed) = known {
+            claimed
+        } else {
+            let source = volume.persistent_volume_claim.as_ref();
+            let read_only = source.and_then(|s| s.read_only).unwrap_or(false);
+            let named = Named { volume: &volume.name, claim, ephemeral, read_only };
+            Arc::new(self.find(pod, &named).await?)
+        };
+        if claimed.once && self.is_used_elsewhere(uid, &claimed).await? {
+            return Err(ClaimError::InUse(claimed.name.clone()));
+        }
+        self.set_up(pod, &claimed, fresh, running).await?;
+        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.name.clone(), claimed.clone());
+        Ok(self.mounted(uid, &claimed))
+    }
+
+    fn mounted(&self, uid: &str, claimed: &Claimed) -> Mounted {
+        let path = match &claimed.source {
+            Source::HostPath(source) => PathBuf::from(&source.path),
+            Source::Local { .. } => local::target(&self.pods.join(uid), &claimed.name),
+        };
+        Mounted::Path { path, read_only: claimed.read_only }
+    }
+
+    /// Asks for the claim and its volume. There is no watch: a node may only read the single objects of its Pods.
+    async fn find(&self, pod: &Pod, named: &Named<'_>) -> Result<Claimed, ClaimError> {
+        let claims = self.client.api::<PersistentVolumeClaim>(spec::namespace(pod));
+        let claim = within(claims.get(named.claim)).await;
+        let claim = claim.map_err(|e| {
+            named.wrong(pod, format_args!("failed to fetch PVC from API server: {}", e.message))
+        })?;
+        named.check(pod, &claim)?;
+        let name = volumes::volume_name(&claim);
+        let volume = within(self.client.api::<PersistentVolume>("").get(name)).await;
+        let volume = volume.map_err(|e| {
+            named.wrong(pod, format_args!("failed to fetch PV {name} from API server: {}", e.message))
+        })?;
+        let node = self.node.object();
+        let labels = node.as_ref().and_then(|n| n.metadata.labels.as_ref());
+        named.resolve(pod, &claim, &volume, labels, self.own.as_deref())
+    }
+
+    /// Whether another Pod of this node has a volume that is for one alone.
+    async fn is_used_elsewhere(&self, uid: &str, claimed: &Claimed) -> Result<bool, ClaimError> {
+        let others = |known: &HashMap<String, HashMap<String, Arc<Claimed>>>| {
+            let mut others = known.iter().filter(|(other, _)| *other != uid);
+            others.any(|(_, volumes)| volumes.values().any(|v| v.name == claimed.name))
+        };
+        if others(&self.known.lock()) {
+            return Ok(true);
+        }
+        let (pods, name, uid) = (self.pods.clone(), claimed.name.clone(), uid.to_owned());
+        let users = try_blocking(move || local::users(&pods, &name, Some(&uid))).await;
+        Ok(!users.map_err(|e| failed(claimed, e))?.is_empty())
+    }
+
+    /// Makes the volume's content reachable for the Pod. `fresh`: the volume was just asked for.
+    async fn set_up(
+        &self,
+        pod: &Pod,
+        claimed: &Claimed,
+        fresh: bool,
+        running: bool,
+    ) -> Result<(), ClaimError> {
+        let (path, own) = match &claimed.source {
+            Source::HostPath(source) => {
+                if running {
+                    return Ok(());
+                }
+                let source = source.clone();
+                let checked = try_blocking(move || check_host_path(&source)).await;
+                return checked.map_err(|e| failed(claimed, e));
+            }
+            Source::Local { path, own } => (path.clone(), *own),
+        };
+        // The directory of a volume that was known before may be gone on purpose.
+        if own && fresh {
+            let at = path.clone();
+            try_blocking(move || local::make(&at)).await.map_err(|e: io::Error| failed(claimed, e))?;
+        }
+        if !path.is_dir() {
+            return Err(if path.exists() {
+                let why = io::Error::other(format!("{} is not a directory", path.display()));
+                failed(claimed, why)
+            } else {
+                ClaimError::NoPath { name: claimed.name.clone(), path }
+            });
+        }
+        let uid = spec::uid(pod);
+        let target = local::target(&self.pods.join(uid), &claimed.name);
+        let (pods, name, but) = (self.pods.clone(), claimed.name.clone(), uid.to_owned());
+        let users = try_blocking(move || local::users(&pods, &name, Some(&but))).await;
+        let shared = !users.map_err(|e| failed(claimed, e))?.is_empty();
+        let (source, at, read_only) = (path.clone(), target.clone(), claimed.read_only);
+        let bound = try_blocking(move || local::bind(&source, &at, read_only)).await;
+        let new = bound.map_err(|e| failed(claimed, e))?;
+        match ownership(pod) {
+            Some(of) if new && shared => self.warn_of_group(pod, claimed, of.group, &path),
+            Some(of) if new && !claimed.read_only => {
+                let given = self.give(pod, of, &target).await;
+                if let Err(error) = given {
+                    // The next attempt gives all files to the group, not only those that are left.
+                    let _ = try_blocking(move || super::mounts::unmount_all_at(&target)).await;
+                    return Err(failed(claimed, error));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Tells of a volume that another Pod uses with another group.
+    fn warn_of_group(&self, pod: &Pod, claimed: &Claimed, group: u32, path: &Path) {
+        let Ok(found) = std::fs::metadata(path) else { return };
+        let has = std::os::unix::fs::MetadataExt::gid(&found);
+        if has != group {
+            let message = format!(
+                "The requested fsGroup is {group}, but the volume {} has GID {has}. The volume may not be shareable.",
+                claimed.name
+            );
+            self.recorder.pod(pod, "Warning", "AlreadyMountedVolume", message);
+        }
+    }
+
+    /// Gives a volume's files to the Pod's group, and tells when that takes long.
+    async fn give(&self, pod: &Pod, of: Ownership, target: &Path) -> io::Result<()> {
+        let done = Arc::new(AtomicU64::new(0));
+        let (root, counted) = (target.to_owned(), done.clone());
+        let mut work = std::pin::pin!(try_blocking(move || of.apply(&root, &counted)));
+        let shown = target.strip_prefix(&self.pods).unwrap_or(target).display().to_string();
+        let [mut wait, again] = SLOW;
+        let mut first = true;
+        loop {
+            if let Ok(result) = timeout(wait, &mut work).await {
+                return result;
+            }
+            let message = if first {
+                format!(
+                    "Setting volume ownership for {shown} is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
+                )
+            } else {
+                let files = done.load(Ordering::Relaxed);
+                format!("Setting volume ownership for {shown}, processed {files} files.")
+            };
+            self.recorder.pod(pod, "Warning", "VolumePermissionChangeInProgress", message);
+            (first, wait) = (false, again);
+        }
+    }
+}
+
+fn failed(claimed: &Claimed, error: impl Into<MountError>) -> ClaimError {
+    ClaimError::SetUp { name: claimed.name.clone(), error: Box::new(error.into()) }
+}
+
+/// Returns what a Pod wants of the group of its volumes' files.
+fn ownership(pod: &Pod) -> Option<Ownership> {
+    let context = spec::spec(pod).security_context.as_ref();
+    let policy = context.and_then(|c| c.fs_group_change_policy.as_deref());
+    Some(Ownership { group: group(pod)?, on_root_mismatch: policy == Some("OnRootMismatch") })
+}
+
+/// Waits for an answer of the API server, for a limited time.
+async fn within<T>(request: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = || Err(Status::failure(504, "Timeout", "context deadline exceeded"));
+    timeout(PATIENCE, request).await.unwrap_or_else(|_| late())
+}

@@ -1,0 +1,160 @@
+//! NodeVolumeLimits: a node takes so many volumes of a CSI driver as the driver says in its CSINode (upstream's
+//! `plugins/nodevolumelimits`).
+//!
+//! Volumes count that Pods on the node use, each once, and those that are attached to it still. A claim without a volume
+//! counts as one that its class's provisioner will make.
+//!
+//! DIFFERENCE: whether a driver is on the node at all is not asked, since the gate VolumeLimitScaling is off in v1.36.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::go::quote;
+use compact_str::{CompactString as Text, format_compact};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use objects::volumes;
+
+use crate::cache::NodeInfo;
+use crate::events::Events;
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{Cycle, Filter, PreFilter, Prefiltered};
+use crate::framework::verdict::{Rejection, Stop};
+use crate::pod::PodInfo;
+use crate::storage::Objects;
+use crate::volumes::{Migrated, driver_of};
+
+/// The plugin's name.
+pub const NAME: &str = "NodeVolumeLimits";
+
+const TOO_MANY: &str = "node(s) exceed max volume count";
+
+/// Volumes, each by its driver and the driver's handle.
+#[derive(Debug, Default)]
+struct Volumes(BTreeSet<(Text, Text)>);
+
+impl Volumes {
+    /// Adds those of a Pod.
+    ///
+    /// # Errors
+    /// A claim that cannot be the Pod's, in upstream's words. One that is not there is an error if it is `needed`.
+    fn add(&mut self, pod: &PodInfo, known: &Objects, needed: bool) -> Result<(), Stop> {
+        let Some(used) = pod.used() else { return Ok(()) };
+        self.0.extend(used.migrated.iter().map(|m| (m.driver.into(), m.handle.clone())));
+        for claim in &used.claims {
+            if claim.name.is_empty() {
+                return Err(Stop::Error("PersistentVolumeClaim had no name".to_owned()));
+            }
+            let (namespace, name) = (pod.namespace(), claim.name.as_str());
+            let Some(found) = known.claim(namespace, name) else {
+                if needed {
+                    let quoted = quote(name);
+                    let why = format!(
+                        "looking up PVC {namespace}/{name}: persistentvolumeclaim {quoted} not found"
+                    );
+                    return Err(Stop::rejected(NAME, why));
+                }
+                continue;
+            };
+            if claim.ephemeral && !volumes::is_made_for(found, pod.uid()) {
+                let pod = pod.name();
+                let why = format!(
+                    "PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"
+                );
+                return Err(Stop::Error(why));
+            }
+            self.0.extend(volume_of(found, known));
+        }
+        Ok(())
+    }
+}
+
+/// The driver and the handle of a claim's volume; `None` if it does not count.
+fn volume_of(claim: &PersistentVolumeClaim, known: &Objects) -> Option<(Text, Text)> {
+    let counted = match known.volume(volumes::volume_name(claim)) {
+        Some(volume) => match volume.spec.as_ref().and_then(|s| s.csi.as_ref()) {
+            Some(csi) => (csi.driver.as_str().into(), csi.volume_handle.as_str().into()),
+            None => Migrated::of_persistent(volume).map(|m| (m.driver.into(), m.handle))?,
+        },
+        // It is not provisioned yet, or gone.
+        None => {
+            let provisioner = known.class(volumes::claim_class(claim))?.provisioner.as_str();
+            let meta = &claim.metadata;
+            let text = |t: &Option<String>| t.clone().unwrap_or_default();
+            // No driver's handle begins like this.
+            let handle = format_compact!("\u{0}{}/{}", text(&meta.namespace), text(&meta.name));
+            (driver_of(provisioner).unwrap_or(provisioner).into(), handle)
+        }
+    };
+    Some(counted).filter(|(driver, handle)| !driver.is_empty() && !handle.is_empty())
+}
+
+struct Limits;
+
+impl PreFilter for Limits {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        let mut wanted = Volumes::default();
+        match cycle.pod.used() {
+            Some(used) if !used.claims.is_empty() || !used.migrated.is_empty() => {}
+            _ => return Ok(Prefiltered::Skip),
+        }
+        wanted.add(cycle.pod, &cycle.cluster.storage().read(), true)?;
+        cycle.state.put(wanted);
+        Ok(Prefiltered::All)
+    }
+    /// Pods with claims or disks have no signature.
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+impl Filter for Limits {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        let Some(wanted) = cycle.state.get::<Volumes>().filter(|w| !w.0.is_empty()) else { return Ok(()) };
+        let known = cycle.cluster.storage().read();
+        let drivers = known.csi_node(node.name()).map(|n| n.spec.drivers.as_slice()).unwrap_or_default();
+        let limits: BTreeMap<&str, i32> =
+            drivers.iter().filter_map(|d| Some((d.name.as_str(), d.allocatable.as_ref()?.count?))).collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let mut there = Volumes::default();
+        for pod in node.pods.values() {
+            there.add(pod, &known, false).map_err(|stop| match stop {
+                Stop::Rejected(rejection) => rejection,
+                Stop::Error(why) => Rejection::lasting(NAME, why),
+            })?;
+        }
+        let mut new: BTreeMap<&str, usize> = BTreeMap::new();
+        for (driver, _) in wanted.0.difference(&there.0) {
+            *new.entry(driver).or_default() += 1;
+        }
+        there.0.extend(attached(node.name(), &known));
+        let fits = new.iter().all(|(driver, count)| {
+            let Some(most) = limits.get(driver) else { return true };
+            let used = there.0.iter().filter(|(d, _)| d == driver).count();
+            i64::try_from(used + count).unwrap_or(i64::MAX) <= i64::from(*most)
+        });
+        if fits { Ok(()) } else { Err(Rejection::new(NAME, TOO_MANY)) }
+    }
+    fn keeps(&self, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+/// The volumes that are attached to a node, whether a Pod uses them or not.
+fn attached<'k>(node: &'k str, known: &'k Objects) -> impl Iterator<Item = (Text, Text)> + 'k {
+    known.attachments(node).filter_map(move |a| {
+        let volume = known.volume(a.spec.source.persistent_volume_name.as_deref()?)?;
+        let csi = volume.spec.as_ref()?.csi.as_ref()?;
+        let driver = Text::from(a.spec.attacher.as_str());
+        (!driver.is_empty()).then(|| (driver, csi.volume_handle.as_str().into()))
+    })
+}
+
+pub(super) fn plugin() -> Plugin {
+    let plugin = Arc::new(Limits);
+    let points = Points { pre_filter: Some(plugin.clone()), filter: Some(plugin), ..Points::default() };
+    let nodes = Events::CSI_NODE_ADDED | Events::CSI_NODE_LIMITS;
+    let volumes = Events::VOLUMES_FREED | Events::CLAIM_ADDED | Events::ATTACHMENT_DELETED;
+    Plugin::new(NAME, points).lifted_by(nodes | volumes)
+}
