@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod admission_tests;
+mod aggregated;
 mod allocate;
 mod authorization_feed;
 pub mod catalog;
@@ -38,6 +39,7 @@ mod pipe;
 mod pipe_tests;
 mod process_metrics;
 pub mod proxy;
+mod relay;
 pub mod request;
 mod rooms;
 mod routes;

@@ -70,9 +70,15 @@ pub(super) async fn wait_for_seat(rooms: &Rooms, ctx: &mut Request) -> Result<()
     Ok(())
 }
 
+/// The subresources that upstream takes for connections, whatever the resource: those of other servers, too.
+const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
 /// Whether a request goes on until its client ends it: no limit of time or number applies.
 pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
-    info.verb == "watch" || connected(info).is_some() || info.path == snapshot::PATH
+    info.verb == "watch"
+        || connected(info).is_some()
+        || STREAMS.contains(&info.subresource.as_str())
+        || info.path == snapshot::PATH
 }
 
 /// The kind of object that a request is to be connected with, if any.
