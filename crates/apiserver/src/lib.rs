@@ -24,6 +24,7 @@ mod front;
 mod handlers;
 pub mod health;
 mod hooks;
+mod identities;
 pub mod in_process;
 mod lanes;
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Cluster {
             },
         )?;
         let keys =
-            Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
+            Keys { client_ca: vec![pki.ca.certificate()], signing_key_pem: pki.service_account_key_pem.clone() };
         let mut config = apiserver::Config::new(dir.path());
         config.clock = clock;
         // A thread would work while the clock goes on.

@@ -77,10 +77,7 @@ fn passed_on(answer: Response<Answered>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     // The client would ask the target with the credentials that it has for this server.
     if parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
-        let mut refused =
-            text(502, "the backend attempted to redirect this request, which is not permitted");
-        refused.headers_mut().clear();
-        return refused;
+        return text(502, "the backend attempted to redirect this request, which is not permitted");
     }
     remove_hop_by_hop(&mut parts.headers);
     for name in ["credentials", "headers", "methods", "origin"] {
