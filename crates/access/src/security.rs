@@ -12,8 +12,8 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacIndex;
 use crate::auth::token::TokenService;
 use crate::auth::{
-    self, Auth, AuthenticationConfig, AuthorizationMode, BearerTokens, ClientCaError, KeyError, RequestHeaders,
-    Reviews, SigningKey, TokenFile, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
+    self, Auth, AuthenticationConfig, AuthorizationMode, BearerTokens, ClientCaError, KeyError,
+    RequestHeaders, Reviews, SigningKey, TokenFile, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
 };
 use crate::reader::Reader;
 use crate::webhook::Network;

@@ -118,7 +118,8 @@ mod tests {
         check(&format!("{api} -v 2"), Ok(&[logs]));
         let audit = "--audit-log-path=/a cannot be had: audit logs are not there yet; leave it out";
         check(&format!("{api} --audit-log-path=/a"), Err(audit));
-        let twice = "--service-account-lookup=false cannot be had: accounts are always looked up; leave it out";
+        let twice =
+            "--service-account-lookup=false cannot be had: accounts are always looked up; leave it out";
         check(&format!("{api} --service_account_lookup=false"), Err(twice));
         check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
         check("up --audit-log-path=/a", Ok(&[]));

@@ -6,8 +6,8 @@ use api::Text;
 use component::Clock;
 
 use super::bootstrap::{BootstrapTokens, audiences_for};
-use super::token_file::TokenFile;
 use super::token::{Authenticated, TokenError, TokenService};
+use super::token_file::TokenFile;
 use crate::reader::Reader;
 
 /// The kinds of bearer tokens that a server takes: those of service accounts, and perhaps bootstrap tokens.

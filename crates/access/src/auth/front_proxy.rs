@@ -137,8 +137,11 @@ impl FrontProxy {
         for name in username.iter().chain(uid).chain(group) {
             headers.remove(name.as_str());
         }
-        let extra: Vec<HeaderName> =
-            headers.keys().filter(|name| extra_prefixes.iter().any(|p| after(name, p).is_some())).cloned().collect();
+        let extra: Vec<HeaderName> = headers
+            .keys()
+            .filter(|name| extra_prefixes.iter().any(|p| after(name, p).is_some()))
+            .cloned()
+            .collect();
         for name in extra {
             headers.remove(name);
         }
@@ -156,7 +159,9 @@ fn first(headers: &HeaderMap, names: &[String]) -> Result<Text, String> {
 }
 
 fn text(bytes: &[u8]) -> Result<Text, String> {
-    std::str::from_utf8(bytes).map(Text::from).map_err(|_| "a header that names a user is no UTF-8".to_owned())
+    std::str::from_utf8(bytes)
+        .map(Text::from)
+        .map_err(|_| "a header that names a user is no UTF-8".to_owned())
 }
 
 /// The rest of a header's name after a prefix, whose case does not matter.
@@ -175,7 +180,8 @@ fn unescaped(key: &str) -> Text {
             out.push(byte);
             continue;
         }
-        let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        let mut digit =
+            || bytes.next().and_then(|b| char::from(b).to_digit(16)).and_then(|d| u8::try_from(d).ok());
         let (Some(high), Some(low)) = (digit(), digit()) else { return key.into() };
         out.push(high << 4 | low);
     }
@@ -201,12 +207,16 @@ mod tests {
     #[test]
     fn only_proxies_are_believed() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let (own, stranger) = (Authority::generate("front-proxy-ca", now), Authority::generate("kubernetes", now));
+        let (own, stranger) =
+            (Authority::generate("front-proxy-ca", now), Authority::generate("kubernetes", now));
         let (own, stranger) = (own.unwrap(), stranger.unwrap());
         let issue = |by: &Authority, profile: &Profile| vec![by.issue(profile, now).unwrap().certificate()];
         let proxy = Profile::client("front-proxy-client", None);
         let named = headers(&[("X-Remote-User", "ann"), ("X-Remote-Group", "a")]);
-        let check = |allowed: &[&str], chain: &[CertificateDer<'static>], headers: &HeaderMap, want: Result<Option<&str>, ()>| {
+        let check = |allowed: &[&str],
+                     chain: &[CertificateDer<'static>],
+                     headers: &HeaderMap,
+                     want: Result<Option<&str>, ()>| {
             let mut config = RequestHeaders::of_own(&own.certificate_pem);
             config.allowed_names = allowed.iter().map(|n| (*n).to_owned()).collect();
             let found = FrontProxy::new(config, true).unwrap().authenticate(headers, chain, now);
@@ -227,7 +237,8 @@ mod tests {
 
     #[test]
     fn users() {
-        let mut config = RequestHeaders::of_own(&Authority::generate("a", Timestamp::UNIX_EPOCH).unwrap().certificate_pem);
+        let mut config =
+            RequestHeaders::of_own(&Authority::generate("a", Timestamp::UNIX_EPOCH).unwrap().certificate_pem);
         config.username.insert(0, "X-First".into());
         let proxies = |uid| FrontProxy::new(config.clone(), uid).unwrap();
         let given = headers(&[

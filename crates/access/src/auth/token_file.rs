@@ -16,7 +16,9 @@ pub struct TokenFile(HashMap<[u8; 32], Arc<UserInfo>>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
     /// A quote that does not end, or stands where none may.
-    #[error("line {0} of the token file is not a line of comma-separated values; quote each value whole or not at all")]
+    #[error(
+        "line {0} of the token file is not a line of comma-separated values; quote each value whole or not at all"
+    )]
     Quotes(usize),
     /// A line with fewer than three values.
     #[error("line {0} of the token file must have at least 3 columns (token, user name, user uid)")]
@@ -43,8 +45,7 @@ impl TokenFile {
             let groups = rest.first().map_or("", String::as_str).split(',').map(str::trim);
             let mut groups: Vec<Text> = groups.filter(|g| !g.is_empty()).map(Text::from).collect();
             super::authenticator::add_authenticated(&mut groups);
-            let user =
-                UserInfo { name: name.into(), uid: uid.into(), groups, ..UserInfo::default() };
+            let user = UserInfo { name: name.into(), uid: uid.into(), groups, ..UserInfo::default() };
             users.insert(Sha256::digest(token).into(), Arc::new(user));
         }
         Ok(Self(users))

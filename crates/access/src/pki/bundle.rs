@@ -10,7 +10,8 @@ pub fn bundle(texts: &[&str], after: Timestamp) -> String {
     let mut all: Vec<CertificateDer<'static>> = Vec::new();
     for text in texts {
         for certificate in CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok) {
-            let end = X509Certificate::from_der(&certificate).map(|(_, c)| c.validity().not_after.timestamp());
+            let end =
+                X509Certificate::from_der(&certificate).map(|(_, c)| c.validity().not_after.timestamp());
             if end.is_ok_and(|end| end > after.as_second()) && !all.contains(&certificate) {
                 all.push(certificate);
             }

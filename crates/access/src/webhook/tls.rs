@@ -58,7 +58,11 @@ pub(super) fn connector(
 
 /// The settings of connections to a server that is signed by an authority of `ca_bundle`, or that nobody verifies
 /// (`anybody`), to which a certificate is shown.
-pub(super) fn to_server(ca_bundle: &[u8], anybody: bool, shown: Option<Shown>) -> Result<TlsConnector, String> {
+pub(super) fn to_server(
+    ca_bundle: &[u8],
+    anybody: bool,
+    shown: Option<Shown>,
+) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = if anybody {
         Arc::new(AnyCertificate::new(Arc::clone(&provider)))

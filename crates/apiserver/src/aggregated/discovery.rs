@@ -155,7 +155,8 @@ pub(crate) fn legacy(body: &[u8], group: &str, version: &str) -> Result<Vec<Serv
     }
     for r in below {
         let Some((parent, name)) = r.name.split_once('/') else { continue };
-        let sub = Subresource { subresource: name.to_owned(), response_kind: kind(&r), verbs: r.verbs.clone() };
+        let sub =
+            Subresource { subresource: name.to_owned(), response_kind: kind(&r), verbs: r.verbs.clone() };
         match made.iter_mut().find(|m| m.resource == parent) {
             Some(m) => m.subresources.push(sub),
             // As upstream: a resource that has nothing but subresources.

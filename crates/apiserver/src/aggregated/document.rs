@@ -33,7 +33,8 @@ pub(crate) async fn get(
     user: &UserInfo,
     (limit, time): (usize, Duration),
 ) -> Result<Fetched, String> {
-    let mut request = Request::builder().uri(path).header(ACCEPT, accept).header(USER_AGENT, "kube-apiserver");
+    let mut request =
+        Request::builder().uri(path).header(ACCEPT, accept).header(USER_AGENT, "kube-apiserver");
     if !etag.is_empty() {
         request = request.header(IF_NONE_MATCH, etag);
     }

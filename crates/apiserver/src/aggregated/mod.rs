@@ -14,7 +14,7 @@ mod services;
 mod versions;
 
 pub(crate) use backend::{Answered, Backend, Outgoing, SendError, no_body, whole};
-pub(crate) use discovery::{APIS, Discovered, Served, Subresource, legacy, list, of_list};
+pub(crate) use discovery::{APIS, Discovered, Served, legacy, list, of_list};
 pub(crate) use document::{Fetched, get, probe};
 pub(crate) use identity::{aggregator, name_caller};
 pub(crate) use openapi::{Specification, index_entry, merged, specification};

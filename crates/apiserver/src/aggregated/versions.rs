@@ -36,12 +36,32 @@ mod tests {
     #[test]
     fn preferred_first() {
         let mut all = [
-            "foo10", "v1alpha1", "v12alpha1", "v3beta1", "v10beta3", "v2", "v11beta2", "v1", "foo1", "v10", "v11alpha2",
+            "foo10",
+            "v1alpha1",
+            "v12alpha1",
+            "v3beta1",
+            "v10beta3",
+            "v2",
+            "v11beta2",
+            "v1",
+            "foo1",
+            "v10",
+            "v11alpha2",
             "v01",
         ];
         all.sort_by(|a, b| compare(b, a));
         let want = [
-            "v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "v1alpha1", "foo1", "foo10",
+            "v10",
+            "v2",
+            "v1",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "v12alpha1",
+            "v11alpha2",
+            "v1alpha1",
+            "foo1",
+            "foo10",
             "v01",
         ];
         assert_eq!(all, want);

@@ -174,7 +174,8 @@ fn aggregated(resources: &Resources, services: &Services, core: bool) -> Value {
         .into_iter()
         .filter(|g| g.name.is_empty() == core)
         .map(|group| {
-            let versions: Vec<Value> = group.versions.iter().map(|v| aggregated_version(resources, v)).collect();
+            let versions: Vec<Value> =
+                group.versions.iter().map(|v| aggregated_version(resources, v)).collect();
             let mut metadata = json!({"creationTimestamp": null});
             if !core {
                 metadata["name"] = group.name.as_str().into();

@@ -76,7 +76,14 @@ impl OpenApi {
     /// Of the resources that are served.
     pub(crate) fn new(documents: Arc<dyn Documents>, rows: Vec<ResourceInfo>) -> Self {
         let (custom, services) = Default::default();
-        Self { documents, rows: rows.into(), custom, services, sources: Arc::default(), index: OnceLock::new() }
+        Self {
+            documents,
+            rows: rows.into(),
+            custom,
+            services,
+            sources: Arc::default(),
+            index: OnceLock::new(),
+        }
     }
     /// The documents with those of definitions.
     pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
@@ -159,8 +166,10 @@ impl OpenApi {
                 let hash = self.hash(&Document::V3 { path: path.clone(), protobuf: false });
                 format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}?hash={hash}\"}}")
             };
-            let mut all: BTreeMap<String, String> =
-                v3_paths(&self.rows, &self.custom).into_iter().map(|path| (path.clone(), entry(path))).collect();
+            let mut all: BTreeMap<String, String> = v3_paths(&self.rows, &self.custom)
+                .into_iter()
+                .map(|path| (path.clone(), entry(path)))
+                .collect();
             for other in self.services.elsewhere() {
                 let path = format!("apis/{}/{}", other.group, other.version);
                 let Some(hash) = &other.v3 else { continue };

@@ -63,7 +63,8 @@ async fn plain(
 ) -> Result<Response<Body>, SendError> {
     remove_hop_by_hop(&mut headers);
     let (parts, body) = request.into_parts();
-    let body = if http_body::Body::is_end_stream(&body) { no_body() } else { body.map_err(Into::into).boxed() };
+    let body =
+        if http_body::Body::is_end_stream(&body) { no_body() } else { body.map_err(Into::into).boxed() };
     let mut outgoing = Request::new(body);
     *outgoing.method_mut() = parts.method;
     *outgoing.uri_mut() = target(&parts.uri);

@@ -7,7 +7,7 @@ use access::auth::{AuthorizationMode, RequestHeaders, TokenFile};
 use access::security::SecurityConfig;
 use anyhow::{Context, Result, bail};
 use apiserver::config::{Given, Pair};
-use clap::{Args, ArgAction};
+use clap::{ArgAction, Args};
 
 use super::values::duration;
 
@@ -88,7 +88,8 @@ pub(crate) struct Security {
 }
 
 fn mode(name: &str) -> Result<AuthorizationMode, String> {
-    AuthorizationMode::named(name).ok_or_else(|| "the authorizers are Node, RBAC, AlwaysAllow and AlwaysDeny".into())
+    AuthorizationMode::named(name)
+        .ok_or_else(|| "the authorizers are Node, RBAC, AlwaysAllow and AlwaysDeny".into())
 }
 
 fn read(flag: &str, file: &Path) -> Result<String> {

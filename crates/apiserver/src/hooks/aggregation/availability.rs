@@ -97,8 +97,7 @@ pub(super) fn check(to: &Endpoint, service: Option<&Service>, slices: &[Slice]) 
 impl Slice {
     fn leads(&self, port: &str) -> bool {
         let ready = self.endpoints.iter().flatten().any(|e| e.conditions.ready.unwrap_or(true));
-        ready
-            && self.ports.iter().flatten().any(|p| p.name.as_deref() == Some(port) && p.port.is_some())
+        ready && self.ports.iter().flatten().any(|p| p.name.as_deref() == Some(port) && p.port.is_some())
     }
 }
 
@@ -146,7 +145,11 @@ mod tests {
         let missing = "service/api in \"ns\" is not present";
         check(Value::Null, json!([]), Err(("ServiceNotFound", missing)));
         let port = "service/api in \"ns\" is not listening on port 443";
-        check(of("ClusterIP", 8443), json!([slice(https.clone(), json!(true))]), Err(("ServicePortError", port)));
+        check(
+            of("ClusterIP", 8443),
+            json!([slice(https.clone(), json!(true))]),
+            Err(("ServicePortError", port)),
+        );
         let nowhere = "cannot find endpointslices for service/api in \"ns\"";
         check(of("ClusterIP", 443), json!([]), Err(("EndpointsNotFound", nowhere)));
         let none = "endpointslices for service/api in \"ns\" have no addresses with port name \"https\"";

@@ -8,8 +8,8 @@ use api::Text;
 use http::StatusCode;
 
 use crate::aggregated::{
-    APIS, Backend, Discovered, Fetched, Served, Specification, aggregator, get, index_entry, legacy, list, of_list,
-    specification,
+    APIS, Backend, Discovered, Fetched, Served, Specification, aggregator, get, index_entry, legacy, list,
+    of_list, specification,
 };
 
 /// How long discovery may be, in bytes.
@@ -93,7 +93,8 @@ impl Reader {
             return Ok(Some(resources));
         }
         self.tags.apis.clear();
-        let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let path =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         // As upstream: without a group that may everything.
         let nobody = UserInfo { groups: Vec::new(), ..user };
         let own = get(&self.backend, (&path, "application/json", ""), &nobody, limits).await?;

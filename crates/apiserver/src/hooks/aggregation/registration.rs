@@ -188,9 +188,9 @@ impl Registration {
         loop {
             match watcher.next().await {
                 Some(Ok(Batch::Events(events))) => {
-                    let read = events.iter().filter_map(|e| {
-                        Some((e.object.data.name.clone(), ApiService::of(&e.object)?))
-                    });
+                    let read = events
+                        .iter()
+                        .filter_map(|e| Some((e.object.data.name.clone(), ApiService::of(&e.object)?)));
                     known.extend(read);
                 }
                 Some(Ok(Batch::Synced(_))) => break,

@@ -99,11 +99,8 @@ impl ApiService {
     pub(super) fn of(object: &Object) -> Option<Self> {
         let Wire { spec, status } = read(object)?;
         let condition = status.conditions.into_iter().find(|c| c.kind == AVAILABLE);
-        let endpoint = |s: WireService| Endpoint {
-            namespace: s.namespace,
-            name: s.name,
-            port: s.port.unwrap_or(HTTPS),
-        };
+        let endpoint =
+            |s: WireService| Endpoint { namespace: s.namespace, name: s.name, port: s.port.unwrap_or(HTTPS) };
         let trust = if spec.insecure {
             Trust::Anybody
         } else {
@@ -120,7 +117,11 @@ impl ApiService {
                 service: spec.service.map(endpoint),
                 trust,
             },
-            condition: condition.map(|c| Condition { status: c.status, reason: c.reason, message: c.message }),
+            condition: condition.map(|c| Condition {
+                status: c.status,
+                reason: c.reason,
+                message: c.message,
+            }),
         })
     }
     /// Whether its condition says that it is available.
