@@ -12,8 +12,8 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacIndex;
 use crate::auth::token::TokenService;
 use crate::auth::{
-    self, Auth, AuthenticationConfig, AuthorizationMode, BearerTokens, ClientCaError, KeyError, Reviews,
-    SigningKey, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
+    self, Auth, AuthenticationConfig, AuthorizationMode, BearerTokens, ClientCaError, KeyError,
+    RequestHeaders, Reviews, SigningKey, TokenFile, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
 };
 use crate::reader::Reader;
 use crate::webhook::Network;
@@ -31,6 +31,12 @@ pub struct SecurityConfig {
     pub max_token_expiration: i64,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
+    /// The tokens of a file (`--token-auth-file`).
+    pub token_file: TokenFile,
+    /// The authorities of client certificates, PEM, in place of the server's own (`--client-ca-file`).
+    pub client_authorities: Option<String>,
+    /// The front proxies that may name users (`--requestheader-*`).
+    pub request_headers: Option<RequestHeaders>,
     /// Whether bootstrap tokens authenticate (`--enable-bootstrap-token-auth`).
     pub bootstrap_tokens: bool,
     /// The authorizers, in the order in which they are asked (`--authorization-mode`).
@@ -51,6 +57,9 @@ impl Default for SecurityConfig {
             audiences: Vec::new(),
             max_token_expiration: 0,
             anonymous: true,
+            token_file: TokenFile::default(),
+            client_authorities: None,
+            request_headers: None,
             bootstrap_tokens: false,
             modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enable_admission: Vec::new(),
@@ -62,8 +71,8 @@ impl Default for SecurityConfig {
 
 /// The keys by which callers are known.
 pub struct Keys {
-    /// The authority of client certificates (`--client-ca-file`).
-    pub client_ca: CertificateDer<'static>,
+    /// The authorities of client certificates.
+    pub client_ca: Vec<CertificateDer<'static>>,
     /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
     pub signing_key_pem: String,
 }
@@ -105,9 +114,11 @@ impl Security {
     ) -> Result<Self, SecurityError> {
         let schema = Schema::builtin();
         let signer = SigningKey::from_pem(&keys.signing_key_pem)?;
-        let others = config.other_keys_pem.iter().map(|pem| SigningKey::from_pem(pem));
-        let others: Vec<VerifyingKey> =
-            others.map(|k| k.map(|k| k.public().clone())).collect::<Result<_, _>>()?;
+        let mut others = Vec::new();
+        for pem in &config.other_keys_pem {
+            let own = |key: &VerifyingKey| key.id == signer.public().id;
+            others.extend(VerifyingKey::all_from_pem(pem)?.into_iter().filter(|key| !own(key)));
+        }
         let audiences: Vec<Text> = if config.audiences.is_empty() {
             vec![config.issuer.as_str().into()]
         } else {
@@ -119,9 +130,14 @@ impl Security {
             Arc::new(NodeAuthorizer::new(gates.enabled(Gate::PodCertificateRequest))),
             Arc::new(RbacIndex::default()),
         ));
-        let authentication =
-            AuthenticationConfig { client_ca: keys.client_ca, anonymous: config.anonymous, clock };
-        let mut bearers = BearerTokens::new(tokens, clock);
+        let uid = gates.enabled(Gate::RemoteRequestHeaderUID);
+        let authentication = AuthenticationConfig {
+            client_ca: keys.client_ca,
+            request_headers: config.request_headers.clone().map(|headers| (headers, uid)),
+            anonymous: config.anonymous,
+            clock,
+        };
+        let mut bearers = BearerTokens::new(tokens, clock).with_file(config.token_file.clone());
         if config.bootstrap_tokens {
             bearers = bearers.with_bootstrap(reader.clone());
         }

@@ -30,6 +30,8 @@ pub struct Config {
     pub limits: Limits,
     /// Authentication, authorization and admission.
     pub security: SecurityConfig,
+    /// Keys and certificates in place of the server's own.
+    pub given: Given,
     /// Which features are on (`--feature-gates`).
     pub gates: FeatureGates,
     /// Which APIs are on (`--runtime-config`).
@@ -60,6 +62,30 @@ pub struct Serving {
     pub cluster_domain: String,
     /// The node of this machine, if it has one, which gets its certificates here.
     pub node: Option<NodeIdentity>,
+}
+
+/// A certificate, those that signed it, and its key, PEM.
+#[derive(Clone)]
+pub struct Pair {
+    /// The certificates, the own one first.
+    pub certificate_pem: String,
+    /// The key.
+    pub key_pem: String,
+}
+
+/// Keys and certificates that others made. What is absent is the server's own.
+#[derive(Clone, Default)]
+pub struct Given {
+    /// With which to serve (`--tls-cert-file`, `--tls-private-key-file`, `--cert-dir`).
+    pub serving: Option<Pair>,
+    /// Which is shown to aggregated servers (`--proxy-client-cert-file`, `--proxy-client-key-file`).
+    pub front_proxy: Option<Pair>,
+    /// Which is shown to kubelets (`--kubelet-client-certificate`, `--kubelet-client-key`).
+    pub kubelet_client: Option<Pair>,
+    /// The authorities of the certificates with which kubelets serve, PEM (`--kubelet-certificate-authority`).
+    pub kubelet_authorities: Option<String>,
+    /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
+    pub signing_key: Option<String>,
 }
 
 /// Where objects are, and for how long.
@@ -125,6 +151,7 @@ impl Config {
             services: Services::default(),
             limits: Limits::default(),
             security: SecurityConfig::default(),
+            given: Given::default(),
             gates: FeatureGates::default(),
             runtime_config: RuntimeConfig::default(),
             documents: Arc::new(NoDocuments),

@@ -55,10 +55,7 @@ fn root_paths(catalog: &Catalog) -> Value {
         "/readyz".into(),
         "/version".into(),
     ];
-    for (group, versions) in catalog.resources.groups().iter().filter(|g| !g.0.is_empty()) {
-        paths.push(format!("/apis/{group}"));
-        paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
-    }
+    paths.extend(catalog.discovery.paths());
     paths.sort();
     json!({"paths": paths})
 }

@@ -14,6 +14,9 @@ use storage::Store;
 
 use crate::front::{Body, text};
 
+/// The check that all that this server answers itself has its APIService; upstream's name, which is no hook's.
+pub(crate) const REGISTERED: &str = "autoregister-completion";
+
 /// Tells whether something works; the reason if not.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -67,7 +70,8 @@ impl Health {
                 Some((_, done)) if done.load(Ordering::Acquire) => Ok(()),
                 _ => Err("not finished".to_owned()),
             };
-            add(format!("poststarthook/{name}"), Of::All, Arc::new(check));
+            let name = if *name == REGISTERED { (*name).to_owned() } else { format!("poststarthook/{name}") };
+            add(name, Of::All, Arc::new(check));
         }
         let shutdown = shutdown.clone();
         let check = move || {

@@ -10,7 +10,7 @@ use storage::Store;
 use crate::authorization_feed;
 use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::config::Config;
-use crate::hooks::{self, Env};
+use crate::hooks::{self, AuthenticationInfo, Env};
 use crate::objects::Objects;
 use crate::server::{Parts, Server};
 use crate::standalone::{self, StartError};
@@ -48,10 +48,14 @@ pub async fn start(
     let env = Env {
         objects: Arc::clone(&server.0.objects),
         allocators: Arc::clone(&server.0.handlers.allocators),
-        conversions: Arc::new(ConversionWebhooks::new(network)),
+        conversions: Arc::new(ConversionWebhooks::new(Arc::clone(&network))),
         port: config.serving.port,
         transport: server.transport(standalone::own_identity(), "kube-apiserver"),
         advertised: config.serving.advertised(),
+        network,
+        front_proxy: None,
+        authentication: AuthenticationInfo::default(),
+        metrics: Arc::clone(&server.0.front.metrics),
         shutdown: shutdown.clone(),
     };
     hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod admission_tests;
+mod aggregated;
 mod allocate;
 mod authorization_feed;
 pub mod catalog;
@@ -23,6 +24,7 @@ mod front;
 mod handlers;
 pub mod health;
 mod hooks;
+mod identities;
 pub mod in_process;
 mod lanes;
 #[cfg(test)]
@@ -38,6 +40,7 @@ mod pipe;
 mod pipe_tests;
 mod process_metrics;
 pub mod proxy;
+mod relay;
 pub mod request;
 mod rooms;
 mod routes;

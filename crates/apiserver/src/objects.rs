@@ -14,7 +14,9 @@ use component::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
+use tokio::sync::watch;
 
+use crate::aggregated::Services;
 use crate::catalog::custom::CustomResource;
 use crate::catalog::{Catalog, Documents, ResourceEntry};
 use crate::config::Config;
@@ -44,6 +46,8 @@ pub struct Objects {
     pub(crate) gates: FeatureGates,
     catalog: ArcSwap<Catalog>,
     documents: Arc<dyn Documents>,
+    /// Tells of other resources of definitions.
+    served: watch::Sender<()>,
 }
 
 impl Objects {
@@ -62,7 +66,12 @@ impl Objects {
             gates: config.gates,
             catalog: ArcSwap::from_pointee(catalog),
             documents: Arc::clone(&config.documents),
+            served: watch::Sender::default(),
         }
+    }
+    /// Tells when other definitions are served.
+    pub(crate) fn served(&self) -> watch::Receiver<()> {
+        self.served.subscribe()
     }
     /// The catalog of now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
@@ -82,8 +91,12 @@ impl Objects {
     }
     /// Serves the resources of these definitions from now on, instead of those that were.
     pub(crate) fn serve_custom(&self, custom: &[Arc<CustomResource>]) {
-        let catalog = self.catalog.load().with_custom(custom);
-        self.catalog.store(Arc::new(catalog));
+        self.catalog.rcu(|catalog| catalog.with_custom(custom));
+        self.served.send_replace(());
+    }
+    /// Leads requests for these group versions to other servers from now on, instead of those that were led.
+    pub(crate) fn serve_elsewhere(&self, services: &Arc<Services>) {
+        self.catalog.rcu(|catalog| catalog.with_services(Arc::clone(services)));
     }
     /// The store.
     pub fn store(&self) -> &Store {

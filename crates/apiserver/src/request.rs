@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
+use crate::aggregated::Elsewhere;
 use crate::catalog::{Catalog, ResourceEntry};
 use crate::flow::{Caller, Taken};
 use crate::lanes::in_time;
@@ -22,7 +23,9 @@ pub struct Request {
     pub info: Arc<RequestInfo>,
     /// The catalog of the time at which it came.
     pub(crate) catalog: Arc<Catalog>,
-    /// The resource of [`Request::info`], if it is served.
+    /// The other server that answers it, if it is not answered here.
+    pub(crate) elsewhere: Option<Arc<Elsewhere>>,
+    /// The resource of [`Request::info`], if it is served here.
     pub(crate) resource: Option<Arc<ResourceEntry>>,
     /// Query parameters.
     pub query: Query,
@@ -62,9 +65,17 @@ impl Request {
         query: Query,
         audit_id: Option<HeaderValue>,
     ) -> Self {
-        let resource = catalog.resources.find(&info.group, &info.version, &info.resource).cloned();
+        let services = &catalog.services;
+        let elsewhere = if info.is_resource {
+            services.find(&info.group, &info.version)
+        } else {
+            services.of_path(&info.path)
+        };
+        let elsewhere = elsewhere.cloned();
+        let find = || catalog.resources.find(&info.group, &info.version, &info.resource).cloned();
+        let resource = if elsewhere.is_none() { find() } else { None };
         let mut made = Self::bare(catalog, Arc::new(info), query, audit_id);
-        made.resource = resource;
+        (made.elsewhere, made.resource) = (elsewhere, resource);
         made
     }
     /// A request of which nothing is known but what it asks.
@@ -79,6 +90,7 @@ impl Request {
             mutating: !matches!(info.verb, "get" | "head" | "list" | "watch"),
             info,
             catalog,
+            elsewhere: None,
             resource: None,
             query,
             deadline: None,

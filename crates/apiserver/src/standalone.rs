@@ -12,7 +12,6 @@ use access::security::{Keys, Security, SecurityError};
 use access::webhook::Network;
 use api::Status;
 use component::Shutdown;
-use rustls_pki_types::CertificateDer;
 use storage::{EtcdConfig, EtcdOpenError, OpenError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
@@ -25,6 +24,7 @@ use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::health::{Check, Of};
 use crate::hooks::{self, Env};
+use crate::identities::{GivenError, Identities};
 use crate::objects::{CatalogError, Objects};
 use crate::proxy::{Connect, Own};
 use crate::server::{Parts, Server, ServerError};
@@ -65,6 +65,9 @@ pub enum StartError {
     /// TLS.
     #[error("the certificates cannot be used for TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// A key or certificate that was given.
+    #[error(transparent)]
+    Given(#[from] GivenError),
     /// The first objects.
     #[error("cannot make the objects that every cluster has: {0}")]
     Bootstrap(Status),
@@ -122,7 +125,9 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let advertised = config.serving.advertised();
     let (pki, store, key_services) = open(&config, shutdown).await?;
     let objects = Arc::new(Objects::new(store.clone(), &config)?);
-    let keys = Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
+    let identities = Identities::new(&mut config, &pki)?;
+    let keys =
+        Keys { client_ca: identities.client_ca.clone(), signing_key_pem: identities.signing_key_pem.clone() };
     let surroundings = (config.gates, config.clock);
     let leads_here = [
         Some(SocketAddr::new(advertised, address.port())),
@@ -136,7 +141,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let security = Security::new(&config.security, keys, surroundings, live)?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
-    let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
+    let kubelet = identities.kubelet_tls()?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone());
     let admission = Arc::clone(&security.admission);
@@ -150,7 +155,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     };
     let server = Server::new(&config, parts)?;
     admission.connect(server.own_clients());
-    let conversions = Arc::new(ConversionWebhooks::new(network));
+    let conversions = Arc::new(ConversionWebhooks::new(Arc::clone(&network)));
     server.metrics().register(|registry| {
         admission.register(registry);
         conversions.register(registry);
@@ -162,7 +167,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         let size = StoreSize { dir: store_dir(&config), store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
-    let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
+    let tls = identities.server_tls()?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
     let env = Env {
@@ -172,6 +177,10 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         port: address.port(),
         transport: server.transport(own_identity(), "kube-apiserver"),
         advertised,
+        network,
+        front_proxy: Some(Arc::new(identities.front_proxy)),
+        authentication: identities.authentication,
+        metrics: Arc::clone(&server.0.front.metrics),
         shutdown: shutdown.clone(),
     };
     hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;
@@ -253,19 +262,4 @@ async fn open_etcd(
         ..EtcdConfig::new(servers.clone(), forms)
     };
     Ok((Store::open_etcd(config, shutdown).await?, key_services))
-}
-
-/// How kubelets are called: with the client certificate, verified against the cluster's authority.
-fn kubelet_tls(
-    ca: &CertificateDer<'static>,
-    client: &pki::Credential,
-) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(ca.clone())?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![client.certificate()], client.key())?;
-    Ok(Arc::new(config))
 }

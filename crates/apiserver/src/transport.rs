@@ -13,12 +13,14 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
+use crate::aggregated::Elsewhere;
 use crate::catalog::Catalog;
 use crate::codec;
 use crate::encoder::{Encoded, encode, object_json};
 use crate::negotiate::Form;
 use crate::outcome::Outcome;
 use crate::pipe;
+use crate::relay::Relay;
 use crate::request::Request;
 use crate::rooms::Rooms;
 use crate::server::Server;
@@ -50,6 +52,21 @@ impl Server {
 }
 
 impl Local {
+    /// The server that answers a request if it is another one, and the request's context, which has its seat.
+    async fn elsewhere(&self, call: &Call) -> Result<Option<(Arc<Elsewhere>, Request)>, Status> {
+        let client::Resource { group, version, .. } = &call.resource;
+        if self.rooms.objects.catalog().services.find(group, version).is_none() {
+            return Ok(None);
+        }
+        let mut request = self.request(call.clone());
+        let Some(other) = request.elsewhere.clone() else { return Ok(None) };
+        pipe::enter_local(&self.rooms, &mut request).await?;
+        Ok(Some((other, request)))
+    }
+    /// The way to another server.
+    fn relay<'r>(&'r self, other: &'r Elsewhere) -> Relay<'r> {
+        Relay { other, user: &self.user, agent: &self.agent }
+    }
     fn request(&self, call: Call) -> Request {
         let verb = match call.verb {
             Verb::Get => "get",
@@ -112,6 +129,9 @@ impl Local {
 impl Transport for Local {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
         Box::pin(async move {
+            if let Some((other, _seated)) = self.elsewhere(&call).await? {
+                return self.relay(&other).object(&call).await;
+            }
             let mut request = self.request(call);
             let outcome = pipe::local(&self.rooms, &mut request).await?;
             let (_, encoded) = encode(&self.rooms.encoder(&request.catalog), outcome, Form::JSON)?;
@@ -134,6 +154,9 @@ impl Transport for Local {
     }
     fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
         Box::pin(async move {
+            if let Some((other, _seated)) = self.elsewhere(&call).await? {
+                return self.relay(&other).list(&call).await;
+            }
             let mut request = self.request(call);
             match pipe::local(&self.rooms, &mut request).await? {
                 Outcome::List(list) => Ok(ListAnswer {
@@ -159,6 +182,9 @@ impl Transport for Local {
         call: Call,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
         Box::pin(async move {
+            if let Some((other, _seated)) = self.elsewhere(&call).await? {
+                return self.relay(&other).watch(&call).await;
+            }
             let mut request = self.request(call);
             match pipe::local(&self.rooms, &mut request).await? {
                 Outcome::Watch(source) => {

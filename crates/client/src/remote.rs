@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::RootCertStore;
@@ -32,12 +32,16 @@ use crate::transport::{Call, EventKind, ListAnswer, Transport, Verb, WatchEvent}
 const ANSWER_LIMIT: Duration = Duration::from_secs(70);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The largest single object; etcd's limit is 1.5 MiB, tables and proxied answers are larger.
-const OBJECT_LIMIT: usize = 64 << 20;
-const LIST_LIMIT: usize = 1 << 30;
+pub const OBJECT_LIMIT: usize = 64 << 20;
+/// The largest list.
+pub const LIST_LIMIT: usize = 1 << 30;
 /// How often a request that the server is too busy for is sent again.
 const BUSY_RETRIES: u32 = 10;
 /// How long a token file is trusted before it is read again, as client-go has it.
 const TOKEN_AGE: Duration = Duration::from_secs(10);
+
+/// An error of a body.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 type Sender = http2::SendRequest<Full<Bytes>>;
 
@@ -292,7 +296,7 @@ fn retry_after(answer: &Response<Incoming>) -> Option<Duration> {
 }
 
 /// Method and content type of a verb.
-fn wire(verb: Verb) -> (Method, &'static str) {
+pub fn wire(verb: Verb) -> (Method, &'static str) {
     match verb {
         Verb::Get | Verb::List | Verb::Watch => (Method::GET, ""),
         Verb::Create => (Method::POST, "application/json"),
@@ -350,7 +354,11 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-async fn collect(answer: Response<Incoming>, limit: usize) -> Result<Bytes, Status> {
+/// Reads the body of an answer, up to a limit; the `Status` of one that is an error.
+pub async fn collect<B>(answer: Response<B>, limit: usize) -> Result<Bytes, Status>
+where
+    B: Body<Error: Into<BodyError>>,
+{
     let code = answer.status();
     let body = timeout(ANSWER_LIMIT, Limited::new(answer.into_body(), limit).collect())
         .await
@@ -413,15 +421,23 @@ impl Transport for Remote {
             if !answer.status().is_success() {
                 return Err(collect(answer, OBJECT_LIMIT).await.err().unwrap_or_default());
             }
-            let lines = Lines { body: answer.into_body(), buffer: BytesMut::new(), searched: 0, over: false };
-            Ok(stream::unfold(lines, |mut lines| async move { lines.next().await.map(|e| (e, lines)) })
-                .boxed())
+            Ok(events(answer.into_body()))
         }
         .boxed()
     }
 }
 
-fn read_list(body: Bytes) -> Result<ListAnswer, Status> {
+/// The events of a watch's body.
+pub fn events<B>(body: B) -> BoxStream<'static, Result<WatchEvent, Status>>
+where
+    B: Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static,
+{
+    let lines = Lines { body, buffer: BytesMut::new(), searched: 0, over: false };
+    stream::unfold(lines, |mut lines| async move { lines.next().await.map(|e| (e, lines)) }).boxed()
+}
+
+/// Reads a list.
+pub fn read_list(body: Bytes) -> Result<ListAnswer, Status> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct Meta {
@@ -451,14 +467,17 @@ fn read_list(body: Bytes) -> Result<ListAnswer, Status> {
 }
 
 /// A watch's body: one JSON document a line.
-struct Lines {
-    body: Incoming,
+struct Lines<B> {
+    body: B,
     buffer: BytesMut,
     searched: usize,
     over: bool,
 }
 
-impl Lines {
+impl<B> Lines<B>
+where
+    B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin,
+{
     async fn next(&mut self) -> Option<Result<WatchEvent, Status>> {
         while !self.over {
             if let Some(at) = self.buffer[self.searched..].iter().position(|b| *b == b'\n') {

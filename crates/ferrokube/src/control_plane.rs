@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use access::UserInfo;
 use access::pki::{NodeIdentity, Pki};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use api::{FeatureGates, Text};
 use apiserver::config::{self, Config};
 use apiserver::served::RuntimeConfig;
@@ -58,7 +58,9 @@ impl Settings {
     }
     /// Of the flags of an API server alone.
     pub(crate) fn of_api_server(f: &cli::ApiServer) -> Result<Self> {
-        let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.secure_port))?;
+        let mut api = api_config(&f.api, &f.data_dir(), (f.bind_address, f.secure_port))?;
+        f.security.configure(&mut api.security)?;
+        api.given = f.security.given()?;
         api.services.cidrs.clone_from(&f.service_cluster_ip_range);
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
@@ -141,6 +143,14 @@ impl ControlPlane {
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
         let (service_cidrs, gates) = (api.services.cidrs.clone(), api.gates);
+        // The administrator's own certificate is of no use where others are believed.
+        let knows_own = api.security.client_authorities.is_none() && api.given.serving.is_none();
+        if kubeconfig.is_some() && !knows_own {
+            bail!(
+                "--write-kubeconfig writes the server's own certificates, which are not those of --client-ca-file and \
+                 --tls-cert-file; leave it out"
+            );
+        }
         let serving = Shutdown::new();
         let components = serving.apart();
         let running = match standalone::start(api, &serving).await {
@@ -151,9 +161,10 @@ impl ControlPlane {
             }
         };
         let kubeconfig = kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
-        running
-            .write_kubeconfig(&kubeconfig)
-            .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        if knows_own {
+            let written = running.write_kubeconfig(&kubeconfig);
+            written.with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        }
         Ok(Self {
             dir,
             running,

@@ -118,9 +118,9 @@ mod tests {
         check(&format!("{api} -v 2"), Ok(&[logs]));
         let audit = "--audit-log-path=/a cannot be had: audit logs are not there yet; leave it out";
         check(&format!("{api} --audit-log-path=/a"), Err(audit));
-        let always =
-            "--authorization-mode=AlwaysAllow cannot be had: the authorizers are Node and RBAC; leave it out";
-        check(&format!("{api} --authorization_mode=AlwaysAllow"), Err(always));
+        let twice =
+            "--service-account-lookup=false cannot be had: accounts are always looked up; leave it out";
+        check(&format!("{api} --service_account_lookup=false"), Err(twice));
         check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
         check("up --audit-log-path=/a", Ok(&[]));
         check("kubelet --kubeconfig=k --authorization-mode=Webhook --anonymous-auth=false", Ok(&[]));

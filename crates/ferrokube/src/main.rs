@@ -146,7 +146,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
-            let dir = DataDir::open(&flags.data_dir)?;
+            let dir = DataDir::open(&flags.data_dir())?;
             let plane = ControlPlane::start(dir, Settings::of_api_server(&flags)?).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, None, "stopping").await

@@ -20,3 +20,4 @@ mod pods;
 mod quotas;
 mod services;
 mod volumes;
+mod test_kits;

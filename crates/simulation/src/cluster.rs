@@ -60,8 +60,10 @@ impl Cluster {
                 now: clock.now(),
             },
         )?;
-        let keys =
-            Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
+        let keys = Keys {
+            client_ca: vec![pki.ca.certificate()],
+            signing_key_pem: pki.service_account_key_pem.clone(),
+        };
         let mut config = apiserver::Config::new(dir.path());
         config.clock = clock;
         // A thread would work while the clock goes on.

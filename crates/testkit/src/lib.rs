@@ -4,12 +4,14 @@
 //! everything in it dies with the test, also when the test itself is killed. [`Hosts`] are several that reach each other,
 //! on one link or behind a router. A [`Cluster`] is FerroKube with its own
 //! containerd on such a host, driven through the real kubectl. A [`Server`] is an API server without a node, asked
-//! through curl and kubectl. A [`Webhook`] is one that a test makes. [`Etcd`] is a real etcd of one member or several.
+//! through curl and kubectl. A [`Webhook`] is one that a test makes, or an aggregated API server. An
+//! [`Authority`] issues certificates. [`Etcd`] is a real etcd of one member or several.
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
 //! Tests need root and the tools that `cargo xtask setup` installs.
 
+mod authority;
 mod cluster;
 mod etcd;
 mod host;
@@ -22,6 +24,7 @@ mod server;
 mod wait;
 mod webhook;
 
+pub use authority::Authority;
 pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config, nodes_containerd_config};
 pub use etcd::Etcd;
 pub use host::Host;
@@ -31,7 +34,7 @@ pub use ports::free_port;
 pub use seeds::{Property, try_seeds};
 pub use server::Server;
 pub use wait::{eventually, within};
-pub use webhook::{Question, Reply, Webhook};
+pub use webhook::{Question, Reply, Webhook, own_address};
 
 use std::path::{Path, PathBuf};
 

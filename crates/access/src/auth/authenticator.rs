@@ -23,6 +23,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bearer::BearerTokens;
 use super::cache::{Cache, Digest};
+use super::front_proxy::{FrontProxy, RequestHeaders};
 use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
 use crate::RequestInfo;
 use crate::UserInfo;
@@ -34,8 +35,10 @@ pub(super) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io."
 
 /// The configuration of authentication.
 pub struct AuthenticationConfig {
-    /// The authority of client certificates.
-    pub client_ca: CertificateDer<'static>,
+    /// The authorities of client certificates.
+    pub client_ca: Vec<CertificateDer<'static>>,
+    /// The front proxies that may name users, and whether their uids count.
+    pub request_headers: Option<(RequestHeaders, bool)>,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
     /// The clock.
@@ -47,6 +50,13 @@ pub struct AuthenticationConfig {
 #[error("the authority of client certificates is not usable")]
 pub struct ClientCaError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
+impl ClientCaError {
+    /// Of an authority that cannot be used.
+    pub(super) fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(source.into())
+    }
+}
+
 struct Certified {
     user: Arc<UserInfo>,
     not_after: i64,
@@ -55,6 +65,7 @@ struct Certified {
 /// Recognises callers by everything that this server knows.
 pub struct UnionAuthenticator {
     verifier: Arc<dyn ClientCertVerifier>,
+    front_proxy: Option<FrontProxy>,
     tokens: Arc<BearerTokens>,
     authorizer: Arc<UnionAuthorizer>,
     anonymous: Option<Arc<UserInfo>>,
@@ -70,14 +81,18 @@ impl UnionAuthenticator {
         authorizer: Arc<UnionAuthorizer>,
     ) -> Result<Self, ClientCaError> {
         let mut roots = RootCertStore::empty();
-        roots.add(config.client_ca).map_err(|e| ClientCaError(e.into()))?;
+        for authority in config.client_ca {
+            roots.add(authority).map_err(ClientCaError::new)?;
+        }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
-            .map_err(|e| ClientCaError(e.into()))?;
+            .map_err(ClientCaError::new)?;
+        let front_proxy = config.request_headers.map(|(headers, uid)| FrontProxy::new(headers, uid));
         let anonymous = config.anonymous.then(nobody);
         Ok(Self {
             verifier,
+            front_proxy: front_proxy.transpose()?,
             tokens,
             authorizer,
             anonymous,
@@ -135,7 +150,7 @@ pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Diges
     Some(UserInfo { name, uid, groups, extra })
 }
 
-fn add_authenticated(groups: &mut Vec<Text>) {
+pub(super) fn add_authenticated(groups: &mut Vec<Text>) {
     if !groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
         groups.push("system:authenticated".into());
     }
@@ -196,6 +211,11 @@ impl UnionAuthenticator {
         let now = self.clock.now();
         let mut refused = false;
         if let Some(chain) = peer.filter(|c| !c.is_empty()) {
+            match self.front_proxy.as_ref().map(|p| p.authenticate(&request.headers, chain, now)) {
+                Some(Ok(Some(user))) => return Ok(Arc::new(user)),
+                Some(Err(error)) => tracing::trace!(%error, "a client certificate is not a front proxy's"),
+                Some(Ok(None)) | None => {}
+            }
             match self.by_certificate(chain, now) {
                 Some(user) => return Ok(user),
                 None => refused = true,
@@ -218,6 +238,12 @@ impl UnionAuthenticator {
 }
 
 impl Authenticator for UnionAuthenticator {
+    fn forget(&self, headers: &mut HeaderMap) {
+        super::credentials::remove(headers);
+        if let Some(proxies) = &self.front_proxy {
+            proxies.remove(headers);
+        }
+    }
     fn authenticate<'a>(
         &'a self,
         request: &'a Parts,

@@ -37,17 +37,20 @@ impl BootstrapTokens {
             }
         };
         // Like every token without audiences of its own, it is for the API server.
-        let audiences: Vec<Text> = match wanted {
-            [] => self.audiences.clone(),
-            wanted => self.audiences.iter().filter(|a| wanted.contains(a)).cloned().collect(),
-        };
-        if audiences.is_empty() {
-            return None;
-        }
+        let audiences = audiences_for(wanted, &self.audiences)?;
         let groups = groups.into_iter().map(Text::from).chain(["system:authenticated".into()]).collect();
         let name = Text::from(format!("{USER_PREFIX}{}", token.id()));
         Some(Authenticated { user: Arc::new(UserInfo { name, groups, ..UserInfo::default() }), audiences })
     }
+}
+
+/// Those of the server's audiences that are wanted, or all if nobody asks for some; none if none is.
+pub(super) fn audiences_for(wanted: &[Text], own: &[Text]) -> Option<Vec<Text>> {
+    let audiences: Vec<Text> = match wanted {
+        [] => own.to_vec(),
+        wanted => own.iter().filter(|a| wanted.contains(a)).cloned().collect(),
+    };
+    (!audiences.is_empty()).then_some(audiences)
 }
 
 #[cfg(test)]

@@ -2,23 +2,25 @@
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::rsa::PublicKeyComponents;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, ParsedPublicKey,
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 /// The reason for which a key cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KeyError {
-    /// The text holds no private key.
-    #[error("no private key in PEM form found")]
+    /// The text holds no key.
+    #[error("no key in PEM form found")]
     NoKey,
     /// The key is of another kind.
     #[error("the key is neither an RSA key of at least 2048 bits nor an ECDSA P-256 key")]
@@ -42,9 +44,11 @@ pub struct SigningKey {
 impl SigningKey {
     /// Reads a key from PEM: PKCS#8, PKCS#1 or SEC 1.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| KeyError::NoKey)?;
+        Self::from_der(&PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| KeyError::NoKey)?)
+    }
+    fn from_der(key: &PrivateKeyDer<'_>) -> Result<Self, KeyError> {
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
-        let private = match &key {
+        let private = match key {
             PrivateKeyDer::Pkcs1(k) => {
                 Private::Rsa(RsaKeyPair::from_der(k.secret_pkcs1_der()).map_err(|_| KeyError::Kind)?)
             }
@@ -97,37 +101,64 @@ pub struct VerifyingKey {
 
 impl VerifyingKey {
     fn of(private: &Private) -> Result<Self, KeyError> {
+        let der = match private {
+            Private::Ec(pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
+            Private::Rsa(pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
+        };
+        Self::from_der(der.map_err(|_| KeyError::Kind)?.as_ref())
+    }
+    /// Reads a key from its X.509 form.
+    fn from_der(der: &[u8]) -> Result<Self, KeyError> {
+        let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| KeyError::Kind)?;
+        let bytes: &[u8] = &info.subject_public_key.data;
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let (der, algorithm, key, mut jwk) = match private {
-            Private::Ec(pair) => {
-                let public = pair.public_key();
-                let der: PublicKeyX509Der<'_> = public.as_der().map_err(|_| KeyError::Kind)?;
+        let (algorithm, key, mut jwk) = match info.parsed().map_err(|_| KeyError::Kind)? {
+            PublicKey::EC(_) => {
                 // An uncompressed point: 4, x, y.
-                let point: &[u8] = public.as_ref();
-                let (x, y) = match point {
+                let (x, y) = match bytes {
                     [4, xy @ ..] if xy.len() == 64 => xy.split_at(32),
                     _ => return Err(KeyError::Kind),
                 };
-                let key =
-                    ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).map_err(|_| KeyError::Kind)?;
-                let jwk = json!({ "kty": "EC", "crv": "P-256", "x": text(x), "y": text(y) });
-                (der.as_ref().to_vec(), "ES256", key, jwk)
+                let key = ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, bytes);
+                ("ES256", key, json!({ "kty": "EC", "crv": "P-256", "x": text(x), "y": text(y) }))
             }
-            Private::Rsa(pair) => {
-                let public = pair.public_key();
-                let der: PublicKeyX509Der<'_> = public.as_der().map_err(|_| KeyError::Kind)?;
-                let parts = PublicKeyComponents::<Vec<u8>>::from(public);
-                let key = ParsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public.as_ref())
-                    .map_err(|_| KeyError::Kind)?;
-                let jwk = json!({ "kty": "RSA", "n": text(&parts.n), "e": text(&parts.e) });
-                (der.as_ref().to_vec(), "RS256", key, jwk)
+            PublicKey::RSA(rsa) => {
+                let trimmed = |number: &[u8]| {
+                    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+                    text(number.get(zeros..).unwrap_or_default())
+                };
+                let key = ParsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, bytes);
+                let jwk = json!({ "kty": "RSA", "n": trimmed(rsa.modulus), "e": trimmed(rsa.exponent) });
+                ("RS256", key, jwk)
             }
+            _ => return Err(KeyError::Kind),
         };
-        let id = text(&Sha256::digest(&der));
+        let key = key.map_err(|_| KeyError::Kind)?;
+        let id = text(&Sha256::digest(der));
         jwk["use"] = "sig".into();
         jwk["kid"] = id.clone().into();
         jwk["alg"] = algorithm.into();
         Ok(Self { id, algorithm, key, jwk })
+    }
+    /// Reads all keys of a file (`--service-account-key-file`): public ones, those of certificates and of private keys.
+    ///
+    /// # Errors
+    /// Where there is none, or one is of another kind.
+    pub fn all_from_pem(pem: &str) -> Result<Vec<Self>, KeyError> {
+        let mut all = Vec::new();
+        for public in SubjectPublicKeyInfoDer::pem_slice_iter(pem.as_bytes()) {
+            all.push(Self::from_der(&public.map_err(|_| KeyError::NoKey)?)?);
+        }
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let certificate = certificate.map_err(|_| KeyError::NoKey)?;
+            let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|_| KeyError::NoKey)?;
+            all.push(Self::from_der(parsed.public_key().raw)?);
+        }
+        for private in PrivateKeyDer::pem_slice_iter(pem.as_bytes()) {
+            let private = private.map_err(|_| KeyError::NoKey)?;
+            all.push(SigningKey::from_der(&private)?.public);
+        }
+        if all.is_empty() { Err(KeyError::NoKey) } else { Ok(all) }
     }
     /// The key's JSON Web Key.
     pub fn jwk(&self) -> &Value {

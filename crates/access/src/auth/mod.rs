@@ -9,6 +9,7 @@ mod bootstrap;
 mod cache;
 pub mod credentials;
 mod eventual;
+mod front_proxy;
 mod impersonation;
 mod keys;
 pub mod node;
@@ -17,6 +18,7 @@ mod review;
 #[cfg(test)]
 mod tests;
 pub mod token;
+mod token_file;
 mod union;
 
 use std::sync::Arc;
@@ -34,9 +36,11 @@ pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator,
 pub use authorizer::{Authorizer, Decision};
 pub use bearer::BearerTokens;
 pub use eventual::Eventual;
+pub use front_proxy::RequestHeaders;
 pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub use review::Reviews;
+pub use token_file::{TokenFile, TokenFileError};
 pub use union::{AuthorizationMode, UnionAuthorizer};
 
 use crate::RequestInfo;
@@ -62,6 +66,10 @@ pub trait Authenticator: Send + Sync + 'static {
     ) -> Eventual<'a, Result<Option<Arc<UserInfo>>, Status>> {
         let _ = (headers, user, info);
         Eventual::Now(Ok(None))
+    }
+    /// Removes from a request everything by which its caller was known.
+    fn forget(&self, headers: &mut HeaderMap) {
+        credentials::remove(headers);
     }
 }
 

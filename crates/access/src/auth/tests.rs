@@ -69,7 +69,12 @@ fn world() -> World {
     let signer = SigningKey::from_pem(&key).unwrap();
     let tokens = Arc::new(TokenService::new(ISSUER, vec![ISSUER.into()], signer, vec![], reader.clone()));
     let ca = Authority::generate("kubernetes", start).unwrap();
-    let config = AuthenticationConfig { client_ca: ca.certificate(), anonymous: true, clock };
+    let config = AuthenticationConfig {
+        client_ca: vec![ca.certificate()],
+        request_headers: None,
+        anonymous: true,
+        clock,
+    };
     let bearers = Arc::new(BearerTokens::new(tokens.clone(), clock));
     World {
         authenticator: UnionAuthenticator::new(config, bearers.clone(), authorizer.clone()).unwrap(),

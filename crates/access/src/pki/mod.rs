@@ -3,6 +3,7 @@
 //! Files lie in `DIR/pki` under kubeadm's names where it has one. Every file is 0600 and every
 //! directory 0700. A certificate authority is never replaced: one that cannot be read is an error.
 
+mod bundle;
 mod error;
 mod files;
 mod issue;
@@ -15,6 +16,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
+pub use bundle::bundle;
 pub use error::PkiError;
 pub use issue::{Authority, Credential, Profile, Usage};
 pub use kubeconfig::{kubeconfig, write_kubeconfig};

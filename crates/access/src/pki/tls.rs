@@ -7,10 +7,8 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-use super::Credential;
 
 /// Accepts any client certificate whose key the client holds.
 #[derive(Debug)]
@@ -56,18 +54,21 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Makes the API server's TLS configuration: it serves with a certificate, and asks clients for one from `client_ca`.
+/// Makes the API server's TLS configuration: it serves with a certificate, and asks clients for one from these
+/// authorities.
 pub fn server_tls(
-    serving: &Credential,
-    client_ca: &CertificateDer<'_>,
+    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    authorities: &[CertificateDer<'_>],
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let hints = X509Certificate::from_der(client_ca)
-        .map(|(_, ca)| vec![DistinguishedName::from(ca.subject().as_raw().to_vec())])
-        .unwrap_or_default();
+    let name = |ca: &CertificateDer<'_>| {
+        let (_, ca) = X509Certificate::from_der(ca).ok()?;
+        Some(DistinguishedName::from(ca.subject().as_raw().to_vec()))
+    };
+    let hints = authorities.iter().filter_map(name).collect();
     let verifier = Arc::new(AnyClient { provider: provider.clone(), hints });
     ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![serving.certificate()], serving.key())
+        .with_single_cert(chain, key)
 }

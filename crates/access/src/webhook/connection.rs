@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::address::Target;
 use super::error::io_text;
@@ -32,11 +33,7 @@ pub(super) enum Connection {
 impl Connection {
     /// Opens a connection.
     pub(super) async fn open(network: &Network, to: &Target<'_>, tls: &TlsConnector) -> Result<Self, String> {
-        let tcp = connect(network, to).await?;
-        let _ = tcp.set_nodelay(true);
-        let name = ServerName::try_from(to.host.clone())
-            .map_err(|_| format!("tls: invalid server name {}", api::go::quote(&to.host)))?;
-        let stream = tls.connect(name, tcp).await.map_err(|e| tls::error_text(&e, &to.host))?;
+        let stream = secure(network, to, tls).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
         if is_http2 {
@@ -105,6 +102,19 @@ impl Connection {
     }
 }
 
+/// Opens a connection, and TLS on it.
+pub(super) async fn secure(
+    network: &Network,
+    to: &Target<'_>,
+    tls: &TlsConnector,
+) -> Result<TlsStream<TcpStream>, String> {
+    let tcp = connect(network, to).await?;
+    let _ = tcp.set_nodelay(true);
+    let name = ServerName::try_from(to.host.clone())
+        .map_err(|_| format!("tls: invalid server name {}", api::go::quote(&to.host)))?;
+    tls.connect(name, tcp).await.map_err(|e| tls::error_text(&e, &to.host))
+}
+
 /// HTTP/1.1 names the host in a header alone.
 fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     if let Some(path) = request.uri().path_and_query().cloned() {
@@ -143,7 +153,7 @@ async fn connect(network: &Network, to: &Target<'_>) -> Result<TcpStream, String
 }
 
 /// An error of HTTP, as Go prints it.
-fn text_of(error: &hyper::Error) -> String {
+pub(super) fn text_of(error: &hyper::Error) -> String {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if let Some(io) = inner.downcast_ref::<io::Error>() {

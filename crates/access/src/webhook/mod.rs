@@ -5,6 +5,7 @@
 //! upstream's client (`apiserver/pkg/util/webhook`), which people search for.
 
 mod address;
+mod aggregated;
 mod answer;
 mod client;
 mod connection;
@@ -17,6 +18,7 @@ mod service;
 mod tls;
 
 pub use address::{Address, ClientConfig};
+pub use aggregated::{Connector, Endpoint, Trust};
 pub use answer::Document;
 pub use client::{TIMEOUT, Webhooks};
 pub use credentials::{Credentials, CredentialsError};

@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use client::tls::AnyCertificate;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -37,40 +38,72 @@ fn system_roots() -> &'static [CertificateDer<'static>] {
     })
 }
 
+/// A certificate chain, the client's own first, with its key.
+pub(super) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
 /// The settings of connections to a webhook.
 pub(super) fn connector(
     config: &ClientConfig,
     target: &Target<'_>,
     credentials: &Credentials,
 ) -> Result<TlsConnector, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = Arc::new(trusting(&config.ca_bundle, &provider)?);
+    let mut tls = settings(provider, verifier, credentials.certificate(target)?)?;
+    if target.is_loopback() {
+        tls.alpn_protocols.insert(0, b"h2".to_vec());
+    }
+    Ok(TlsConnector::from(Arc::new(tls)))
+}
+
+/// The settings of connections to a server that is signed by an authority of `ca_bundle`, or that nobody verifies
+/// (`anybody`), to which a certificate is shown.
+pub(super) fn to_server(
+    ca_bundle: &[u8],
+    anybody: bool,
+    shown: Option<Shown>,
+) -> Result<TlsConnector, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier: Arc<dyn ServerCertVerifier> = if anybody {
+        Arc::new(AnyCertificate::new(Arc::clone(&provider)))
+    } else {
+        Arc::new(trusting(ca_bundle, &provider)?)
+    };
+    Ok(TlsConnector::from(Arc::new(settings(provider, verifier, shown)?)))
+}
+
+/// Verifies by the authorities of a bundle, or by those of the system if it is empty.
+fn trusting(ca_bundle: &[u8], provider: &Arc<rustls::crypto::CryptoProvider>) -> Result<Verifier, String> {
     let own: Vec<CertificateDer<'static>>;
-    let authorities = if config.ca_bundle.is_empty() {
+    let authorities = if ca_bundle.is_empty() {
         system_roots()
     } else {
-        own = CertificateDer::pem_slice_iter(&config.ca_bundle).filter_map(Result::ok).collect();
+        own = CertificateDer::pem_slice_iter(ca_bundle).filter_map(Result::ok).collect();
         if own.is_empty() {
             return Err("unable to load root certificates: unable to parse bytes as PEM block".into());
         }
         &own
     };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Verifier::new(authorities, &provider)
-        .map_err(|e| format!("unable to load root certificates: {e}"))?;
+    Verifier::new(authorities, provider).map_err(|e| format!("unable to load root certificates: {e}"))
+}
+
+fn settings(
+    provider: Arc<rustls::crypto::CryptoProvider>,
+    verifier: Arc<dyn ServerCertVerifier>,
+    shown: Option<Shown>,
+) -> Result<rustls::ClientConfig, String> {
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
-    let mut tls = match credentials.certificate(target)? {
+        .with_custom_certificate_verifier(verifier);
+    let mut tls = match shown {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|e| e.to_string())?,
         None => builder.with_no_client_auth(),
     };
     // As upstream: one HTTP/2 connection would take all calls to one of a Service's backends.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    if target.is_loopback() {
-        tls.alpn_protocols.insert(0, b"h2".to_vec());
-    }
-    Ok(TlsConnector::from(Arc::new(tls)))
+    Ok(tls)
 }
 
 /// Verifies as rustls does, but for a certificate that is itself among the authorities: Go takes that, and many a

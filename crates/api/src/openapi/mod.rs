@@ -229,6 +229,11 @@ pub fn v2_protobuf(
     gnostic::document(&v2_document(schema, resources, custom, docs))
 }
 
+/// An OpenAPI v2 document as [`V2_PROTOBUF`]; `None` if the document is no JSON.
+pub fn v2_protobuf_of(json: &[u8]) -> Option<Vec<u8>> {
+    Some(gnostic::document(&crate::codec::json::decode_any(json).ok()?))
+}
+
 /// Renders paths, and the definitions that they need, directly or not.
 fn render(
     (schema, custom): (&Schema, &CustomKinds),

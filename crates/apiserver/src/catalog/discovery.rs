@@ -1,5 +1,7 @@
 //! The documents of discovery: which groups, versions and resources are served.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use api::Text;
@@ -10,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::resource::ResourceEntry;
 use super::resources::Resources;
+use crate::aggregated::{Elsewhere, Priority, Services, compare_versions};
 
 /// A document.
 #[derive(Clone)]
@@ -30,6 +33,7 @@ impl Document {
 /// groups are kept.
 pub(crate) struct Discovery {
     resources: Arc<Resources>,
+    services: Arc<Services>,
     groups: OnceLock<Document>,
     aggregated_core: OnceLock<Document>,
     aggregated_groups: OnceLock<Document>,
@@ -95,34 +99,86 @@ fn resource_list(resources: &Resources, group: &str, version: &str) -> Value {
     })
 }
 
-fn api_group(group: &str, versions: &[Text]) -> Value {
-    let of = |v: &Text| json!({"groupVersion": format!("{group}/{v}"), "version": v.as_str()});
+/// A version of a group, and the other server that answers for it, if one does.
+struct Version {
+    group: Text,
+    name: Text,
+    priority: Priority,
+    elsewhere: Option<Arc<Elsewhere>>,
+}
+
+/// A group with its versions, the preferred one first.
+struct Group {
+    name: Text,
+    versions: Vec<Version>,
+}
+
+/// The order of groups of the same priority.
+#[derive(Clone, Copy)]
+enum Ties {
+    /// By their names, as in aggregated discovery.
+    Names,
+    /// By the names of their APIServices, as in the older documents.
+    Services,
+}
+
+/// All groups, by their places: whether they are served here or elsewhere.
+fn groups(resources: &Resources, services: &Services, ties: Ties) -> Vec<Group> {
+    let mut all: BTreeMap<Text, Vec<Version>> = BTreeMap::new();
+    for (group, versions) in resources.groups() {
+        for name in versions.iter().filter(|v| services.find(group, v).is_none()) {
+            let priority = services.priority(group, name);
+            let (group, name) = (group.clone(), name.clone());
+            let version = Version { group: group.clone(), name, priority, elsewhere: None };
+            all.entry(group).or_default().push(version);
+        }
+    }
+    for other in services.elsewhere() {
+        let (group, name, priority) = (other.group.clone(), other.version.clone(), other.priority);
+        let version = Version { group: group.clone(), name, priority, elsewhere: Some(Arc::clone(other)) };
+        all.entry(group).or_default().push(version);
+    }
+    let mut groups: Vec<Group> = all.into_iter().map(|(name, versions)| Group { name, versions }).collect();
+    for group in &mut groups {
+        group.versions.sort_by(|a, b| {
+            let by_priority = b.priority.version.cmp(&a.priority.version);
+            by_priority.then_with(|| compare_versions(&b.name, &a.name))
+        });
+    }
+    groups.sort_by_cached_key(|group| {
+        let highest = group.versions.iter().map(|v| v.priority.group).max();
+        let tie = match ties {
+            Ties::Names => group.name.to_string(),
+            Ties::Services => {
+                let of_highest = group.versions.iter().filter(|v| Some(v.priority.group) == highest);
+                of_highest.map(|v| format!("{}.{}", v.name, v.group)).min().unwrap_or_default()
+            }
+        };
+        (Reverse(highest), tie)
+    });
+    groups
+}
+
+fn api_group(group: &Group) -> Value {
+    let (group, versions) = (&group.name, &group.versions);
+    let of = |v: &Version| json!({"groupVersion": format!("{group}/{}", v.name), "version": v.name.as_str()});
     json!({
-        "name": group,
+        "name": group.as_str(),
         "versions": versions.iter().map(of).collect::<Vec<_>>(),
         "preferredVersion": versions.first().map(of),
     })
 }
 
-fn aggregated(resources: &Resources, core: bool) -> Value {
-    let items: Vec<Value> = resources
-        .groups()
-        .iter()
-        .filter(|g| g.0.is_empty() == core)
-        .map(|(group, versions)| {
-            let versions: Vec<Value> = versions
-                .iter()
-                .map(|version| {
-                    let mut resources: Vec<_> =
-                        resources.iter().filter(|r| r.group == *group && r.version == *version).collect();
-                    resources.sort_by(|a, b| a.plural.cmp(&b.plural));
-                    let resources: Vec<Value> = resources.iter().map(|r| aggregated_resource(r)).collect();
-                    json!({"version": version.as_str(), "resources": resources, "freshness": "Current"})
-                })
-                .collect();
+fn aggregated(resources: &Resources, services: &Services, core: bool) -> Value {
+    let items: Vec<Value> = groups(resources, services, Ties::Names)
+        .into_iter()
+        .filter(|g| g.name.is_empty() == core)
+        .map(|group| {
+            let versions: Vec<Value> =
+                group.versions.iter().map(|v| aggregated_version(resources, v)).collect();
             let mut metadata = json!({"creationTimestamp": null});
             if !core {
-                metadata["name"] = group.as_str().into();
+                metadata["name"] = group.name.as_str().into();
             }
             json!({"metadata": metadata, "versions": versions})
         })
@@ -133,6 +189,22 @@ fn aggregated(resources: &Resources, core: bool) -> Value {
         "metadata": {},
         "items": items,
     })
+}
+
+fn aggregated_version(resources: &Resources, version: &Version) -> Value {
+    if let Some(other) = &version.elsewhere {
+        let freshness = if other.discovered.current { "Current" } else { "Stale" };
+        let mut shown = json!({"version": version.name.as_str(), "freshness": freshness});
+        if !other.discovered.resources.is_empty() {
+            shown["resources"] = json!(other.discovered.resources);
+        }
+        return shown;
+    }
+    let mut own: Vec<_> =
+        resources.iter().filter(|r| r.group == version.group && r.version == version.name).collect();
+    own.sort_by(|a, b| a.plural.cmp(&b.plural));
+    let own: Vec<Value> = own.iter().map(|r| aggregated_resource(r)).collect();
+    json!({"version": version.name.as_str(), "resources": own, "freshness": "Current"})
 }
 
 fn aggregated_resource(r: &ResourceEntry) -> Value {
@@ -167,10 +239,10 @@ fn aggregated_resource(r: &ResourceEntry) -> Value {
 }
 
 impl Discovery {
-    /// Of these resources.
-    pub(crate) fn new(resources: Arc<Resources>) -> Self {
+    /// Of these resources, and of those that others serve.
+    pub(crate) fn new(resources: Arc<Resources>, services: Arc<Services>) -> Self {
         let (groups, aggregated_core, aggregated_groups) = Default::default();
-        Self { resources, groups, aggregated_core, aggregated_groups }
+        Self { resources, services, groups, aggregated_core, aggregated_groups }
     }
     /// Whether a path is below a group that is served.
     pub(crate) fn is_group(&self, path: &str) -> bool {
@@ -185,15 +257,18 @@ impl Discovery {
     }
     /// All groups but the core group.
     fn group_list(&self) -> Document {
-        let named = self.resources.groups().iter().filter(|g| !g.0.is_empty());
+        let all = groups(&self.resources, &self.services, Ties::Services);
+        let named = all.iter().filter(|g| !g.name.is_empty());
         Document::new(&json!({
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": named.map(|(g, v)| api_group(g, v)).collect::<Vec<_>>(),
+            "groups": named.map(api_group).collect::<Vec<_>>(),
         }))
     }
     fn group(&self, group: &str) -> Option<Document> {
-        let mut value = api_group(group, self.versions(group).filter(|_| !group.is_empty())?);
+        let all = groups(&self.resources, &self.services, Ties::Services);
+        let found = all.iter().find(|g| g.name == group).filter(|_| !group.is_empty())?;
+        let mut value = api_group(found);
         value["kind"] = "APIGroup".into();
         value["apiVersion"] = "v1".into();
         Some(Document::new(&value))
@@ -202,10 +277,22 @@ impl Discovery {
         self.versions(group)?.iter().find(|v| *v == version)?;
         Some(Document::new(&resource_list(&self.resources, group, version)))
     }
+    /// The paths of all groups and versions.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        for group in groups(&self.resources, &self.services, Ties::Names) {
+            if group.name.is_empty() {
+                continue;
+            }
+            paths.push(format!("/apis/{}", group.name));
+            paths.extend(group.versions.iter().map(|v| format!("/apis/{}/{}", group.name, v.name)));
+        }
+        paths
+    }
     /// The document of a path, and whether it is one of all resources.
     pub(crate) fn find(&self, path: &str, wants_aggregated: bool) -> Option<(Document, bool)> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let all = |core| Document::new(&aggregated(&self.resources, core));
+        let all = |core| Document::new(&aggregated(&self.resources, &self.services, core));
         let plain = match parts.as_slice() {
             ["api"] if wants_aggregated => {
                 return Some((self.aggregated_core.get_or_init(|| all(true)).clone(), true));

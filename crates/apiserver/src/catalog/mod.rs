@@ -41,6 +41,7 @@ use discovery::Discovery;
 use meta::Meta;
 use resources::Resources;
 
+use crate::aggregated::Services;
 use crate::lanes::in_time;
 
 /// The resources that are served, and everything that describes them.
@@ -55,6 +56,8 @@ pub(crate) struct Catalog {
     pub(crate) unsafe_deletion: bool,
     /// The resources.
     pub(crate) resources: Arc<Resources>,
+    /// The group versions for which others answer.
+    pub(crate) services: Arc<Services>,
     /// The documents of discovery.
     pub(crate) discovery: Discovery,
     /// The documents of OpenAPI.
@@ -76,16 +79,18 @@ impl Catalog {
     ) -> Result<Self, String> {
         let schema = Schema::builtin();
         let resources = Arc::new(Resources::new(schema, store, rows, strategy_of)?);
+        let services = Arc::<Services>::default();
         Ok(Self {
             schema: Arc::new(schema.with_custom([])),
             meta: Meta::new(schema).ok_or("the schema lacks ObjectMeta")?,
             gated: Arc::new(Gated::new(schema, gates)),
             unsafe_deletion: gates.enabled(unreadable::GATE),
-            discovery: Discovery::new(Arc::clone(&resources)),
+            discovery: Discovery::new(Arc::clone(&resources), Arc::clone(&services)),
             columns: Arc::new(Descriptions::new(Arc::clone(&documents))),
             openapi: OpenApi::new(documents, rows.to_vec()),
             converted: Arc::default(),
             resources,
+            services,
         })
     }
     /// The same catalog with the kinds of definitions instead of those that it has.
@@ -100,11 +105,27 @@ impl Catalog {
             meta: self.meta,
             gated: Arc::clone(&self.gated),
             unsafe_deletion: self.unsafe_deletion,
-            discovery: Discovery::new(Arc::clone(&resources)),
+            discovery: Discovery::new(Arc::clone(&resources), Arc::clone(&self.services)),
+            services: Arc::clone(&self.services),
             openapi: self.openapi.with_custom(custom),
             columns: Arc::clone(&self.columns),
             converted: Arc::clone(&self.converted),
             resources,
+        }
+    }
+    /// The same catalog with other servers that answer for group versions.
+    pub(crate) fn with_services(&self, services: Arc<Services>) -> Self {
+        Self {
+            schema: Arc::clone(&self.schema),
+            meta: self.meta,
+            gated: Arc::clone(&self.gated),
+            unsafe_deletion: self.unsafe_deletion,
+            discovery: Discovery::new(Arc::clone(&self.resources), Arc::clone(&services)),
+            openapi: self.openapi.with_services(Arc::clone(&services)),
+            columns: Arc::clone(&self.columns),
+            converted: Arc::clone(&self.converted),
+            resources: Arc::clone(&self.resources),
+            services,
         }
     }
     /// The schema of all trees.

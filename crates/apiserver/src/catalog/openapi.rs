@@ -1,5 +1,6 @@
 //! The documents of OpenAPI. None is made before somebody asks for it, and none has to be made for its hash.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha512};
 
 use super::custom::CustomResource;
+use crate::aggregated::{Services, merged};
 use crate::version::BUILD;
 
 /// Makes the documents of OpenAPI, of the resources that are served.
@@ -64,6 +66,7 @@ pub(crate) struct OpenApi {
     documents: Arc<dyn Documents>,
     rows: Arc<[ResourceInfo]>,
     custom: CustomKinds,
+    services: Arc<Services>,
     sources: Arc<OnceLock<Sha512>>,
     /// The body of `/openapi/v3`.
     index: OnceLock<Bytes>,
@@ -72,8 +75,15 @@ pub(crate) struct OpenApi {
 impl OpenApi {
     /// Of the resources that are served.
     pub(crate) fn new(documents: Arc<dyn Documents>, rows: Vec<ResourceInfo>) -> Self {
-        let custom = CustomKinds::default();
-        Self { documents, rows: rows.into(), custom, sources: Arc::default(), index: OnceLock::new() }
+        let (custom, services) = Default::default();
+        Self {
+            documents,
+            rows: rows.into(),
+            custom,
+            services,
+            sources: Arc::default(),
+            index: OnceLock::new(),
+        }
     }
     /// The documents with those of definitions.
     pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
@@ -81,6 +91,18 @@ impl OpenApi {
             documents: Arc::clone(&self.documents),
             rows: Arc::clone(&self.rows),
             custom: CustomKinds::new(custom.iter().flat_map(|c| c.shown()).collect()),
+            services: Arc::clone(&self.services),
+            sources: Arc::clone(&self.sources),
+            index: OnceLock::new(),
+        }
+    }
+    /// The documents with those of other servers.
+    pub(crate) fn with_services(&self, services: Arc<Services>) -> Self {
+        Self {
+            documents: Arc::clone(&self.documents),
+            rows: Arc::clone(&self.rows),
+            custom: self.custom.clone(),
+            services,
             sources: Arc::clone(&self.sources),
             index: OnceLock::new(),
         }
@@ -88,9 +110,23 @@ impl OpenApi {
     /// Makes a document; `None` if there is none of its path.
     pub(crate) fn make(&self, document: &Document) -> Option<Bytes> {
         match document {
-            Document::V2 { protobuf } => Some(self.documents.v2(&self.rows, &self.custom, *protobuf)),
+            Document::V2 { protobuf } => Some(self.v2(*protobuf)),
             Document::V3 { path, protobuf } => self.documents.v3(&self.rows, &self.custom, path, *protobuf),
         }
+    }
+    /// The whole of v2, with the parts of other servers.
+    fn v2(&self, protobuf: bool) -> Bytes {
+        let mut parts = self.services.elsewhere().filter_map(|e| e.v2.as_deref()).peekable();
+        if parts.peek().is_none() {
+            return self.documents.v2(&self.rows, &self.custom, protobuf);
+        }
+        let own = self.documents.v2(&self.rows, &self.custom, false);
+        let all = merged(&own, parts).map(Bytes::from).unwrap_or(own);
+        if !protobuf {
+            return all;
+        }
+        let packed = api::openapi::v2_protobuf_of(&all).map(Bytes::from);
+        packed.unwrap_or_else(|| self.documents.v2(&self.rows, &self.custom, true))
     }
     /// The hash of a document, by all that it is made of: another hash is another document. The forms of a document
     /// of v3 have one hash, which also stands in its address.
@@ -115,6 +151,12 @@ impl OpenApi {
         for r in self.custom.resources().filter(|r| is_of(document, &r.group, &r.version)) {
             let _ = write!(made_of, "\n{} {} {} {}", r.group, r.version, r.plural, r.hash);
         }
+        if matches!(document, Document::V2 { .. }) {
+            for part in self.services.elsewhere().filter_map(|e| e.v2.as_ref()) {
+                made_of.push('\n');
+                made_of.push_str(&part.hash);
+            }
+        }
         format!("{:X}", sources.clone().chain_update(made_of).finalize())
     }
     /// The body of `/openapi/v3`: every document with its address.
@@ -124,7 +166,18 @@ impl OpenApi {
                 let hash = self.hash(&Document::V3 { path: path.clone(), protobuf: false });
                 format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}?hash={hash}\"}}")
             };
-            let entries: Vec<String> = v3_paths(&self.rows, &self.custom).into_iter().map(entry).collect();
+            let mut all: BTreeMap<String, String> = v3_paths(&self.rows, &self.custom)
+                .into_iter()
+                .map(|path| (path.clone(), entry(path)))
+                .collect();
+            for other in self.services.elsewhere() {
+                let path = format!("apis/{}/{}", other.group, other.version);
+                let Some(hash) = &other.v3 else { continue };
+                let query = if hash.is_empty() { String::new() } else { format!("?hash={hash}") };
+                let entry = format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}{query}\"}}");
+                all.insert(path, entry);
+            }
+            let entries: Vec<String> = all.into_values().collect();
             Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")))
         });
         index.clone()

@@ -229,7 +229,7 @@ impl Resources {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
         self.resources.iter()
     }
-    /// Groups with their versions, both in the table's order, which is upstream's order of preference.
+    /// Groups with their versions, both in the table's order.
     pub(crate) fn groups(&self) -> &[(Text, Vec<Text>)] {
         &self.groups
     }

@@ -1,12 +1,13 @@
 //! Work of the API server beside answering requests: upstream's post-start hooks. Each has a name, what it
 //! runs, and a check of its own, which passes once that has run.
 //!
-//! Left out is what this server does not do, since a check of nothing would always pass: aggregation
-//! (`*-kube-aggregator-*`, `apiservice-*`, `autoregister-completion`), flow control by levels
-//! (`priority-and-fairness-config-consumer`, `-filter`, `storage-object-count-tracker-hook`), leases of servers, the map
-//! of front proxies (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of
-//! the server to itself (`loopback-serving-certificate`).
+//! Left out is what this server does not do, since a check of nothing would always pass: flow control by levels
+//! (`priority-and-fairness-config-consumer`, `-filter`, `storage-object-count-tracker-hook`), leases of servers, the
+//! tracking of legacy tokens, another certificate towards aggregated servers without a new start
+//! (`aggregator-reload-proxy-client-cert`), and a connection of the server to itself (`loopback-serving-certificate`).
 
+mod aggregation;
+mod authentication_info;
 mod bootstrap;
 mod default_service_cidr;
 mod definitions;
@@ -14,13 +15,15 @@ mod env;
 mod flow_schema_conditions;
 mod kept_object;
 mod kubernetes_service;
+mod status;
 
 use api::Status;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
-pub(crate) use env::Env;
+pub(crate) use env::{AuthenticationInfo, Env, FrontProxyIdentity};
 
+use crate::health::REGISTERED;
 use crate::rooms::Rooms;
 
 /// The function of a hook; work that goes on afterwards runs in tasks.
@@ -30,7 +33,7 @@ type Run = for<'a> fn(&'a Env) -> BoxFuture<'a, Result<(), Status>>;
 struct Hook(&'static str, Run);
 
 /// The hooks in the order in which they run: those of a line at once, each line after the one before it.
-const STAGES: [&[Hook]; 5] = [
+const STAGES: [&[Hook]; 6] = [
     // The state that admission, authorization and storage begin with was read before there was a server.
     &[
         Hook("start-apiserver-admission-initializer", |_| there()),
@@ -47,6 +50,19 @@ const STAGES: [&[Hook]; 5] = [
             bootstrap::priority_classes(&*env.transport).boxed()
         }),
         Hook("priority-and-fairness-config-producer", |env| flow_control(env).boxed()),
+        Hook("start-cluster-authentication-info-controller", |env| authentication_info::run(env).boxed()),
+        Hook("start-kube-aggregator-informers", |env| aggregation::run(env).boxed()),
+        Hook("kube-apiserver-autoregistration", |env| aggregation::registration::run(env).boxed()),
+    ],
+    // These are parts of the task that follows APIServices, which runs.
+    &[
+        Hook("apiservice-status-local-available-controller", |_| there()),
+        Hook("apiservice-status-remote-available-controller", |_| there()),
+        Hook("apiservice-registration-controller", |_| there()),
+        Hook("apiservice-discovery-controller", |_| there()),
+        Hook(REGISTERED, |_| there()),
+        Hook("apiservice-openapi-controller", |_| there()),
+        Hook("apiservice-openapiv3-controller", |_| there()),
     ],
     &[Hook("start-service-ip-repair-controllers", |env| repair_services(env).boxed())],
     &[Hook("start-kubernetes-service-cidr-controller", |env| default_service_cidr::run(env).boxed())],
@@ -54,13 +70,14 @@ const STAGES: [&[Hook]; 5] = [
 ];
 
 /// The hooks' names, in the order in which upstream's checks stand.
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 23] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
     "start-apiextensions-informers",
     "start-apiextensions-controllers",
     "crd-informer-synced",
     "start-system-namespaces-controller",
+    "start-cluster-authentication-info-controller",
     "storage-readiness",
     "start-service-ip-repair-controllers",
     "rbac/bootstrap-roles",
@@ -68,6 +85,15 @@ pub(crate) const NAMES: [&str; 13] = [
     "priority-and-fairness-config-producer",
     "bootstrap-controller",
     "start-kubernetes-service-cidr-controller",
+    "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+    REGISTERED,
+    "apiservice-openapi-controller",
+    "apiservice-openapiv3-controller",
 ];
 
 /// There was nothing to do.

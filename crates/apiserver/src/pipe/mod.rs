@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use access::auth::Access;
 use access::{Query, RequestInfo, UserInfo, request_info};
-use api::Status;
+use api::{Gate, Status};
 use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
@@ -34,6 +34,8 @@ use crate::handlers;
 use crate::lanes;
 use crate::negotiate::{self, Allowed, Form, Format};
 use crate::outcome::Outcome;
+use crate::proxy::route;
+use crate::relay::Relay;
 use crate::request::Request;
 use crate::rooms::Rooms;
 use crate::{routes, weight};
@@ -50,6 +52,16 @@ pub(crate) async fn http(
     if let Err(refused) = enter(rooms, ctx, &mut parts, peer, sent).await {
         throw_away(body, MAX_BODY).await;
         return *refused;
+    }
+    if let Some(other) = ctx.elsewhere.clone() {
+        let Ok(()) = stages::take_seat(rooms, ctx) else {
+            throw_away(body, MAX_BODY).await;
+            return too_many();
+        };
+        let mut request = http::Request::from_parts(parts, body);
+        request.extensions_mut().insert(peer.address);
+        let uid = rooms.objects.gates.enabled(Gate::RemoteRequestHeaderUID);
+        return route::lead(&other, request, &ctx.user, uid).await;
     }
     if !ctx.info.is_resource {
         throw_away(body, MAX_BODY).await;
@@ -81,7 +93,7 @@ async fn enter(
     stages::control_flow(rooms, ctx, sent).map_err(|TooMany| Box::new(too_many()))?;
     let allowed = rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await;
     let there = || {
-        if ctx.info.is_resource {
+        if ctx.info.is_resource && ctx.elsewhere.is_none() {
             routes::check(&parts.method, &ctx.info, ctx.resource.as_deref())
         } else {
             Ok(())
@@ -221,9 +233,14 @@ fn panicked(info: &RequestInfo) -> Status {
 
 /// Answers a request of this process, whose caller is known: the same stages from flow control on.
 pub(crate) async fn local(rooms: &Arc<Rooms>, ctx: &mut Request) -> Result<Outcome, Status> {
-    stages::wait_for_seat(rooms, ctx).await.map_err(|TooMany| lanes::too_many())?;
-    rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await?;
+    enter_local(rooms, ctx).await?;
     dispatch(rooms, ctx).await
+}
+
+/// Lets a caller of this process in.
+pub(crate) async fn enter_local(rooms: &Arc<Rooms>, ctx: &mut Request) -> Result<(), Status> {
+    stages::wait_for_seat(rooms, ctx).await.map_err(|TooMany| lanes::too_many())?;
+    rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await
 }
 
 /// Answers a GET of this process for a path that is no resource.
@@ -242,8 +259,10 @@ pub(crate) async fn local_path(
     let info = request_info::parse(&parts.method, parts.uri.path(), &query)?;
     let mut ctx = Request::new(rooms.objects.catalog(), info, query, None);
     ctx.user = Arc::clone(user);
-    stages::wait_for_seat(rooms, &mut ctx).await.map_err(|TooMany| lanes::too_many())?;
-    rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await?;
+    enter_local(rooms, &mut ctx).await?;
+    if let Some(other) = &ctx.elsewhere {
+        return Relay { other, user, agent: "kube-apiserver" }.raw(path).await;
+    }
     let response = paths::plain(rooms, &parts, &ctx);
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.map_err(Status::internal)?.to_bytes();

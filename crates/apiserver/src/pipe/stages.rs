@@ -2,7 +2,6 @@
 //! authentication, impersonation, flow control, authorization. Each reads and fills the request's context.
 
 use access::RequestInfo;
-use access::auth::credentials;
 use api::Status;
 use http::request::Parts;
 
@@ -33,7 +32,7 @@ pub(super) async fn authenticate(
 /// Lets the caller act as somebody else, if it asks to and may. The credentials are gone afterwards.
 pub(super) async fn impersonate(rooms: &Rooms, ctx: &mut Request, parts: &mut Parts) -> Result<(), Status> {
     let other = rooms.front.auth.authenticator.impersonate(&parts.headers, &ctx.user, &ctx.info).get().await;
-    credentials::remove(&mut parts.headers);
+    rooms.front.auth.authenticator.forget(&mut parts.headers);
     if let Some(other) = other? {
         ctx.impersonator = Some(std::mem::replace(&mut ctx.user, other));
     }
@@ -70,9 +69,15 @@ pub(super) async fn wait_for_seat(rooms: &Rooms, ctx: &mut Request) -> Result<()
     Ok(())
 }
 
+/// The subresources that upstream takes for connections, whatever the resource: those of other servers, too.
+const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
 /// Whether a request goes on until its client ends it: no limit of time or number applies.
 pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
-    info.verb == "watch" || connected(info).is_some() || info.path == snapshot::PATH
+    info.verb == "watch"
+        || connected(info).is_some()
+        || STREAMS.contains(&info.subresource.as_str())
+        || info.path == snapshot::PATH
 }
 
 /// The kind of object that a request is to be connected with, if any.

@@ -35,7 +35,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -51,7 +51,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Adds the client's address to those before it.
-fn forwarded_for(request: &Request<Incoming>, headers: &mut HeaderMap) {
+pub(super) fn forwarded_for(request: &Request<Incoming>, headers: &mut HeaderMap) {
     let Some(peer) = request.extensions().get::<SocketAddr>() else { return };
     let ip = peer.ip().to_canonical().to_string();
     let before = headers.get_all(&X_FORWARDED_FOR).into_iter().map(HeaderValue::as_bytes);

@@ -13,6 +13,7 @@ mod location;
 mod logs;
 mod options;
 mod query;
+pub(crate) mod route;
 mod sniff;
 
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 mod component;
 mod node;
+mod security;
 mod server;
 mod values;
 

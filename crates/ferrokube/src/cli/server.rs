@@ -9,6 +9,7 @@ use apiserver::config;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::node::{Hosts, Network, Node};
+use super::security::Security;
 use super::values::{duration, port_range};
 
 /// The flags of a control plane.
@@ -150,9 +151,10 @@ pub(crate) struct Up {
 /// The flags of the API server alone, by upstream's names.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct ApiServer {
-    /// Directory of the store and the certificates
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
-    pub(crate) data_dir: PathBuf,
+    /// Directory of the store and the certificates [default: CERT_DIR/ferrokube if there is a --cert-dir, or
+    /// /var/lib/ferrokube]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
     /// Port of the API server
     #[arg(long, value_name = "N", default_value_t = 6443)]
     pub(crate) secure_port: u16,
@@ -169,7 +171,17 @@ pub(crate) struct ApiServer {
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) enable_bootstrap_token_auth: bool,
     #[command(flatten)]
+    pub(crate) security: Security,
+    #[command(flatten)]
     pub(crate) api: Api,
+}
+
+impl ApiServer {
+    /// The directory of the store and the certificates.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        let chosen = self.data_dir.clone().or_else(|| self.security.data_dir());
+        chosen.unwrap_or_else(|| "/var/lib/ferrokube".into())
+    }
 }
 
 /// The flags of the etcd that holds the objects in place of this program's own store; named as upstream's.

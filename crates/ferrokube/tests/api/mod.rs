@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 mod admission_webhooks;
+pub(crate) mod aggregation;
 mod conversion_webhooks;
 mod custom_resources;
 mod discovery;

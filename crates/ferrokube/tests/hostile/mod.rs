@@ -5,11 +5,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 mod admission;
+mod aggregated_servers;
 mod alive;
 mod controllers;
 mod credentials;
 mod depth;
 mod files;
+mod front_proxies;
 mod growth;
 mod headers;
 mod health;
@@ -24,4 +26,4 @@ mod store;
 mod subjects;
 mod watches;
 mod webhooks;
-mod wire;
+pub(crate) mod wire;

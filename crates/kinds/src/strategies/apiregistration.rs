@@ -16,7 +16,6 @@ pub(super) const API_SERVICE: Rules = Rules {
     group: "apiregistration.k8s.io",
     resource: "apiservices",
     columns: columns::cluster::API_SERVICE,
-    no_effect_yet: inert!("APIServices"),
     form: Form::Json,
     takes: Takes::BUT_STATUS,
     unconditional_update: false,

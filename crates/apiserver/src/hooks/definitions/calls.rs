@@ -1,8 +1,10 @@
 //! Reads and writes of definitions through the API.
 
 use api::{Status, Text};
-use client::{Call, FromJson, Resource, Transport, Verb};
+use client::{Call, Resource, Transport, Verb};
 use serde_json::Value;
+
+use super::super::status;
 
 /// The group of definitions.
 pub(super) const GROUP: &str = "apiextensions.k8s.io";
@@ -29,20 +31,5 @@ pub(super) async fn update_status(
     name: &str,
     change: impl Fn(&mut Value),
 ) -> Result<(), Status> {
-    loop {
-        let current = match transport.call(call(Verb::Get, name, "", None)).await {
-            Err(e) if e.is_not_found() => return Ok(()),
-            answer => Value::from_json(&answer?)?,
-        };
-        let mut next = current.clone();
-        change(&mut next);
-        if next == current {
-            return Ok(());
-        }
-        match transport.call(call(Verb::Update, name, "status", Some(&next))).await {
-            Err(e) if e.is_conflict() => {}
-            Err(e) if e.is_not_found() => return Ok(()),
-            other => return other.map(drop),
-        }
-    }
+    status::update(transport, |verb, subresource, body| call(verb, name, subresource, body), change).await
 }

@@ -1,0 +1,129 @@
+//! Requests for group versions for which another server answers: they are led there with the caller's name, and the
+//! answer is led back, as upstream's aggregator does (`handler_proxy.go`).
+
+use access::UserInfo;
+use http::header::{HeaderMap, HeaderValue, LOCATION};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use streaming::websocket::is_upgrade;
+
+use super::forward::{empty, forwarded_for, remove_hop_by_hop};
+use crate::aggregated::{Answered, Elsewhere, SendError, name_caller, no_body};
+use crate::front::{Body, text};
+
+/// Upstream's answer while a server is not available.
+const UNAVAILABLE: &str = "service unavailable\n";
+
+/// Leads a request to the other server that answers for it. `uid` says whether that is told the caller's uid.
+pub(crate) async fn lead(
+    other: &Elsewhere,
+    request: Request<Incoming>,
+    user: &UserInfo,
+    uid: bool,
+) -> Response<Body> {
+    if !other.available {
+        return text(503, UNAVAILABLE);
+    }
+    if let Some(defect) = other.backend.defect() {
+        return text(500, format!("{defect}\n"));
+    }
+    let mut headers = request.headers().clone();
+    forwarded_for(&request, &mut headers);
+    if let Ok(uri) = HeaderValue::from_str(request.uri().path()) {
+        headers.insert("x-forwarded-uri", uri);
+    }
+    if let Err(error) = name_caller(&mut headers, user, uid) {
+        return failed(other, &SendError::Failed(error));
+    }
+    let answer = if is_upgrade(&headers) {
+        upgrade(other, request, headers).await
+    } else {
+        plain(other, request, headers).await
+    };
+    answer.unwrap_or_else(|error| failed(other, &error))
+}
+
+/// Upstream's answer where the other server gave none.
+fn failed(other: &Elsewhere, error: &SendError) -> Response<Body> {
+    let (group, version) = (&other.group, &other.version);
+    tracing::debug!(%group, %version, %error, "an aggregated API server gave no answer");
+    match error {
+        SendError::Settings(why) => text(500, format!("{why}\n")),
+        SendError::Unresolved(_) => text(503, UNAVAILABLE),
+        SendError::Failed(why) => text(503, format!("error trying to reach service: {why}\n")),
+    }
+}
+
+async fn plain(
+    other: &Elsewhere,
+    request: Request<Incoming>,
+    mut headers: HeaderMap,
+) -> Result<Response<Body>, SendError> {
+    remove_hop_by_hop(&mut headers);
+    let (parts, body) = request.into_parts();
+    let body =
+        if http_body::Body::is_end_stream(&body) { no_body() } else { body.map_err(Into::into).boxed() };
+    let mut outgoing = Request::new(body);
+    *outgoing.method_mut() = parts.method;
+    *outgoing.uri_mut() = target(&parts.uri);
+    *outgoing.headers_mut() = headers;
+    let answer = other.backend.send(outgoing).await?;
+    Ok(passed_on(answer))
+}
+
+/// The answer as the client gets it.
+fn passed_on(answer: Response<Answered>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    // The client would ask the target with the credentials that it has for this server.
+    if parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
+        return text(502, "the backend attempted to redirect this request, which is not permitted");
+    }
+    remove_hop_by_hop(&mut parts.headers);
+    for name in ["credentials", "headers", "methods", "origin"] {
+        parts.headers.remove(format!("access-control-allow-{name}"));
+    }
+    // They are this server's to give, and say which of its requests this was.
+    parts.headers.remove("audit-id");
+    let mut response = Response::new(Body::stream(body.map_err(Into::into)));
+    (*response.status_mut(), *response.headers_mut()) = (parts.status, parts.headers);
+    response
+}
+
+/// Path and query of a URI.
+fn target(uri: &http::Uri) -> http::Uri {
+    uri.path_and_query().cloned().map_or_else(http::Uri::default, Into::into)
+}
+
+/// Hands an upgrade on: once the other server took it, bytes go both ways until one side ends.
+async fn upgrade(
+    other: &Elsewhere,
+    mut request: Request<Incoming>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, SendError> {
+    let mut outgoing = Request::new(no_body());
+    *outgoing.method_mut() = request.method().clone();
+    *outgoing.uri_mut() = target(request.uri());
+    *outgoing.headers_mut() = headers;
+    let mut answer = other.backend.send(outgoing).await?;
+    let status = answer.status();
+    if status.as_u16() >= 400 {
+        return Ok(passed_on(answer));
+    }
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        let code = status.as_u16();
+        return Ok(text(503, format!("invalid upgrade response: status code {code}\n")));
+    }
+    let (client, backend) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
+    tokio::spawn(async move {
+        // A client that went away before its upgrade has nothing to be carried.
+        if let Ok((client, backend)) = tokio::try_join!(client, backend) {
+            streaming::tunnel::bytes(TokioIo::new(client), TokioIo::new(backend)).await;
+        }
+    });
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = answer.headers().clone();
+    Ok(response)
+}

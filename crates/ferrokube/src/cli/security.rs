@@ -1,0 +1,202 @@
+//! The flags of an API server about its callers, its keys and its certificates, by upstream's names.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use access::auth::{AuthorizationMode, RequestHeaders, TokenFile};
+use access::security::SecurityConfig;
+use anyhow::{Context, Result, bail};
+use apiserver::config::{Given, Pair};
+use clap::{ArgAction, Args};
+
+use super::values::duration;
+
+/// The flags about callers, keys and certificates.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Security {
+    /// Whether requests without credentials are those of system:anonymous
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
+    anonymous_auth: bool,
+    /// Authorizers in the order in which they are asked: Node, RBAC, AlwaysAllow, AlwaysDeny
+    #[arg(long, value_name = "MODES", default_value = "Node,RBAC", value_delimiter = ',', value_parser = mode)]
+    authorization_mode: Vec<AuthorizationMode>,
+    /// Authorities of client certificates [default: the server's own]
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// File of bearer tokens, a line each: token, user, uid, "groups"
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// Authorities of the certificates of front proxies, which name their callers in headers [default: the server's own,
+    /// unless --client-ca-file is given]
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Names of the front proxies that are believed; empty for all with a certificate
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_allowed_names: Vec<String>,
+    /// Headers in which the user's name stands, as X-Remote-User
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_username_headers: Vec<String>,
+    /// Headers in which the user's uid stands, as X-Remote-Uid
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers in which the user's groups stand, as X-Remote-Group
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    requestheader_group_headers: Vec<String>,
+    /// Beginnings of the headers in which the user's further attributes stand, as X-Remote-Extra-
+    #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
+    requestheader_extra_headers_prefix: Vec<String>,
+    /// Certificate that is shown to aggregated API servers [default: the server's own]
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Key of the certificate that is shown to aggregated API servers
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
+    /// Authorities of the certificates with which kubelets serve [default: the server's own]
+    #[arg(long, value_name = "FILE")]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// Certificate that is shown to kubelets [default: the server's own]
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
+    kubelet_client_certificate: Option<PathBuf>,
+    /// Key of the certificate that is shown to kubelets
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
+    kubelet_client_key: Option<PathBuf>,
+    /// Certificate with which to serve, with those that signed it [default: the server's own]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Key of the certificate with which to serve
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Directory of apiserver.crt and apiserver.key, with which to serve if they are there and no other certificate is
+    /// given; without --data-dir everything else is kept there, too
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Audiences of the API server, of which a token must have one [default: the issuer]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// Issuer of service account tokens
+    #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc.cluster.local")]
+    service_account_issuer: String,
+    /// Keys by which service account tokens are verified besides the one that signs them; may be given several times
+    #[arg(long, value_name = "FILE")]
+    service_account_key_file: Vec<PathBuf>,
+    /// Key that signs service account tokens [default: the server's own]
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Longest life of a service account token; 0 for any
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    service_account_max_token_expiration: Duration,
+}
+
+fn mode(name: &str) -> Result<AuthorizationMode, String> {
+    AuthorizationMode::named(name)
+        .ok_or_else(|| "the authorizers are Node, RBAC, AlwaysAllow and AlwaysDeny".into())
+}
+
+fn read(flag: &str, file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {flag} {}", file.display()))
+}
+
+fn read_some(flag: &str, file: Option<&PathBuf>) -> Result<Option<String>> {
+    file.map(|file| read(flag, file)).transpose()
+}
+
+/// A certificate with its key; clap sees to it that there are both or none.
+fn pair(flags: (&str, &str), files: (Option<&PathBuf>, Option<&PathBuf>)) -> Result<Option<Pair>> {
+    let (Some(certificate), Some(key)) = files else { return Ok(None) };
+    Ok(Some(Pair { certificate_pem: read(flags.0, certificate)?, key_pem: read(flags.1, key)? }))
+}
+
+impl Security {
+    /// The directory in which everything is kept where `--data-dir` names none.
+    pub(crate) fn data_dir(&self) -> Option<PathBuf> {
+        self.cert_dir.as_ref().map(|dir| dir.join("ferrokube"))
+    }
+    /// Fills in a server's security.
+    pub(crate) fn configure(&self, security: &mut SecurityConfig) -> Result<()> {
+        security.anonymous = self.anonymous_auth;
+        security.modes.clone_from(&self.authorization_mode);
+        security.client_authorities = read_some("--client-ca-file", self.client_ca_file.as_ref())?;
+        if let Some(file) = &self.token_auth_file {
+            let text = read("--token-auth-file", file)?;
+            security.token_file = TokenFile::parse(&text).context("invalid --token-auth-file")?;
+        }
+        security.request_headers = self.request_headers()?;
+        security.issuer.clone_from(&self.service_account_issuer);
+        security.audiences.clone_from(&self.api_audiences);
+        let life = self.service_account_max_token_expiration.as_secs();
+        security.max_token_expiration = i64::try_from(life).unwrap_or(i64::MAX);
+        let keys = self.service_account_key_file.iter();
+        security.other_keys_pem =
+            keys.map(|file| read("--service-account-key-file", file)).collect::<Result<_>>()?;
+        Ok(())
+    }
+    fn request_headers(&self) -> Result<Option<RequestHeaders>> {
+        let flag = "--requestheader-client-ca-file";
+        let Some(authorities_pem) = read_some(flag, self.requestheader_client_ca_file.as_ref())? else {
+            let lists = [
+                &self.requestheader_allowed_names,
+                &self.requestheader_username_headers,
+                &self.requestheader_uid_headers,
+                &self.requestheader_group_headers,
+                &self.requestheader_extra_headers_prefix,
+            ];
+            if lists.iter().any(|list| !list.is_empty()) {
+                bail!("front proxies need {flag}; give it, or leave out the other --requestheader flags");
+            }
+            return Ok(None);
+        };
+        let trimmed = |flag: &str, list: &[String]| -> Result<Vec<String>> {
+            let list: Vec<String> = list.iter().map(|name| name.trim().to_owned()).collect();
+            if list.iter().any(String::is_empty) && list.len() > 1 {
+                bail!("{flag} has an empty name in it; leave it out");
+            }
+            Ok(list.into_iter().filter(|name| !name.is_empty()).collect())
+        };
+        let username = trimmed("--requestheader-username-headers", &self.requestheader_username_headers)?;
+        if username.is_empty() {
+            bail!("front proxies need --requestheader-username-headers; give it, for example X-Remote-User");
+        }
+        Ok(Some(RequestHeaders {
+            authorities_pem,
+            allowed_names: trimmed("--requestheader-allowed-names", &self.requestheader_allowed_names)?,
+            username,
+            uid: trimmed("--requestheader-uid-headers", &self.requestheader_uid_headers)?,
+            group: trimmed("--requestheader-group-headers", &self.requestheader_group_headers)?,
+            extra_prefixes: trimmed(
+                "--requestheader-extra-headers-prefix",
+                &self.requestheader_extra_headers_prefix,
+            )?,
+        }))
+    }
+    /// The keys and certificates that were given.
+    pub(crate) fn given(&self) -> Result<Given> {
+        let mut serving = pair(
+            ("--tls-cert-file", "--tls-private-key-file"),
+            (self.tls_cert_file.as_ref(), self.tls_private_key_file.as_ref()),
+        )?;
+        if let Some(dir) = self.cert_dir.as_ref().filter(|_| serving.is_none()) {
+            let files = [dir.join("apiserver.crt"), dir.join("apiserver.key")];
+            if files.iter().all(|file| file.exists()) {
+                let [certificate, key] = &files;
+                serving = pair(("--cert-dir", "--cert-dir"), (Some(certificate), Some(key)))?;
+            }
+        }
+        let signing = self.service_account_signing_key_file.as_ref();
+        Ok(Given {
+            serving,
+            front_proxy: pair(
+                ("--proxy-client-cert-file", "--proxy-client-key-file"),
+                (self.proxy_client_cert_file.as_ref(), self.proxy_client_key_file.as_ref()),
+            )?,
+            kubelet_client: pair(
+                ("--kubelet-client-certificate", "--kubelet-client-key"),
+                (self.kubelet_client_certificate.as_ref(), self.kubelet_client_key.as_ref()),
+            )?,
+            kubelet_authorities: read_some(
+                "--kubelet-certificate-authority",
+                self.kubelet_certificate_authority.as_ref(),
+            )?,
+            signing_key: read_some("--service-account-signing-key-file", signing)?,
+        })
+    }
+}
