@@ -52,6 +52,7 @@ mod strategy_tests;
 #[cfg(test)]
 mod testing;
 mod transport;
+mod usage;
 mod version;
 mod versions;
 mod watch;
@@ -60,3 +61,4 @@ mod weight;
 pub use config::Config;
 pub use objects::{CatalogError, Objects};
 pub use server::{Server, ServerError};
+pub use usage::Pages;
