@@ -19,6 +19,7 @@ use crate::nodes::eviction::TaintEviction;
 use crate::nodes::ipam::Ipam;
 use crate::nodes::lifecycle::Lifecycle;
 use crate::nodes::podgc::PodGc;
+use crate::pod_autoscalers::PodAutoscalers;
 use crate::policy_status::PolicyStatus;
 use crate::protection::{Claims, Classes, Volumes};
 use crate::replicas::{ReplicaSets, ReplicationControllers};
@@ -58,7 +59,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 34] = [
+const ALL: [Named; 35] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -72,6 +73,7 @@ const ALL: [Named; 34] = [
     on::<Jobs>(),
     on::<Deployments>(),
     on::<ReplicaSets>(),
+    on::<PodAutoscalers>(),
     on::<Disruption>(),
     on::<StatefulSets>(),
     on::<CronJobs>(),
@@ -99,8 +101,6 @@ const ALL: [Named; 34] = [
 const MISSING: &[&str] = &[
     "serviceaccount-token-controller",
     "serviceaccount-token",
-    "horizontal-pod-autoscaler-controller",
-    "horizontalpodautoscaling",
     "podcertificaterequest-cleaner-controller",
     "ttl-controller",
     "ttl",
