@@ -15,6 +15,7 @@ use storage::{Durability, EtcdServers};
 
 use crate::catalog::{Documents, NoDocuments};
 use crate::served::RuntimeConfig;
+use crate::usage::Pages;
 
 /// How a server is set up.
 pub struct Config {
@@ -38,6 +39,8 @@ pub struct Config {
     pub runtime_config: RuntimeConfig,
     /// The maker of the documents of OpenAPI.
     pub documents: Arc<dyn Documents>,
+    /// The source of what nodes tell of their use of resources, instead of their kubelets.
+    pub pages: Option<Arc<dyn Pages>>,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -155,6 +158,7 @@ impl Config {
             gates: FeatureGates::default(),
             runtime_config: RuntimeConfig::default(),
             documents: Arc::new(NoDocuments),
+            pages: None,
             clock: Clock::system(),
         }
     }

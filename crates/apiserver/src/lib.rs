@@ -55,6 +55,7 @@ mod strategy_tests;
 #[cfg(test)]
 mod testing;
 mod transport;
+mod usage;
 mod version;
 mod versions;
 mod watch;
@@ -63,3 +64,4 @@ mod weight;
 pub use config::Config;
 pub use objects::{CatalogError, Objects};
 pub use server::{Server, ServerError};
+pub use usage::Pages;

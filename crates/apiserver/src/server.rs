@@ -22,6 +22,7 @@ use crate::objects::Objects;
 use crate::proxy::Connect;
 use crate::rooms::{Front, Rooms};
 use crate::store_metrics::ObjectCounts;
+use crate::usage::{Pages, Usage};
 
 /// A service CIDR or a range of ports cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +60,9 @@ impl Server {
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
         });
         let allocators = Allocators::new(&config.services, Arc::clone(&objects)).map_err(ServerError)?;
+        let kubelets = || connect.clone().map(|connect| Arc::new(connect) as Arc<dyn Pages>);
+        let pages = config.pages.clone().or_else(kubelets);
+        let usage = pages.map(|pages| Usage::new(pages, objects.clock, shutdown.clone()));
         let front = Front {
             auth: auth.clone(),
             flow,
@@ -74,6 +78,7 @@ impl Server {
             admission,
             auth,
             allocators: Arc::new(allocators),
+            usage,
             metrics,
             event_ttl: config.storage.event_ttl,
             min_request_timeout: config.limits.min_request_timeout,

@@ -60,6 +60,7 @@ mod types {
     use k8s_openapi::api::authentication::v1 as authentication;
     use k8s_openapi::api::authorization::v1 as authorization;
     use k8s_openapi::api::autoscaling::v1 as autoscaling;
+    use k8s_openapi::api::autoscaling::v2 as autoscaling_v2;
     use k8s_openapi::api::batch::v1 as batch;
     use k8s_openapi::api::certificates::v1 as certificates;
     use k8s_openapi::api::coordination::v1 as coordination;
@@ -84,6 +85,7 @@ mod types {
         authentication::TokenReview,
         authorization::SubjectAccessReview,
         autoscaling::Scale,
+        autoscaling_v2::HorizontalPodAutoscaler,
         batch::CronJob,
         batch::Job,
         certificates::CertificateSigningRequest,

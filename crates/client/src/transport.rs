@@ -63,6 +63,21 @@ pub struct Call {
     pub body: Bytes,
 }
 
+impl Call {
+    /// A request without a query and a body. `name` and `subresource` are "" for none.
+    pub fn new(verb: Verb, resource: Resource, namespace: &str, name: &str, subresource: &str) -> Self {
+        Self {
+            verb,
+            resource,
+            namespace: namespace.into(),
+            name: name.into(),
+            subresource: subresource.into(),
+            query: Vec::new(),
+            body: Bytes::new(),
+        }
+    }
+}
+
 /// A list's answer: one consistent state.
 #[derive(Debug, Clone)]
 pub struct ListAnswer {

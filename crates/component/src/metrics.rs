@@ -33,8 +33,18 @@ impl Page {
     }
     /// Adds a value to a metric.
     pub fn value(&mut self, name: &str, labels: &[(&str, &str)], value: f64) -> &mut Self {
+        self.value_at(name, labels, value, None)
+    }
+    /// Adds a value to a metric, with the time of its measurement in milliseconds since 1970.
+    pub fn value_at(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: f64,
+        millis: Option<i64>,
+    ) -> &mut Self {
         let family = self.families.entry(name.to_owned()).or_default();
-        sample(&mut family.samples, name, labels, value);
+        sample(&mut family.samples, name, labels, value, millis);
         self
     }
     /// Adds a histogram to a metric.
@@ -46,12 +56,12 @@ impl Page {
             below += count;
             let bound = bound.to_string();
             let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
-            sample(out, &bucket, &labels, below as f64);
+            sample(out, &bucket, &labels, below as f64, None);
         }
         let labels_all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
-        sample(out, &bucket, &labels_all, histogram.count as f64);
-        sample(out, &format!("{name}_sum"), labels, histogram.sum);
-        sample(out, &format!("{name}_count"), labels, histogram.count as f64);
+        sample(out, &bucket, &labels_all, histogram.count as f64, None);
+        sample(out, &format!("{name}_sum"), labels, histogram.sum, None);
+        sample(out, &format!("{name}_count"), labels, histogram.count as f64, None);
         self
     }
     /// The page as text.
@@ -60,7 +70,7 @@ impl Page {
     }
 }
 
-fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64, millis: Option<i64>) {
     out.push_str(name);
     for (i, (key, value)) in labels.iter().enumerate() {
         out.push(if i == 0 { '{' } else { ',' });
@@ -71,7 +81,10 @@ fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     if !labels.is_empty() {
         out.push('}');
     }
-    let _ = writeln!(out, " {value}");
+    let _ = match millis {
+        Some(millis) => writeln!(out, " {value} {millis}"),
+        None => writeln!(out, " {value}"),
+    };
 }
 
 /// A histogram: counts of values by bounds. Its owner keeps it under a lock.
@@ -87,6 +100,10 @@ impl Histogram {
     /// Makes an empty histogram with these upper bounds, ascending.
     pub fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len()], count: 0, sum: 0.0 }
+    }
+    /// The number of values.
+    pub fn count(&self) -> u64 {
+        self.count
     }
     /// Counts a value.
     pub fn observe(&mut self, value: f64) {

@@ -53,6 +53,8 @@ pub struct Config {
     pub workers: Workers,
     /// The time after which all quotas are counted again; zero for never.
     pub resource_quota_sync_period: Duration,
+    /// The settings of autoscalers.
+    pub autoscaling: Autoscaling,
     /// The controllers that run.
     pub controllers: Choice,
     /// The features that are on.
@@ -76,6 +78,8 @@ pub struct Workers {
     pub resource_quotas: usize,
     /// Of Jobs that are removed some time after their end.
     pub ttl_after_finished: usize,
+    /// Of HorizontalPodAutoscalers.
+    pub pod_autoscalers: usize,
 }
 
 impl Default for Workers {
@@ -88,6 +92,7 @@ impl Default for Workers {
             ephemeral_volumes: 5,
             resource_quotas: 5,
             ttl_after_finished: 5,
+            pod_autoscalers: 5,
         }
     }
 }
@@ -115,6 +120,7 @@ impl Config {
             node_certificates: false,
             workers: Workers::default(),
             resource_quota_sync_period: Duration::from_mins(5),
+            autoscaling: Autoscaling::default(),
             controllers: Choice::default(),
             gates: FeatureGates::default(),
         }
@@ -136,6 +142,33 @@ pub struct EndpointSettings {
 impl Default for EndpointSettings {
     fn default() -> Self {
         Self { limit: 100, workers: 5, batch: Duration::ZERO }
+    }
+}
+
+/// The settings of autoscalers; upstream's by default.
+#[derive(Debug, Clone, Copy)]
+pub struct Autoscaling {
+    /// The time between two looks at an autoscaler.
+    pub sync_period: Duration,
+    /// How far back a size that goes down looks at what was recommended, unless the autoscaler says it.
+    pub downscale_stabilization: Duration,
+    /// How far the ratio of a metric to its target may be from one, unless the autoscaler says it.
+    pub tolerance: f64,
+    /// The time after a Pod's start in which its use of the processor may be left out.
+    pub cpu_initialization_period: Duration,
+    /// The time after a Pod's start in which changes of readiness count as the first.
+    pub initial_readiness_delay: Duration,
+}
+
+impl Default for Autoscaling {
+    fn default() -> Self {
+        Self {
+            sync_period: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_mins(5),
+            tolerance: 0.1,
+            cpu_initialization_period: Duration::from_mins(5),
+            initial_readiness_delay: Duration::from_secs(30),
+        }
     }
 }
 

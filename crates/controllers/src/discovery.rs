@@ -133,6 +133,19 @@ pub(crate) async fn discover(client: &Client) -> Result<Discovered, Status> {
     Ok(found)
 }
 
+/// The version of a group that the server prefers, among those that are known here, in their order of preference: `None`
+/// for a group that is not served, and nothing in it if no known version is.
+pub(crate) async fn preferred_version(
+    client: &Client,
+    group: &str,
+    known: &[&str],
+) -> Result<Option<Option<String>>, Status> {
+    let groups = client.raw::<Groups>("/apis").await?.groups;
+    let Some(group) = groups.into_iter().find(|g| g.name == group) else { return Ok(None) };
+    let versions = group.preferred_version.into_iter().chain(group.versions);
+    Ok(Some(versions.map(|v| v.version).find(|v| known.contains(&v.as_str()))))
+}
+
 /// A resource that can be asked for its scale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scaled {

@@ -27,6 +27,7 @@ mod local_path;
 mod namespace;
 mod nodes;
 mod persistent_volumes;
+mod pod_autoscalers;
 mod policy_status;
 mod protection;
 mod replicas;
@@ -42,7 +43,7 @@ use std::time::Duration;
 
 pub use choice::Choice;
 pub use common::pods::informer as pods;
-pub use config::{Config, EndpointSettings, LoadBalancers, NodeMonitor, Workers};
+pub use config::{Autoscaling, Config, EndpointSettings, LoadBalancers, NodeMonitor, Workers};
 pub use host::{ChoiceError, Named, known};
 pub use load_balancers::pool::Range;
 pub use nodes::cidr_set::RangeError;

@@ -41,6 +41,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
     };
     flags.endpoints.configure(&mut config);
     flags.workers.configure(&mut config);
+    flags.autoscaling.configure(&mut config);
     let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();
     let about = About {

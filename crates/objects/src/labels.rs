@@ -1,6 +1,7 @@
 //! Label selectors of objects, compiled once and matched often (upstream's `LabelSelectorAsSelector`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use api::go::quote;
 use api::names;
@@ -124,6 +125,21 @@ impl Selector {
     /// Whether it selects an object, of which `label` tells the value of each label.
     pub fn matches_by<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.requirements.as_ref().is_some_and(|all| all.iter().all(|r| r.matches(label(&r.key))))
+    }
+}
+
+impl fmt::Display for Selector {
+    /// Writes the text form; that of a selector of nothing is empty, as upstream's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all: Vec<&Requirement> = self.requirements.iter().flatten().collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        for (i, requirement) in all.into_iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            requirement.fmt(f)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use access::UserInfo;
@@ -17,6 +18,7 @@ use storage::Store;
 use tokio::time::Instant;
 
 use crate::faults::Faults;
+use crate::loads::Loads;
 
 /// How often a condition is looked at, in simulated time.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,6 +29,7 @@ pub struct Cluster {
     clock: Clock,
     root_ca: String,
     faults: Faults,
+    loads: Loads,
     shutdown: Shutdown,
 }
 
@@ -70,14 +73,19 @@ impl Cluster {
         config.limits.threads = false;
         // Services of both families.
         config.services.cidrs.push("fd00:10:96::/112".to_owned());
+        let loads = Loads::new(clock);
+        config.pages = Some(Arc::new(loads.clone()));
         let server = in_process::start(config, keys, Store::inline(clock), &shutdown).await?;
-        Ok(Self {
+        let cluster = Self {
             server,
             clock,
             root_ca: pki.ca.certificate_pem.clone(),
             faults: Faults::default(),
+            loads,
             shutdown,
-        })
+        };
+        cluster.loads.read_through(cluster.admin());
+        Ok(cluster)
     }
 
     /// Clients by user name, each with the groups that belong to the user.
@@ -89,6 +97,11 @@ impl Cluster {
     /// The faults that requests meet, but for the administrator's.
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// The load on the cluster's Pods.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// The administrator's client.

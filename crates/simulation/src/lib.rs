@@ -9,7 +9,9 @@
 mod cluster;
 pub mod faults;
 pub mod hollow;
+mod loads;
 
 pub use cluster::{Cluster, Running};
 pub use faults::{Fault, Faults, Gate, Rule};
 pub use hollow::{Fleet, Shape};
+pub use loads::Loads;

@@ -9,6 +9,7 @@ mod jobs;
 mod leader;
 mod load_balancers;
 mod nodes;
+mod pod_autoscalers;
 mod quotas;
 mod scale;
 mod scheduling;

@@ -219,6 +219,7 @@ fn candidates(roots: &[PathBuf]) -> Result<BTreeSet<String>> {
             ("apimachinery/pkg/apis/meta", "k8s.io/apimachinery/pkg/apis/meta"),
             ("apiextensions-apiserver/pkg/apis", "k8s.io/apiextensions-apiserver/pkg/apis"),
             ("kube-aggregator/pkg/apis", "k8s.io/kube-aggregator/pkg/apis"),
+            ("metrics/pkg/apis", "k8s.io/metrics/pkg/apis"),
         ] {
             for base in [root.join(at), root.join("k8s.io").join(at)] {
                 for dir in std::iter::once(base.clone()).chain(subdirs(&base)?) {

@@ -11,7 +11,7 @@ use super::definition::Definitions;
 use super::namespace::Namespaces;
 use super::scope::{Handlers, Lifecycle, Scope};
 use super::service::Services;
-use super::{binding, component_status, eviction, review, token};
+use super::{binding, component_status, eviction, review, token, used};
 use crate::catalog::{ResourceEntry, SubresourceEntry};
 use crate::outcome::Outcome;
 use crate::proxy::Target;
@@ -52,6 +52,8 @@ pub(crate) fn computed(group: &str, plural: &str) -> VirtualHandler {
         ("", "componentstatuses") => {
             |_, req, of| std::future::ready(component_status::dispatch(req, of)).boxed()
         }
+        ("metrics.k8s.io", "nodes") => |handlers, req, of| used::nodes(handlers, req, of).boxed(),
+        ("metrics.k8s.io", "pods") => |handlers, req, of| used::pods(handlers, req, of).boxed(),
         ("", "bindings") => |handlers, req, of| binding::create(handlers, req, of).boxed(),
         _ => |handlers, req, of| review::create(handlers, req, of).boxed(),
     }

@@ -23,6 +23,7 @@ mod service;
 mod token;
 pub(crate) mod unreadable;
 pub(crate) mod update;
+mod used;
 pub(crate) mod watch;
 
 use std::sync::Arc;

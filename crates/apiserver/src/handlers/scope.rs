@@ -25,6 +25,7 @@ use crate::objects::Objects;
 use crate::options::WriteOptions;
 use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::usage::Usage;
 
 /// The parts of the server that handlers use.
 pub(crate) struct Handlers {
@@ -36,6 +37,8 @@ pub(crate) struct Handlers {
     pub(crate) auth: Auth,
     /// The allocators of addresses and ports for Services.
     pub(crate) allocators: Arc<Allocators>,
+    /// The present use of resources, if somebody tells it.
+    pub(crate) usage: Option<Usage>,
     /// The metrics of writes and of deprecated versions.
     pub(crate) metrics: Arc<Metrics>,
     /// How long Events are kept.

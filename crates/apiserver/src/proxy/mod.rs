@@ -22,9 +22,13 @@ use access::auth::{Access, Authorizer};
 use access::reader::Reader;
 use access::{Query, RequestInfo, UserInfo};
 use api::Status;
+use bytes::Bytes;
 use client::FromJson;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use streaming::websocket::is_upgrade;
@@ -36,6 +40,10 @@ use self::location::{Location, Transport, escape_path, parse_id, rest_path, unav
 pub(crate) use self::options::options;
 use crate::front::{Body, full};
 use crate::objects::Objects;
+use crate::usage::Pages;
+
+/// How much of a page of resource metrics is read: some ten thousand containers.
+const MAX_RESOURCE_PAGE: usize = 8 << 20;
 
 /// The kind of object that a request is to be connected with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,6 +226,18 @@ impl Connect {
         self.dialer.resolve(location::kubelet(&node)?, Purpose::Kubelet).await
     }
 
+    /// The page on which a node tells what it and its Pods use.
+    async fn resource_page(&self, node: &str) -> Result<Bytes, Status> {
+        let mut kubelet = self.kubelet(node).await?;
+        kubelet.path = "/metrics/resource".into();
+        let answer = self.dialer.send(&kubelet, Request::new(forward::empty())).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(Status::internal(format_args!("the kubelet answers {}", answer.status())));
+        }
+        let body = Limited::new(answer.into_body(), MAX_RESOURCE_PAGE).collect().await;
+        Ok(body.map_err(Status::internal)?.to_bytes())
+    }
+
     /// Streaming into a Pod is a create, also where a browser can only say GET.
     async fn ensure_create(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Status> {
         if info.verb == "create" {
@@ -228,6 +248,12 @@ impl Connect {
             None => Ok(()),
             Some(why) => Err(Status::forbidden(&info.group, &info.resource, &info.name, why)),
         }
+    }
+}
+
+impl Pages for Connect {
+    fn page<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Bytes, Status>> {
+        self.resource_page(node).boxed()
     }
 }
 

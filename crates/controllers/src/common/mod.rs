@@ -10,6 +10,7 @@ pub(crate) mod owners;
 pub(crate) mod pod_control;
 pub(crate) mod pod_owners;
 pub(crate) mod pods;
+pub(crate) mod printed;
 pub(crate) mod revisions;
 pub(crate) mod safe_letters;
 pub(crate) mod share;

@@ -1,13 +1,12 @@
 //! The arithmetic of a budget and its status: pure.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::common::conditions;
@@ -167,27 +166,6 @@ pub(super) fn stale(pod: &PodView, passed: impl Fn(Timestamp) -> Duration) -> Op
     let condition =
         pod.disruption().filter(|c| c.status == Truth::True && c.reason != "TerminationByKubelet")?;
     Some(passed(condition.since.unwrap_or(Timestamp::UNIX_EPOCH)))
-}
-
-/// Prints a selector as Go does.
-pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else { return "nil".to_owned() };
-    let (mut labels, mut expressions) = (String::new(), String::new());
-    // Writing to a String does not fail.
-    for (k, v) in selector.match_labels.iter().flatten() {
-        let _ = write!(labels, "{k}: {v},");
-    }
-    for e in selector.match_expressions.iter().flatten() {
-        let values = e.values.as_deref().unwrap_or_default().join(" ");
-        let _ = write!(
-            expressions,
-            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
-            e.key, e.operator
-        );
-    }
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::common::pods;
+use crate::common::printed::printed;
 use crate::common::terms::Terms;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::PodView;
@@ -289,7 +290,7 @@ impl Disruption {
         if scales.unmanaged {
             let text = format!(
                 "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
-                clipped(count::printed(spec.selector.as_ref()))
+                clipped(printed(spec.selector.as_ref()))
             );
             self.recorder.event(budget, EventType::Warning, "UnmanagedPods", text);
         }

@@ -144,6 +144,10 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
     pub(crate) fn config(&self) -> &Config {
         &self.shared.config
     }
+    /// Returns the end of the process's work.
+    pub(crate) fn shutdown(&self) -> Shutdown {
+        self.shared.shutdown.clone()
+    }
     /// Returns the blocks of addresses that nodes get.
     pub(crate) fn ranges(&self) -> &Ranges {
         &self.shared.ranges

@@ -22,6 +22,7 @@ use crate::nodes::ipam::Ipam;
 use crate::nodes::lifecycle::Lifecycle;
 use crate::nodes::podgc::PodGc;
 use crate::persistent_volumes::Binder;
+use crate::pod_autoscalers::PodAutoscalers;
 use crate::policy_status::PolicyStatus;
 use crate::protection::{Claims, Classes, Volumes};
 use crate::replicas::{ReplicaSets, ReplicationControllers};
@@ -61,7 +62,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 37] = [
+const ALL: [Named; 38] = [
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -75,6 +76,7 @@ const ALL: [Named; 37] = [
     on::<Jobs>(),
     on::<Deployments>(),
     on::<ReplicaSets>(),
+    on::<PodAutoscalers>(),
     on::<Disruption>(),
     on::<StatefulSets>(),
     on::<CronJobs>(),
@@ -105,8 +107,6 @@ const ALL: [Named; 37] = [
 const MISSING: &[&str] = &[
     "serviceaccount-token-controller",
     "serviceaccount-token",
-    "horizontal-pod-autoscaler-controller",
-    "horizontalpodautoscaling",
     "podcertificaterequest-cleaner-controller",
     "ttl-controller",
     "ttl",

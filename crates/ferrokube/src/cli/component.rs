@@ -61,6 +61,8 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) workers: Workers,
     #[command(flatten)]
+    pub(crate) autoscaling: Autoscaling,
+    #[command(flatten)]
     pub(crate) signing: Signing,
 }
 
@@ -108,6 +110,43 @@ impl Workers {
         config.workers.resource_quotas = self.concurrent_resource_quota_syncs.into();
         config.resource_quota_sync_period = self.resource_quota_sync_period;
         config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();
+    }
+}
+
+/// The flags of the controller of autoscalers.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Autoscaling {
+    /// How many HorizontalPodAutoscalers are looked at at a time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_horizontal_pod_autoscaler_syncs: u16,
+    /// How long after one look at a HorizontalPodAutoscaler the next one comes
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
+    /// How far back an autoscaler looks: it does not go below what it recommended in this time
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub(crate) horizontal_pod_autoscaler_downscale_stabilization: Duration,
+    /// How far the ratio of a metric to its target must be from 1 before an autoscaler scales
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.1)]
+    pub(crate) horizontal_pod_autoscaler_tolerance: f64,
+    /// How long after a Pod's start its use of the processor may be left out
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub(crate) horizontal_pod_autoscaler_cpu_initialization_period: Duration,
+    /// How long after a Pod's start a change of its readiness counts as the first
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) horizontal_pod_autoscaler_initial_readiness_delay: Duration,
+}
+
+impl Autoscaling {
+    /// Puts the flags into the controllers' configuration.
+    pub(crate) fn configure(&self, config: &mut controllers::Config) {
+        config.workers.pod_autoscalers = self.concurrent_horizontal_pod_autoscaler_syncs.into();
+        config.autoscaling = controllers::Autoscaling {
+            sync_period: self.horizontal_pod_autoscaler_sync_period,
+            downscale_stabilization: self.horizontal_pod_autoscaler_downscale_stabilization,
+            tolerance: self.horizontal_pod_autoscaler_tolerance,
+            cpu_initialization_period: self.horizontal_pod_autoscaler_cpu_initialization_period,
+            initial_readiness_delay: self.horizontal_pod_autoscaler_initial_readiness_delay,
+        };
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod core;
+pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod storage;
 pub(crate) mod workloads;

@@ -32,7 +32,6 @@ pub(super) const AUTOSCALER: Rules = Rules {
     group: "autoscaling",
     resource: "horizontalpodautoscalers",
     columns: columns::workloads::HORIZONTAL_POD_AUTOSCALER,
-    no_effect_yet: inert!("HorizontalPodAutoscalers"),
     convert: convert::autoscaling::convert,
     takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,

@@ -27,6 +27,7 @@ mod discovery;
 mod flowcontrol;
 pub(crate) mod generic;
 pub(crate) mod meta;
+mod metrics;
 mod networking;
 mod node;
 pub(crate) mod pod;
@@ -135,6 +136,8 @@ static ALL: &[Rules] = &[
     resource::POOL_STATUS,
     flowcontrol::FLOW_SCHEMA,
     flowcontrol::PRIORITY_LEVEL,
+    metrics::NODES,
+    metrics::PODS,
 ];
 
 #[cfg(test)]
@@ -167,6 +170,6 @@ mod tests {
         check("", "persistentvolumeclaims", false);
         check("storage.k8s.io", "storageclasses", false);
         check("storage.k8s.io", "csidrivers", true);
-        check("autoscaling", "horizontalpodautoscalers", true);
+        check("autoscaling", "horizontalpodautoscalers", false);
     }
 }

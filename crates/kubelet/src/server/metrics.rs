@@ -75,8 +75,11 @@ pub(super) fn own(served: &Served) -> String {
     page.text()
 }
 
+/// A value of `/metrics/resource`, and the milliseconds since 1970 when it was measured, if it was.
+type Measured = (f64, Option<i64>);
+
 /// A metric of `/metrics/resource`: its name, its type, its help, and its value of a container, a Pod or the node.
-type Series<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
+type Series<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<Measured>);
 
 const OF_CONTAINERS: [Series<Container>; 4] = [
     (
@@ -95,7 +98,7 @@ const OF_CONTAINERS: [Series<Container>; 4] = [
         "container_start_time_seconds",
         "gauge",
         "[STABLE] Start time of the container since unix epoch in seconds",
-        |c| c.started.map(|started| started.as_millisecond() as f64 / 1e3),
+        |c| c.started.map(|started| (started.as_millisecond() as f64 / 1e3, None)),
     ),
     (
         "container_swap_usage_bytes",
@@ -137,16 +140,20 @@ const OF_PODS: [Series<Usage>; 3] = [
     ),
 ];
 
-fn cpu(usage: &Usage) -> Option<f64> {
-    usage.cpu_nanos.map(nanos)
+fn measured(usage: &Usage, value: Option<f64>) -> Option<Measured> {
+    Some((value?, Some(usage.time.as_millisecond())))
 }
 
-fn memory(usage: &Usage) -> Option<f64> {
-    usage.working_set.map(|n| n as f64)
+fn cpu(usage: &Usage) -> Option<Measured> {
+    measured(usage, usage.cpu_nanos.map(nanos))
 }
 
-fn swap(usage: &Usage) -> Option<f64> {
-    usage.swap.map(|n| n as f64)
+fn memory(usage: &Usage) -> Option<Measured> {
+    measured(usage, usage.working_set.map(|n| n as f64))
+}
+
+fn swap(usage: &Usage) -> Option<Measured> {
+    measured(usage, usage.swap.map(|n| n as f64))
 }
 
 /// `/metrics/resource`: the use of the node, its Pods and their containers; upstream's stable set.
@@ -162,22 +169,22 @@ pub(super) fn resource(stats: Option<&Stats>) -> String {
                     ("namespace", pod.namespace.as_str()),
                     ("pod", pod.name.as_str()),
                 ];
-                if let Some(value) = value(c) {
-                    page.value(name, &labels, value);
+                if let Some((value, at)) = value(c) {
+                    page.value_at(name, &labels, value, at);
                 }
             }
         }
         for (name, kind, help, value) in OF_THE_NODE {
             page.metric(name, kind, help);
-            if let Some(value) = value(&stats.node) {
-                page.value(name, &[], value);
+            if let Some((value, at)) = value(&stats.node) {
+                page.value_at(name, &[], value, at);
             }
         }
         for (name, kind, help, value) in OF_PODS {
             page.metric(name, kind, help);
             for pod in &stats.pods {
-                if let Some(value) = value(&pod.usage) {
-                    page.value(name, &[("namespace", &pod.namespace), ("pod", &pod.name)], value);
+                if let Some((value, at)) = value(&pod.usage) {
+                    page.value_at(name, &[("namespace", &pod.namespace), ("pod", &pod.name)], value, at);
                 }
             }
         }
