@@ -6,7 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cache::{Cache, NodeInfo};
-use crate::framework::points::{Candidate, Cycle, Failed, Move, PostFiltered, Prefiltered, Simulation};
+use crate::extender::{Interrupted, Question, Talk};
+use crate::framework::points::{
+    Candidate, Consent, Cycle, Dissent, Failed, Move, PostFiltered, Prefiltered, Simulation,
+};
 use crate::framework::profile::Profile;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::kept::{Keeper, Kept};
@@ -93,26 +96,61 @@ pub struct Around<'a> {
     pub budgets: &'a [Arc<PodDisruptionBudget>],
 }
 
-/// Decides about a Pod. `keeper` has what is known of Pods that are alike; `pick` breaks ties among `n` equals.
+/// The end of a try of a turn.
+#[derive(Debug)]
+pub enum Step {
+    /// It is decided.
+    Decided(Decision),
+    /// An extender has to be asked; then the turn is taken again.
+    Ask(Question),
+}
+
+/// Decides about a Pod where no extender has a say. `keeper` has what is known of Pods that are alike; `pick` breaks ties
+/// among `n` equals.
 pub fn decide(
     pod: &PodInfo,
     around: Around<'_>,
     keeper: &mut Keeper,
     pick: &mut dyn FnMut(usize) -> usize,
 ) -> Decision {
-    if around.cluster.nodes().is_empty() {
-        return Decision::Unschedulable(Box::default(), Help::Keep);
+    match decide_with(pod, around, &Talk::default(), keeper, pick) {
+        Step::Decided(decision) => decision,
+        Step::Ask(_) => Decision::Error("there is no extender to be asked".to_owned()),
     }
+}
+
+/// Decides about a Pod by what extenders have said.
+pub fn decide_with(
+    pod: &PodInfo,
+    around: Around<'_>,
+    talk: &Talk,
+    keeper: &mut Keeper,
+    pick: &mut dyn FnMut(usize) -> usize,
+) -> Step {
+    if around.cluster.nodes().is_empty() {
+        return Step::Decided(Decision::Unschedulable(Box::default(), Help::Keep));
+    }
+    let place = keeper.place();
     // Taken out, so that a plugin that panics leaves nothing half done behind.
     let (mut kept, mut cycle) = keeper.begin(pod, around.profile, around.cluster);
-    let decision = Turn { around, skipped: BTreeSet::new() }.take(&mut cycle, &mut kept, keeper, pick);
+    let turn = Turn { around, talk, skipped: BTreeSet::new() };
+    let step = match turn.take(&mut cycle, &mut kept, keeper, pick) {
+        Ok(decision) => Step::Decided(decision),
+        Err(Interrupted::Failed(why)) => Step::Decided(Decision::Error(why)),
+        Err(Interrupted::Ask(question)) => {
+            // The next try looks at the same nodes.
+            keeper.set_place(place);
+            Step::Ask(question)
+        }
+    };
     keeper.end(cycle, kept);
-    decision
+    step
 }
 
 /// A turn under way: the filters that have nothing to say are known.
 struct Turn<'a> {
     around: Around<'a>,
+    talk: &'a Talk,
     skipped: BTreeSet<&'static str>,
 }
 
@@ -129,26 +167,28 @@ impl Turn<'_> {
         kept: &mut Kept,
         keeper: &mut Keeper,
         pick: &mut dyn FnMut(usize) -> usize,
-    ) -> Decision {
-        let nodes = cycle.cluster.nodes();
-        let mut error = FitError { nodes: nodes.len(), ..FitError::default() };
+    ) -> Result<Decision, Interrupted> {
+        let (pod, cluster) = (cycle.pod, cycle.cluster);
+        let mut error = FitError { nodes: cluster.nodes().len(), ..FitError::default() };
         let only = match self.pre_filter(cycle, kept) {
             Ok(only) => only,
-            Err(Stop::Error(why)) => return Decision::Error(why),
+            Err(Stop::Error(why)) => return Ok(Decision::Error(why)),
             Err(Stop::Rejected(rejection)) => {
                 error.stopped = Some(rejection);
                 return self.help(cycle, error);
             }
         };
         // The node where room was made for it is likely the only one.
-        if let Some(node) = self.around.nominated.node_of(cycle.pod.uid()).and_then(|n| cycle.cluster.node(n))
+        if let Some(node) = self.around.nominated.node_of(pod.uid()).and_then(|n| cluster.node(n))
             && only.as_ref().is_none_or(|o| o.names.contains(node.name()))
             && self.fits(cycle, node).is_ok()
+            && !self.talk.filter(pod, cluster, vec![node.index], &mut Verdicts::default())?.is_empty()
         {
-            return Decision::Node(node.name().to_owned());
+            return Ok(Decision::Node(node.name().to_owned()));
         }
-        let verdicts = self.filter(cycle, kept, only.as_ref());
+        let mut verdicts = self.filter(cycle, kept, only.as_ref());
         let feasible = keeper.enough(&verdicts, self.around.profile.percentage);
+        let feasible = self.talk.filter(pod, cluster, feasible, &mut verdicts)?;
         let chosen = match feasible.as_slice() {
             [] => {
                 error.verdicts = verdicts;
@@ -156,11 +196,14 @@ impl Turn<'_> {
             }
             [only] => *only,
             many => match kept.score(cycle, self.around.profile, many) {
-                Ok(scores) => many[best(&scores, pick)],
-                Err(why) => return Decision::Error(why),
+                Ok(mut scores) => {
+                    self.talk.prioritize(pod, cluster, many, &mut scores)?;
+                    many[best(&scores, pick)]
+                }
+                Err(why) => return Ok(Decision::Error(why)),
             },
         };
-        Decision::Node(nodes[chosen].name().to_owned())
+        Ok(Decision::Node(cluster.nodes()[chosen].name().to_owned()))
     }
 
     /// Asks the PreFilter plugins.
@@ -233,7 +276,7 @@ impl Turn<'_> {
     }
 
     /// Asks the PostFilter plugins, until one can help.
-    fn help(&self, cycle: &mut Cycle<'_>, mut error: FitError) -> Decision {
+    fn help(&self, cycle: &mut Cycle<'_>, mut error: FitError) -> Result<Decision, Interrupted> {
         let mut help = Help::Keep;
         let mut said = Vec::new();
         for at in &self.around.profile.post_filter {
@@ -243,10 +286,17 @@ impl Turn<'_> {
                 simulation: self,
                 nominated: self.around.nominated,
                 budgets: self.around.budgets,
+                consent: self,
             };
             match at.plugin.post_filter(cycle, &failed) {
                 PostFiltered::Room(candidate) => {
-                    return Decision::Unschedulable(Box::new(error), Help::Room(candidate));
+                    return Ok(Decision::Unschedulable(Box::new(error), Help::Room(candidate)));
+                }
+                PostFiltered::Asks(candidates) => {
+                    return match self.talk.preempt(cycle.pod, candidates) {
+                        Err(interrupted) => Err(interrupted),
+                        Ok(_) => Ok(Decision::Error(format!("{} asks what is known", at.name))),
+                    };
                 }
                 PostFiltered::Clear(why) => {
                     help = Help::Clear;
@@ -256,7 +306,21 @@ impl Turn<'_> {
             }
         }
         error.post_filter = said.join(", ");
-        Decision::Unschedulable(Box::new(error), help)
+        Ok(Decision::Unschedulable(Box::new(error), help))
+    }
+}
+
+impl Consent for Turn<'_> {
+    fn candidates(&self) -> Option<&[Candidate]> {
+        self.talk.candidates()
+    }
+    fn agreed(&self, pod: &PodInfo, candidates: Vec<Candidate>) -> Result<Vec<Candidate>, Dissent> {
+        // The question is about those with which it began.
+        let all = candidates.clone();
+        self.talk.preempt(pod, candidates).map_err(|interrupted| match interrupted {
+            Interrupted::Ask(_) => Dissent::Asks(all),
+            Interrupted::Failed(why) => Dissent::Failed(why),
+        })
     }
 }
 

@@ -81,6 +81,15 @@ impl Keeper {
         self.sorts.insert(signature.into(), kept);
     }
 
+    /// Where the next turn begins to look.
+    pub fn place(&self) -> usize {
+        self.start
+    }
+    /// Begins to look there next.
+    pub fn set_place(&mut self, start: usize) {
+        self.start = start;
+    }
+
     /// The nodes that fit, or enough of them.
     pub fn enough(&mut self, verdicts: &Verdicts, percentage: i32) -> Vec<usize> {
         let (nodes, wanted) = (verdicts.len(), enough(verdicts.len(), percentage));

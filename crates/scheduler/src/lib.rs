@@ -12,6 +12,7 @@
 //!   a look at what the journal tells; that is the scheduler's speed, and why it looks at all nodes instead of a sample.
 //! - [`cycle`]: one Pod's turn over all of these, a pure function to a [`cycle::Decision`]. Text is made only of refusals
 //!   that are reported.
+//! - [`extender`]: HTTP servers that have a say in decisions.
 //! - [`queue`], [`nominated`]: who waits for a turn, and who for room.
 //! - [`run`]: one task owns all this, so that no decision needs a lock; binding and writing happen in tasks of their own.
 //!
@@ -23,6 +24,7 @@ pub mod cache;
 pub mod config;
 pub mod cycle;
 pub mod events;
+pub mod extender;
 pub mod framework;
 pub mod kept;
 pub mod nominated;

@@ -2,9 +2,9 @@
 //! [`Document::default`], but for profiles, which get theirs from [`defaults`](super::defaults).
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::args::PluginArgs;
+use super::extenders::Extender;
 
 /// The version of the configuration.
 pub const VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -23,7 +23,7 @@ pub struct Document {
     pub pod_initial_backoff_seconds: i64,
     pub pod_max_backoff_seconds: i64,
     pub profiles: Vec<Profile>,
-    pub extenders: Vec<Value>,
+    pub extenders: Vec<Extender>,
     pub delay_cache_until_active: bool,
 }
 

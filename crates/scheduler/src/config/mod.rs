@@ -6,5 +6,6 @@
 pub mod args;
 pub mod defaults;
 pub mod document;
+pub mod extenders;
 pub mod read;
 mod validate;

@@ -11,6 +11,7 @@ use super::args::{
     PluginArgs, PodTopologySpreadArgs, ShapePoint, VolumeBindingArgs,
 };
 use super::document::{Document, LeaderElection, PluginSet, Profile, VERSION};
+use super::extenders;
 
 /// Plugins that v1 does not have any more.
 const GONE: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
@@ -39,9 +40,7 @@ pub(super) fn validate(document: &Document) -> Result<(), String> {
         let why = "must be greater than or equal to PodInitialBackoffSeconds";
         errors.invalid(&root.field("podMaxBackoffSeconds"), document.pod_max_backoff_seconds, why);
     }
-    if !document.extenders.is_empty() {
-        errors.forbidden(&root.field("extenders"), "this scheduler asks no extenders yet");
-    }
+    extenders::validate(&mut errors, &root.field("extenders"), &document.extenders);
     let all: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
     match all.as_slice() {
         [] => Ok(()),
@@ -388,6 +387,35 @@ mod tests {
             "profiles: [{schedulerName: a}, {schedulerName: b, plugins: {queueSort: {enabled: [{name: X}]}}}]",
             "profiles[1].plugins.queueSort: Invalid value: {\"enabled\":[{\"name\":\"X\",\"weight\":0}],\"disabled\":[]}: must be the same for all profiles",
         );
+    }
+
+    /// After upstream's `TestValidateKubeSchedulerConfigurationV1`, its cases of extenders.
+    #[test]
+    fn extenders() {
+        check(
+            "extenders: [{urlPrefix: 'http://a', prioritizeVerb: prioritize, weight: 1, bindVerb: bind}]",
+            "",
+        );
+        check(
+            "extenders: [{prioritizeVerb: prioritize, weight: -1}]",
+            "extenders[0].weight: Invalid value: -1: must have a positive weight applied to it",
+        );
+        check(
+            "extenders: [{bindVerb: bind, managedResources: [{name: foo.com/bar}]}, {bindVerb: bar, managedResources: [{name: foo.com/bar}]}]",
+            "[extenders[1].managedResources[0].name: Invalid value: \"foo.com/bar\": duplicate extender managed resource name, \
+             extenders: Invalid value: \"found 2 extenders implementing bind\": only one extender can implement bind]",
+        );
+        check(
+            "extenders: [{managedResources: [{name: kubernetes.io/foo}]}]",
+            "extenders[0].managedResources[0].name: Invalid value: \"kubernetes.io/foo\": is an invalid extended resource name",
+        );
+        check(
+            "extenders: [{filterVerbs: a}]",
+            "strict decoding error: unknown field \"extenders[0].filterVerbs\"",
+        );
+        let all = "extenders: [{urlPrefix: 'https://a', enableHTTPS: true, httpTimeout: 2s, ignorable: true, nodeCacheCapable: true, \
+             tlsConfig: {insecure: true, caData: YQ==}, managedResources: [{name: a.com/b, ignoredByScheduler: true}]}]";
+        check(all, "");
     }
 
     #[test]

@@ -168,6 +168,28 @@ pub struct Failed<'a> {
     pub nominated: &'a Nominated,
     /// The disruption budgets.
     pub budgets: &'a [Arc<PodDisruptionBudget>],
+    /// Others who have a say in preemption.
+    pub consent: &'a dyn Consent,
+}
+
+/// The say of others in preemption.
+pub trait Consent {
+    /// The candidates of an earlier try of the same turn, in whose place no others are looked for.
+    fn candidates(&self) -> Option<&[Candidate]>;
+    /// The candidates to which all agree.
+    ///
+    /// # Errors
+    /// If somebody does not answer who must, or has to be asked first; then the turn is taken again.
+    fn agreed(&self, pod: &PodInfo, candidates: Vec<Candidate>) -> Result<Vec<Candidate>, Dissent>;
+}
+
+/// Why there is no consent.
+#[derive(Debug, Clone)]
+pub enum Dissent {
+    /// Somebody has to be asked about these candidates.
+    Asks(Vec<Candidate>),
+    /// Somebody does not answer who must.
+    Failed(String),
 }
 
 /// A node on which room can be made.
@@ -192,6 +214,8 @@ pub enum PostFiltered {
     Clear(String),
     /// It has nothing to say about a nomination.
     Other(String),
+    /// Others have to be asked about these candidates first.
+    Asks(Vec<Candidate>),
 }
 
 /// Looks for a way to make a Pod schedulable.

@@ -22,6 +22,8 @@ pub mod resources;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod volume_binding;
+#[cfg(test)]
+mod volume_cases;
 pub mod volume_limits;
 pub mod volume_restrictions;
 pub mod volume_zone;

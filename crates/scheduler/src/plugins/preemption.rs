@@ -9,7 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use crate::cache::NodeInfo;
 use crate::config::args::{DefaultPreemptionArgs, PluginArgs};
 use crate::framework::plugin::{Plugin, Points};
-use crate::framework::points::{Candidate, Cycle, Failed, Move, PostFilter, PostFiltered};
+use crate::framework::points::{Candidate, Cycle, Dissent, Failed, Move, PostFilter, PostFiltered};
 use crate::framework::verdict::Reason;
 use crate::pod::{PodInfo, PodView};
 
@@ -44,9 +44,20 @@ impl PostFilter for Preemption {
         {
             return keep("not eligible due to a terminating pod on the nominated node.");
         }
-        match self.find(cycle, failed) {
-            Ok(candidate) => PostFiltered::Room(candidate),
-            Err(why) => PostFiltered::Clear(format!("preemption: {why}")),
+        let candidates = match failed.consent.candidates() {
+            Some(earlier) => earlier.to_vec(),
+            None => match self.find(cycle, failed) {
+                Ok(candidates) => candidates,
+                Err(why) => return PostFiltered::Clear(format!("preemption: {why}")),
+            },
+        };
+        match failed.consent.agreed(pod, candidates) {
+            Ok(agreed) => match agreed.into_iter().min_by_key(rank) {
+                Some(candidate) => PostFiltered::Room(candidate),
+                None => PostFiltered::Keep("preemption: no candidate node for preemption".to_owned()),
+            },
+            Err(Dissent::Asks(candidates)) => PostFiltered::Asks(candidates),
+            Err(Dissent::Failed(why)) => keep(&why),
         }
     }
 }
@@ -59,8 +70,9 @@ impl Preemption {
         percent.max(number(self.args.min_candidate_nodes_absolute)).min(nodes)
     }
 
-    /// Finds where evicting less important Pods makes room, or says why that can't be, in upstream's words.
-    fn find(&self, cycle: &mut Cycle<'_>, failed: &Failed<'_>) -> Result<Candidate, String> {
+    /// Finds where evicting less important Pods makes room: at least one node, or the reason why that can't be, in
+    /// upstream's words.
+    fn find(&self, cycle: &mut Cycle<'_>, failed: &Failed<'_>) -> Result<Vec<Candidate>, String> {
         let nodes = cycle.cluster.nodes();
         let resolvable =
             |i: &usize| failed.stopped.is_none() && failed.verdicts.of(*i).is_some_and(|r| !r.unresolvable);
@@ -85,12 +97,13 @@ impl Preemption {
                 break;
             }
         }
-        candidates.into_iter().min_by_key(rank).ok_or_else(|| {
-            let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-            parts.sort();
-            let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
-            format!("0/{} nodes are available:{reasons}", nodes.len())
-        })
+        if !candidates.is_empty() {
+            return Ok(candidates);
+        }
+        let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        parts.sort();
+        let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
+        Err(format!("0/{} nodes are available:{reasons}", nodes.len()))
     }
 }
 

@@ -70,7 +70,7 @@ impl Volumes {
 
 /// The driver and the handle of a claim's volume; `None` if it does not count.
 fn volume_of(claim: &PersistentVolumeClaim, known: &Objects) -> Option<(Text, Text)> {
-    let counted = match known.volume(volumes::volume_name(claim)) {
+    let counted: (Text, Text) = match known.volume(volumes::volume_name(claim)) {
         Some(volume) => match volume.spec.as_ref().and_then(|s| s.csi.as_ref()) {
             Some(csi) => (csi.driver.as_str().into(), csi.volume_handle.as_str().into()),
             None => Migrated::of_persistent(volume).map(|m| (m.driver.into(), m.handle))?,
@@ -124,13 +124,13 @@ impl Filter for Limits {
                 Stop::Error(why) => Rejection::lasting(NAME, why),
             })?;
         }
-        let mut new: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut new: BTreeMap<Text, usize> = BTreeMap::new();
         for (driver, _) in wanted.0.difference(&there.0) {
-            *new.entry(driver).or_default() += 1;
+            *new.entry(driver.clone()).or_default() += 1;
         }
         there.0.extend(attached(node.name(), &known));
         let fits = new.iter().all(|(driver, count)| {
-            let Some(most) = limits.get(driver) else { return true };
+            let Some(most) = limits.get(driver.as_str()) else { return true };
             let used = there.0.iter().filter(|(d, _)| d == driver).count();
             i64::try_from(used + count).unwrap_or(i64::MAX) <= i64::from(*most)
         });

@@ -30,6 +30,7 @@ impl Scheduler {
             }
         };
         let (client, tx, profiles) = (self.client.clone(), self.tx.clone(), self.profiles.clone());
+        let extenders = self.extenders.clone();
         let written = self.writes.last(entry.info.uid());
         let mut gone = Gone::default();
         if permitted.is_some() || !carried.is_empty() {
@@ -61,7 +62,7 @@ impl Scheduler {
                         place: &place,
                         gone: &gone,
                     };
-                    go(profile, &binding, permitted).await
+                    go(profile, &binding, permitted, &extenders).await
                 }
             });
             let result = way.await.unwrap_or_else(|e| {

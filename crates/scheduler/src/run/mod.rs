@@ -5,6 +5,7 @@
 
 mod bind;
 mod evict;
+mod extend;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,8 +37,9 @@ use tokio::time::Instant;
 use crate::cache::Cache;
 use crate::config::defaults::{self, SCHEDULER_NAME};
 use crate::config::document::Document;
-use crate::cycle::{Around, Decision, FitError, Help, decide};
+use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
 use crate::events::{self, Events};
+use crate::extender::{Extender, Talk};
 use crate::framework::profile::{Profile, profiles};
 use crate::framework::registry::Registry as Plugins;
 use crate::framework::verdict::{Rejection, Verdicts};
@@ -76,6 +78,7 @@ pub struct Settings {
     initial_backoff: Duration,
     max_backoff: Duration,
     waiting: Waiting,
+    extenders: Arc<[Extender]>,
 }
 
 impl Settings {
@@ -85,8 +88,14 @@ impl Settings {
     /// In upstream's words, if a profile cannot be put together.
     pub fn new(config: &Document, plugins: &Plugins) -> Result<Self, String> {
         let seconds = |n: i64| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+        let extenders: Arc<[Extender]> =
+            config.extenders.iter().map(Extender::new).collect::<Result<_, _>>()?;
+        let mut config = config.clone();
+        let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
+        extend::hide(&mut config, &hidden);
         Ok(Self {
-            profiles: profiles(config, plugins)?,
+            profiles: profiles(&config, plugins)?,
+            extenders,
             initial_backoff: seconds(config.pod_initial_backoff_seconds),
             max_backoff: seconds(config.pod_max_backoff_seconds),
             waiting: Waiting::default(),
@@ -157,6 +166,7 @@ pub async fn run_with(
         keepers: profiles.keys().map(|name| (name.clone(), Keeper::default())).collect(),
         profiles,
         waiting: settings.waiting,
+        extenders: settings.extenders,
         client,
         clock,
         recorders,
@@ -211,6 +221,7 @@ struct Scheduler {
     profiles: Arc<BTreeMap<String, Profile>>,
     keepers: HashMap<String, Keeper>,
     waiting: Waiting,
+    extenders: Arc<[Extender]>,
     client: Client,
     clock: Clock,
     /// By the name of the scheduler.
@@ -409,18 +420,19 @@ impl Scheduler {
         events
     }
 
-    /// Decides about a Pod. Neither a Pod nor a plugin may end the scheduler: a panic costs this Pod alone.
-    fn decide(&mut self, info: &PodInfo) -> Decision {
+    /// A try of a Pod's turn. Neither a Pod nor a plugin may end the scheduler: a panic costs this Pod alone.
+    fn step(&mut self, info: &PodInfo, talk: &Talk) -> Step {
         let name = scheduler_of(info);
         let (Some(profile), Some(keeper)) = (self.profiles.get(name), self.keepers.get_mut(name)) else {
-            return Decision::Error(format!("there is no profile for scheduler name {name:?}"));
+            let why = format!("there is no profile for scheduler name {name:?}");
+            return Step::Decided(Decision::Error(why));
         };
         let budgets = self.budgets.list();
         let around = Around { profile, cluster: &self.cache, nominated: &self.nominated, budgets: &budgets };
         // Only the keeper is changed in there, and what a turn uses of it is taken out before.
-        let decision = || decide(info, around, keeper, &mut |n| fastrand::usize(..n));
+        let decision = || decide_with(info, around, talk, keeper, &mut |n| fastrand::usize(..n));
         catch_unwind(AssertUnwindSafe(decision))
-            .unwrap_or_else(|panic| Decision::Error(panicked(info, &*panic)))
+            .unwrap_or_else(|panic| Step::Decided(Decision::Error(panicked(info, &*panic))))
     }
 
     /// One Pod's turn.
@@ -429,7 +441,7 @@ impl Scheduler {
             self.queue.held(entry, Instant::now());
             return;
         }
-        match self.decide(&entry.info) {
+        match self.decide(&entry.info).await {
             Decision::Node(node) => {
                 self.cache.assume(entry.info.clone(), &node);
                 let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);

@@ -2,6 +2,7 @@
 
 use api::Status;
 
+use crate::extender::Extender;
 use crate::framework::points::{Binding, Unbound};
 use crate::framework::profile::Profile;
 use crate::framework::state::State;
@@ -33,6 +34,7 @@ pub(super) async fn go(
     profile: &Profile,
     binding: &Binding<'_>,
     permitted: Option<Permitted>,
+    extenders: &[Extender],
 ) -> Result<(), Failure> {
     if let Some(permitted) = permitted {
         binding.place.without(permitted.wait()).await.map_err(Failure::Refused)?;
@@ -52,9 +54,21 @@ pub(super) async fn go(
             at.plugin.pre_bind(binding).await.map_err(|e| failed("PreBind", at.name, e))?;
         }
     }
+    let bound = || profile.post_bind.iter().for_each(|at| at.plugin.post_bind(binding));
+    if let Some(extender) = extenders.iter().find(|e| e.binds() && e.concerns(binding.pod)) {
+        match extender.bind(binding.pod, binding.node).await {
+            Ok(()) => {
+                bound();
+                return Ok(());
+            }
+            Err(_) if extender.is_ignorable() => {}
+            Err(Unbound::Refused(rejection)) => return Err(Failure::Refused(rejection)),
+            Err(Unbound::Failed(status)) => return Err(Failure::Failed { why: status.message, gone: false }),
+        }
+    }
     for at in &profile.bind {
         if at.plugin.bind(binding).await.map_err(|e| failed("Bind", at.name, e))? {
-            profile.post_bind.iter().for_each(|at| at.plugin.post_bind(binding));
+            bound();
             return Ok(());
         }
     }
