@@ -102,9 +102,11 @@ impl Claims {
         let volume = volume.map_err(|e| {
             named.wrong(pod, format_args!("failed to fetch PV {name} from API server: {}", e.message))
         })?;
-        let node = self.node.object();
-        let labels = node.as_ref().and_then(|n| n.metadata.labels.as_ref());
-        named.resolve(pod, &claim, &volume, labels, self.own.as_deref())
+        // Whether the volume may be used here depends on the Node's labels.
+        let Some(node) = self.node.object() else {
+            return Err(named.unprocessed("the Node is not known yet"));
+        };
+        named.resolve(pod, &claim, &volume, node.metadata.labels.as_ref(), self.own.as_deref())
     }
 
     /// Whether another Pod of this node has a volume that is for one alone.
