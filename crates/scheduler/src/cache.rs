@@ -363,6 +363,10 @@ impl Cache {
         self.remove_pod(uid);
         true
     }
+    /// How many nodes, Pods and assumed Pods there are.
+    pub fn sizes(&self) -> [usize; 3] {
+        [self.nodes.len(), self.placed.len(), self.assumed.len()]
+    }
     /// Whether the Pod is assumed and not confirmed.
     pub fn is_assumed(&self, uid: &str) -> bool {
         self.assumed.contains(uid)

@@ -25,6 +25,12 @@ pub struct Entry {
     pub since: Instant,
     /// How often it was tried.
     pub attempts: u32,
+    /// When its last try began.
+    pub tried: Instant,
+    /// When its first try began.
+    pub first_tried: Option<Instant>,
+    /// The plugins that refused it then.
+    pub refused_by: Vec<&'static str>,
     failed_at: Instant,
     /// The events that may lift the last refusal.
     waits_for: Events,
@@ -97,6 +103,8 @@ pub struct Queue {
     entries: HashMap<String, Entry>,
     ready: BTreeSet<Ready>,
     timers: BTreeMap<Instant, BTreeSet<String>>,
+    /// How many Pods there are in each state.
+    sizes: [usize; 4],
     /// Counts what happened in the cluster, so that a change during a Pod's own cycle is not missed.
     happened: Mark,
 }
@@ -109,6 +117,7 @@ impl Queue {
             entries: HashMap::new(),
             ready: BTreeSet::new(),
             timers: BTreeMap::new(),
+            sizes: [0; 4],
             happened: [0; KINDS],
         }
     }
@@ -119,6 +128,7 @@ impl Queue {
         (self.rules.gated)(info)
     }
     fn leave(&mut self, e: &Entry) {
+        self.sizes[place(e.state)] -= 1;
         match e.state {
             State::Ready => {
                 let order = self.order(e);
@@ -137,6 +147,7 @@ impl Queue {
     }
     fn enter(&mut self, mut e: Entry, state: State) {
         e.state = state;
+        self.sizes[place(state)] += 1;
         let uid = e.info.uid().to_owned();
         match state {
             State::Ready => {
@@ -159,7 +170,17 @@ impl Queue {
         let Some(mut e) = self.entries.remove(info.uid()) else {
             let state = if self.gated(&info) { State::Gated } else { State::Ready };
             self.enter(
-                Entry { info, since: now, attempts: 0, failed_at: now, waits_for: Events::ALL, state },
+                Entry {
+                    info,
+                    since: now,
+                    attempts: 0,
+                    tried: now,
+                    first_tried: None,
+                    refused_by: Vec::new(),
+                    failed_at: now,
+                    waits_for: Events::ALL,
+                    state,
+                },
                 state,
             );
             return;
@@ -179,17 +200,20 @@ impl Queue {
         if until > now { State::BackingOff(until) } else { State::Ready }
     }
     /// Forgets a Pod.
-    pub fn remove(&mut self, uid: &str) {
-        if let Some(e) = self.entries.remove(uid) {
-            self.leave(&e);
-        }
+    pub fn remove(&mut self, uid: &str) -> Option<Entry> {
+        let e = self.entries.remove(uid)?;
+        self.leave(&e);
+        Some(e)
     }
     /// The next Pod to try, and the mark to give back with [`Queue::refused`].
     pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
         let first = self.ready.pop_first()?;
         let mut e = self.entries.remove(first.info.uid())?;
+        self.sizes[place(e.state)] -= 1;
         e.attempts += 1;
+        e.tried = now;
+        e.first_tried.get_or_insert(now);
         Some((e, self.happened))
     }
     /// Puts back a Pod that did not fit. It waits for one of these events, or only backs off if one happened since
@@ -277,16 +301,17 @@ impl Queue {
     }
     /// How many Pods there are: ready, backing off, waiting, gated (upstream's `scheduler_pending_pods`).
     pub fn counts(&self) -> [usize; 4] {
-        let mut n = [0; 4];
-        for e in self.entries.values() {
-            n[match e.state {
-                State::Ready => 0,
-                State::BackingOff(_) => 1,
-                State::Waiting(_) => 2,
-                State::Gated => 3,
-            }] += 1;
-        }
-        n
+        self.sizes
+    }
+}
+
+/// The place of a state among the counts.
+fn place(state: State) -> usize {
+    match state {
+        State::Ready => 0,
+        State::BackingOff(_) => 1,
+        State::Waiting(_) => 2,
+        State::Gated => 3,
     }
 }
 
@@ -328,6 +353,7 @@ mod tests {
         q.set(pod("gated", 9, json!([{"name": "g"}])), false, t);
         let order: Vec<_> = std::iter::from_fn(|| popped(&mut q, t)).collect();
         assert_eq!(order, ["high", "old", "new"]);
+        assert_eq!(q.counts(), [0, 0, 0, 1]);
         q.set(pod("gated", 9, json!([])), true, t);
         assert_eq!(popped(&mut q, t).as_deref(), Some("gated"));
     }
@@ -356,8 +382,9 @@ mod tests {
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "and one that does not concern it is");
         q.happened_to(Events::CLAIM_ADDED, |p| p.uid() != "p", t + MAX_WAIT);
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "nor does another Pod's");
-        q.remove("p");
-        assert_eq!(q.next_at(t), None);
+        assert_eq!(q.counts(), [0, 0, 1, 0]);
+        assert!(q.remove("p").is_some() && q.remove("p").is_none());
+        assert_eq!((q.next_at(t), q.counts()), (None, [0; 4]));
     }
 
     #[test]

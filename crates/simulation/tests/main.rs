@@ -4,6 +4,7 @@ mod common;
 mod daemon_sets;
 mod disruption;
 mod endpoints;
+mod extenders;
 mod host;
 mod jobs;
 mod leader;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::Status;
-use client::{Patch, Verb};
+use client::Patch;
 use ferrokube_simulation::{Cluster, Fault, Gate, Rule};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -152,7 +152,7 @@ impl Run {
 
     /// Holds the scheduler's next write of such an object.
     fn hold(&self, plural: &str) -> Gate {
-        self.0.faults().hold(|fault| Rule::new(fault).verb(Verb::Patch).resource(plural))
+        self.0.faults().hold(|fault| Rule::new(fault).writes().resource(plural))
     }
 }
 
@@ -330,7 +330,7 @@ async fn the_next_scheduler_goes_on() -> Result<()> {
     run.claim("a", "1Gi", "static").await?;
     run.claim("b", "1Gi", "static").await?;
     let stop = run.0.shutdown().child();
-    let hang = Rule::new(Fault::Hang).verb(Verb::Patch).resource("persistentvolumes");
+    let hang = Rule::new(Fault::Hang).writes().resource("persistentvolumes");
     run.0.faults().add(hang.skip(1));
     run.0.scheduler_until(&stop);
     run.pod("p", &["a", "b"]).await?;

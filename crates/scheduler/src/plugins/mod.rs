@@ -25,6 +25,8 @@ pub mod volume_binding;
 #[cfg(test)]
 mod volume_cases;
 pub mod volume_limits;
+#[cfg(test)]
+mod volume_properties;
 pub mod volume_restrictions;
 pub mod volume_zone;
 

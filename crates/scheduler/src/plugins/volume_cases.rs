@@ -58,8 +58,8 @@ fn cluster(case: &Value) -> Cache {
         }
         storage.take(&News::Claim(added(&claim)));
     }
-    list(&case["volumes"]).iter().for_each(|v| drop(storage.take(&News::Volume(added(v)))));
-    list(&case["classes"]).iter().for_each(|c| drop(storage.take(&News::Class(added(c)))));
+    list(&case["volumes"]).iter().for_each(|v| _ = storage.take(&News::Volume(added(v))));
+    list(&case["classes"]).iter().for_each(|c| _ = storage.take(&News::Class(added(c))));
     if let Some(drivers) = case.get("drivers") {
         let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
         storage.take(&News::CsiNode(added(&node)));

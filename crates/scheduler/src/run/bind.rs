@@ -9,6 +9,7 @@ use client::EventType;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::metrics::Result as Turn;
 use super::way::{Bound, Failure, go};
 use super::{Input, Scheduler, panicked, scheduler_of};
 use crate::events::Events;
@@ -30,7 +31,7 @@ impl Scheduler {
             }
         };
         let (client, tx, profiles) = (self.client.clone(), self.tx.clone(), self.profiles.clone());
-        let extenders = self.extenders.clone();
+        let (extenders, metrics) = (self.extenders.clone(), self.metrics.clone());
         let written = self.writes.last(entry.info.uid());
         let mut gone = Gone::default();
         if permitted.is_some() || !carried.is_empty() {
@@ -62,7 +63,7 @@ impl Scheduler {
                         place: &place,
                         gone: &gone,
                     };
-                    go(profile, &binding, permitted, &extenders).await
+                    go(profile, &binding, permitted, &extenders, &metrics).await
                 }
             });
             let result = way.await.unwrap_or_else(|e| {
@@ -115,6 +116,8 @@ impl Scheduler {
         self.ways.remove(entry.info.uid());
         let Err(failure) = result else {
             let (namespace, name) = (entry.info.namespace(), entry.info.name());
+            self.metrics.ended(scheduler_of(&entry.info), Turn::Scheduled, entry.tried.elapsed());
+            self.metrics.bound(entry.attempts, entry.first_tried.unwrap_or(entry.tried).elapsed());
             let message = format!("Successfully assigned {namespace}/{name} to {node}");
             self.event(&entry.info, EventType::Normal, "Scheduled", message);
             return Events::NONE;

@@ -6,6 +6,7 @@
 mod bind;
 mod evict;
 mod extend;
+mod metrics;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,9 +47,11 @@ use crate::framework::verdict::{Rejection, Verdicts};
 use crate::framework::waiting::Waiting;
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
+use crate::plugins::preemption::NAME as PREEMPTION;
 use crate::pod::{PodInfo, PodView};
 use crate::queue::{Entry, Mark, Queue, Rules};
 use crate::storage::News;
+use metrics::{Metrics, Result as Turn};
 use way::Bound;
 use writes::{Nominate, Report, Writes};
 
@@ -161,12 +164,16 @@ pub async fn run_with(
     follow(&pods, &tx, Input::Pod);
     let told = factory.clone();
     metrics.register("informers", move |page| told.report(page));
+    let told = Metrics::default();
+    let own = told.clone();
+    metrics.register("scheduler", move |page| own.report(page));
     factory.start(&shutdown);
     let mut scheduler = Scheduler {
         keepers: profiles.keys().map(|name| (name.clone(), Keeper::default())).collect(),
         profiles,
         waiting: settings.waiting,
         extenders: settings.extenders,
+        metrics: told,
         client,
         clock,
         recorders,
@@ -222,6 +229,7 @@ struct Scheduler {
     keepers: HashMap<String, Keeper>,
     waiting: Waiting,
     extenders: Arc<[Extender]>,
+    metrics: Metrics,
     client: Client,
     clock: Clock,
     /// By the name of the scheduler.
@@ -282,6 +290,7 @@ impl Scheduler {
                     }
                 }
             }
+            self.metrics.sizes(self.queue.counts(), self.cache.sizes());
         }
     }
 
@@ -359,7 +368,7 @@ impl Scheduler {
         }
         let leaving = gone || pod.leaving;
         if leaving || !self.profiles.contains_key(scheduler_of(pod)) {
-            self.queue.remove(&uid);
+            self.unqueue(&uid);
             if !leaving {
                 return Events::NONE;
             }
@@ -396,7 +405,7 @@ impl Scheduler {
         if self.nominated.node_of(&uid).is_some_and(|n| n != node) {
             events |= Events::POD_DELETED; // the room that was kept elsewhere
         }
-        self.queue.remove(&uid);
+        self.unqueue(&uid);
         self.nominated.remove(&uid);
         if gone {
             self.cache.remove_pod(&uid);
@@ -436,13 +445,16 @@ impl Scheduler {
     }
 
     /// One Pod's turn.
-    async fn try_one(&mut self, entry: Entry, mark: &Mark) {
+    async fn try_one(&mut self, mut entry: Entry, mark: &Mark) {
+        let refused = std::mem::take(&mut entry.refused_by);
+        self.metrics.refused(&refused, scheduler_of(&entry.info), false);
         if self.preempting.contains(entry.info.uid()) {
             self.queue.held(entry, Instant::now());
             return;
         }
         match self.decide(&entry.info).await {
             Decision::Node(node) => {
+                self.metrics.decided(entry.tried.elapsed());
                 self.cache.assume(entry.info.clone(), &node);
                 let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
                 self.nominated.remove(entry.info.uid());
@@ -466,15 +478,40 @@ impl Scheduler {
 
     /// There was no decision, or it could not be carried out.
     fn errored(&mut self, entry: Entry, why: &str) {
+        self.metrics.ended(scheduler_of(&entry.info), Turn::Error, entry.tried.elapsed());
         self.report(&entry.info, "SchedulerError", why, Nominate::Keep);
         self.queue.errored(entry, Instant::now());
     }
 
+    /// Counts a refusal.
+    fn refused(&self, entry: &mut Entry, error: &FitError) {
+        let profile = scheduler_of(&entry.info);
+        self.metrics.ended(profile, Turn::Unschedulable, entry.tried.elapsed());
+        let plugins: Vec<&'static str> = error.plugins().into_iter().collect();
+        self.metrics.refused(&plugins, profile, true);
+        entry.refused_by = plugins;
+    }
+
+    /// The Pod waits no more.
+    fn unqueue(&mut self, uid: &str) {
+        if let Some(entry) = self.queue.remove(uid) {
+            self.metrics.refused(&entry.refused_by, scheduler_of(&entry.info), false);
+        }
+    }
+
     /// Nothing fits: makes room if that is allowed, and says why.
-    fn failed(&mut self, entry: Entry, mark: &Mark, error: FitError, help: Help) {
+    fn failed(&mut self, mut entry: Entry, mark: &Mark, error: FitError, help: Help) {
+        self.refused(&mut entry, &error);
         let (pod, uid) = (entry.info.clone(), entry.info.uid().to_owned());
         let profile = self.profiles.get(scheduler_of(&pod));
         let waits_for = profile.map_or(Events::ALL, |p| p.lift(error.plugins()));
+        if error.nodes != 0 && profile.is_some_and(|p| p.post_filter.iter().any(|at| at.name == PREEMPTION)) {
+            let victims = match &help {
+                Help::Room(candidate) => Some(candidate.victims.len()),
+                _ => None,
+            };
+            self.metrics.preempted(victims);
+        }
         if error.nodes == 0 {
             self.report(&pod, "Unschedulable", "no nodes available to schedule pods", Nominate::Keep);
             self.queue.refused(entry, mark, waits_for, Instant::now());
@@ -502,10 +539,11 @@ impl Scheduler {
     }
 
     /// A plugin refused the node that was chosen.
-    fn turned_away(&mut self, entry: Entry, mark: &Mark, rejection: Rejection) {
+    fn turned_away(&mut self, mut entry: Entry, mark: &Mark, rejection: Rejection) {
         let mut verdicts = Verdicts::all(1);
         verdicts.set(0, Err(rejection));
         let error = FitError { nodes: 1, verdicts, ..FitError::default() };
+        self.refused(&mut entry, &error);
         let waits_for =
             self.profiles.get(scheduler_of(&entry.info)).map_or(Events::ALL, |p| p.lift(error.plugins()));
         self.report(&entry.info, "Unschedulable", &error.to_string(), Nominate::Keep);

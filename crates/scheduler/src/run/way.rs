@@ -1,6 +1,7 @@
 //! The way of a Pod to its node, once all that it needs is held.
 
 use api::Status;
+use tokio::time::Instant;
 
 use crate::extender::Extender;
 use crate::framework::points::{Binding, Unbound};
@@ -9,6 +10,8 @@ use crate::framework::state::State;
 use crate::framework::verdict::Rejection;
 use crate::framework::waiting::Permitted;
 use crate::queue::{Entry, Mark};
+
+use super::metrics::Metrics;
 
 /// A Pod on its way to a node, or at the end of it.
 pub(super) struct Bound {
@@ -35,9 +38,14 @@ pub(super) async fn go(
     binding: &Binding<'_>,
     permitted: Option<Permitted>,
     extenders: &[Extender],
+    metrics: &Metrics,
 ) -> Result<(), Failure> {
     if let Some(permitted) = permitted {
-        binding.place.without(permitted.wait()).await.map_err(Failure::Refused)?;
+        let start = Instant::now();
+        let answer = binding.place.without(permitted.wait()).await;
+        let result = if answer.is_ok() { "Success" } else { "Unschedulable" };
+        metrics.permitted(result, start.elapsed());
+        answer.map_err(Failure::Refused)?;
     }
     let failed = |point: &str, name: &str, why: Unbound| match why {
         Unbound::Refused(rejection) => Failure::Refused(rejection),
