@@ -46,6 +46,13 @@ fn key(group: &str, version: &str) -> Key {
     (group.into(), version.into())
 }
 
+impl Elsewhere {
+    /// The part of v2 from which its document of v3 is made here, if the server has none itself.
+    pub(crate) fn converted(&self) -> Option<&Specification> {
+        self.v2.as_deref().filter(|_| self.v3.is_none())
+    }
+}
+
 impl Services {
     /// Of what others answer for, and of the places of what is served here. APIServices themselves are always here.
     pub(crate) fn new(
