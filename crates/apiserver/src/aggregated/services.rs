@@ -19,7 +19,7 @@ pub(crate) struct Elsewhere {
     pub(crate) version: Text,
     /// Its place in discovery.
     pub(crate) priority: Priority,
-    /// Who answers.
+    /// The server that answers.
     pub(crate) backend: Arc<Backend>,
     /// Whether its APIService says that it is available.
     pub(crate) available: bool,
@@ -54,7 +54,7 @@ impl Elsewhere {
 }
 
 impl Services {
-    /// Of what others answer for, and of the places of what is served here. APIServices themselves are always here.
+    /// Makes them of what others answer for, and of the places of what is served here. APIServices themselves are always here.
     pub(crate) fn new(
         elsewhere: impl IntoIterator<Item = Elsewhere>,
         local: impl IntoIterator<Item = (Key, Priority)>,

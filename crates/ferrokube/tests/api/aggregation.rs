@@ -172,7 +172,7 @@ fn requests_are_led_with_the_callers_name() {
     assert_eq!(headers("x-forwarded-for").len(), 1);
     let checked = asked.iter().find(|q| q.path == "/apis/w.example/v1").unwrap();
     assert_eq!(checked.header("x-remote-user").collect::<Vec<_>>(), ["system:kube-aggregator"]);
-    // What the server says itself is passed on as it is.
+    // An answer of the server is passed on as it is.
     s.get("/apis/w.example/v1/nothing").send().unwrap().expect(404).unwrap();
     let refused = s.anonymous("GET", FISHES).send().unwrap().expect(403).unwrap().json().unwrap();
     assert!(refused["message"].as_str().unwrap().contains("fishes.w.example is forbidden"), "{refused}");

@@ -71,7 +71,7 @@ struct Aggregation {
     tasks: u64,
 }
 
-/// What requests need to know.
+/// The facts that requests need to know.
 #[derive(Default)]
 struct Shown {
     elsewhere: Vec<Elsewhere>,
