@@ -154,6 +154,7 @@ pub(crate) async fn run(env: &Env) -> Result<(), Status> {
         due: BTreeMap::new(),
     };
     let mut watcher = all.begin_at_last().await;
+    all.due.clear();
     all.at_start = all.known.keys().cloned().collect();
     let names: BTreeSet<Text> = all.wanted.keys().chain(all.known.keys()).cloned().collect();
     all.sync(names).await;
