@@ -8,4 +8,3 @@ pub(super) fn add_authenticated(groups: &mut Vec<Text>) {
         groups.push("system:authenticated".into());
     }
 }
-

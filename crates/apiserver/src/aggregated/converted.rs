@@ -3,10 +3,8 @@
 use serde_json::{Map, Value, json};
 
 /// The beginnings of references in either version.
-const REFERENCES: [(&str, &str); 2] = [
-    ("#/definitions/", "#/components/schemas/"),
-    ("#/parameters/", "#/components/parameters/"),
-];
+const REFERENCES: [(&str, &str); 2] =
+    [("#/definitions/", "#/components/schemas/"), ("#/parameters/", "#/components/parameters/")];
 
 /// The fields of a parameter that v3 has in its schema.
 const OF_SCHEMA: [&str; 10] = [
@@ -29,7 +27,7 @@ const METHODS: [&str; 7] = ["delete", "get", "head", "options", "patch", "post",
 pub(super) fn v3(v2: &Value) -> Value {
     let part = |name: &str| v2.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
     let shared = part("parameters");
-    let schemas: Map<String, Value> = part("definitions").into_iter().collect();
+    let schemas = part("definitions");
     let paths: Map<String, Value> =
         part("paths").into_iter().map(|(path, item)| (path, path_item(&item, &shared))).collect();
     let mut made = json!({
@@ -49,9 +47,9 @@ fn rewrite(value: &mut Value) {
             for (key, value) in fields {
                 match value {
                     Value::String(to) if key == "$ref" => {
-                        let new = REFERENCES.iter().find_map(|(old, new)| {
-                            to.strip_prefix(old).map(|rest| format!("{new}{rest}"))
-                        });
+                        let new = REFERENCES
+                            .iter()
+                            .find_map(|(old, new)| to.strip_prefix(old).map(|rest| format!("{new}{rest}")));
                         if let Some(new) = new {
                             *to = new;
                         }
@@ -68,7 +66,7 @@ fn rewrite(value: &mut Value) {
 /// The parameters of a list, those that are shared in place of what refers to them.
 fn resolved<'v>(of: &'v Value, shared: &'v Map<String, Value>) -> impl Iterator<Item = &'v Value> {
     let all = of.get("parameters").and_then(Value::as_array).into_iter().flatten();
-    all.filter_map(|parameter| match parameter.get("$ref").and_then(Value::as_str) {
+    all.filter_map(move |parameter| match parameter.get("$ref").and_then(Value::as_str) {
         Some(reference) => shared.get(reference.strip_prefix("#/parameters/")?),
         None => Some(parameter),
     })
@@ -126,9 +124,11 @@ fn operation(v2: &Value, shared: &Map<String, Value>) -> Value {
     }
     if let Some(body) = bodies.first() {
         let mut request = Map::new();
-        request.extend(["description", "required"].iter().filter_map(|key| {
-            Some(((*key).to_owned(), body.get(*key)?.clone()))
-        }));
+        request.extend(
+            ["description", "required"]
+                .iter()
+                .filter_map(|key| Some(((*key).to_owned(), body.get(*key)?.clone()))),
+        );
         if let Some(content) = content(body.get("schema"), v2.get("consumes")) {
             request.insert("content".into(), content);
         }
@@ -136,7 +136,8 @@ fn operation(v2: &Value, shared: &Map<String, Value>) -> Value {
     }
     let responses = v2.get("responses").and_then(Value::as_object).into_iter().flatten();
     let responses = responses.map(|(code, response)| {
-        let mut shown = json!({"description": response.get("description").cloned().unwrap_or_default()});
+        let mut shown =
+            json!({"description": response.get("description").cloned().unwrap_or_else(|| "".into())});
         if let Some(content) = content(response.get("schema"), v2.get("produces")) {
             shown["content"] = content;
         }

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use storage::{Batch, Cause, Watcher};
 use tokio::time::Instant;
 
+use super::super::env::Env;
 use super::calls::{GROUP, PLURAL, call};
 use super::state::{ApiService, MANAGED, Spec};
 use crate::aggregated::{Priority, of_builtin, of_definition};
-use super::super::env::Env;
 use crate::objects::Objects;
 use access::webhook::Trust;
 
