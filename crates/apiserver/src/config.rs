@@ -76,7 +76,7 @@ pub struct Pair {
     pub key_pem: String,
 }
 
-/// Keys and certificates that others made. What is absent is the server's own.
+/// Keys and certificates that others made. The server's own take the place of those that are absent.
 #[derive(Clone, Default)]
 pub struct Given {
     /// With which to serve (`--tls-cert-file`, `--tls-private-key-file`, `--cert-dir`).

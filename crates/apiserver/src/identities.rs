@@ -32,7 +32,7 @@ pub(crate) struct Identities {
     pub(crate) signing_key_pem: String,
     /// The certificate that is shown to aggregated servers.
     pub(crate) front_proxy: FrontProxyIdentity,
-    /// What aggregated servers need to know.
+    /// The facts that aggregated servers need to know.
     pub(crate) authentication: AuthenticationInfo,
     serving: Identity,
     kubelet_client: Identity,

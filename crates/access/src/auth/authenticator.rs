@@ -23,7 +23,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bearer::BearerTokens;
 use super::cache::{Cache, Digest};
-use super::front_proxy::{FrontProxy, RequestHeaders};
+use super::front_proxy::{ClientCaError, FrontProxy, RequestHeaders};
+use super::groups::add_authenticated;
 use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
 use crate::RequestInfo;
 use crate::UserInfo;
@@ -43,18 +44,6 @@ pub struct AuthenticationConfig {
     pub anonymous: bool,
     /// The clock.
     pub clock: Clock,
-}
-
-/// The reason for which the authenticator cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error("the authority of client certificates is not usable")]
-pub struct ClientCaError(#[source] Box<dyn std::error::Error + Send + Sync>);
-
-impl ClientCaError {
-    /// Of an authority that cannot be used.
-    pub(super) fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self(source.into())
-    }
 }
 
 struct Certified {
@@ -150,12 +139,6 @@ pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Diges
     Some(UserInfo { name, uid, groups, extra })
 }
 
-pub(super) fn add_authenticated(groups: &mut Vec<Text>) {
-    if !groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
-        groups.push("system:authenticated".into());
-    }
-}
-
 /// The anonymous user, as whom requests without credentials act.
 pub fn nobody() -> Arc<UserInfo> {
     Arc::new(UserInfo {
@@ -239,7 +222,6 @@ impl UnionAuthenticator {
 
 impl Authenticator for UnionAuthenticator {
     fn forget(&self, headers: &mut HeaderMap) {
-        super::credentials::remove(headers);
         if let Some(proxies) = &self.front_proxy {
             proxies.remove(headers);
         }

@@ -17,8 +17,20 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authenticator::ClientCaError;
+use super::groups::add_authenticated;
 use crate::UserInfo;
+
+/// The reason for which the authenticator cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("the authority of client certificates is not usable")]
+pub struct ClientCaError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+impl ClientCaError {
+    /// Of an authority that cannot be used.
+    pub(super) fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(source.into())
+    }
+}
 
 /// The proxies that are believed, and the headers that they write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -118,7 +130,7 @@ impl FrontProxy {
             }
         }
         if name != "system:anonymous" {
-            super::authenticator::add_authenticated(&mut groups);
+            add_authenticated(&mut groups);
         }
         let mut extra: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
         for prefix in &self.config.extra_prefixes {

@@ -10,6 +10,7 @@ mod cache;
 pub mod credentials;
 mod eventual;
 mod front_proxy;
+mod groups;
 mod impersonation;
 mod keys;
 pub mod node;
@@ -32,11 +33,11 @@ use rustls_pki_types::CertificateDer;
 pub use access::{Access, forbidden};
 #[cfg(test)]
 pub(crate) use authenticator::certificate_user;
-pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator, nobody};
+pub use authenticator::{AuthenticationConfig, UnionAuthenticator, nobody};
 pub use authorizer::{Authorizer, Decision};
 pub use bearer::BearerTokens;
 pub use eventual::Eventual;
-pub use front_proxy::RequestHeaders;
+pub use front_proxy::{ClientCaError, RequestHeaders};
 pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub use review::Reviews;
@@ -67,9 +68,10 @@ pub trait Authenticator: Send + Sync + 'static {
         let _ = (headers, user, info);
         Eventual::Now(Ok(None))
     }
-    /// Removes from a request everything by which its caller was known.
+    /// Removes from a request the headers by which this server lets others name its caller, besides
+    /// [`credentials`](credentials::remove).
     fn forget(&self, headers: &mut HeaderMap) {
-        credentials::remove(headers);
+        let _ = headers;
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::Text;
 use sha2::{Digest as _, Sha256};
 
+use super::groups::add_authenticated;
 use crate::UserInfo;
 
 /// The tokens of a file with their users.
@@ -44,7 +45,7 @@ impl TokenFile {
             }
             let groups = rest.first().map_or("", String::as_str).split(',').map(str::trim);
             let mut groups: Vec<Text> = groups.filter(|g| !g.is_empty()).map(Text::from).collect();
-            super::authenticator::add_authenticated(&mut groups);
+            add_authenticated(&mut groups);
             let user = UserInfo { name: name.into(), uid: uid.into(), groups, ..UserInfo::default() };
             users.insert(Sha256::digest(token).into(), Arc::new(user));
         }

@@ -5,6 +5,7 @@
 //! `hooks::aggregation` follows the APIServices, and puts [`Services`] into the catalog; the pipe leads requests on.
 
 mod backend;
+mod converted;
 mod discovery;
 mod document;
 mod identity;

@@ -15,6 +15,14 @@ pub(crate) struct Specification {
     pub(crate) hash: String,
 }
 
+impl Specification {
+    /// The same as a document of v3.
+    pub(crate) fn converted(&self) -> Option<Vec<u8>> {
+        let v2: Value = serde_json::from_slice(&self.json).ok()?;
+        Some(super::converted::v3(&v2).to_string().into_bytes())
+    }
+}
+
 /// The parts of a document that others refer to, and how they do.
 const SHARED: [(&str, &str); 2] = [("definitions", "#/definitions/"), ("parameters", "#/parameters/")];
 

@@ -19,7 +19,7 @@ pub(crate) struct Elsewhere {
     pub(crate) version: Text,
     /// Its place in discovery.
     pub(crate) priority: Priority,
-    /// Who answers.
+    /// The server that answers.
     pub(crate) backend: Arc<Backend>,
     /// Whether its APIService says that it is available.
     pub(crate) available: bool,
@@ -46,8 +46,15 @@ fn key(group: &str, version: &str) -> Key {
     (group.into(), version.into())
 }
 
+impl Elsewhere {
+    /// The part of v2 from which its document of v3 is made here, if the server has none itself.
+    pub(crate) fn converted(&self) -> Option<&Specification> {
+        self.v2.as_deref().filter(|_| self.v3.is_none())
+    }
+}
+
 impl Services {
-    /// Of what others answer for, and of the places of what is served here. APIServices themselves are always here.
+    /// Makes them of what others answer for, and of the places of what is served here. APIServices themselves are always here.
     pub(crate) fn new(
         elsewhere: impl IntoIterator<Item = Elsewhere>,
         local: impl IntoIterator<Item = (Key, Priority)>,

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
-use api::openapi::{CustomKinds, v3_paths};
+use api::openapi::{CustomKinds, v3_paths, v3_protobuf};
 use api::resources::ResourceInfo;
 use bytes::Bytes;
 use sha2::{Digest, Sha512};
 
 use super::custom::CustomResource;
-use crate::aggregated::{Services, merged};
+use crate::aggregated::{Services, Specification, merged};
 use crate::version::BUILD;
 
 /// Makes the documents of OpenAPI, of the resources that are served.
@@ -111,8 +111,17 @@ impl OpenApi {
     pub(crate) fn make(&self, document: &Document) -> Option<Bytes> {
         match document {
             Document::V2 { protobuf } => Some(self.v2(*protobuf)),
-            Document::V3 { path, protobuf } => self.documents.v3(&self.rows, &self.custom, path, *protobuf),
+            Document::V3 { path, protobuf } => match self.converted(path) {
+                None => self.documents.v3(&self.rows, &self.custom, path, *protobuf),
+                Some(part) if *protobuf => v3_protobuf(&part.converted()?).map(Bytes::from),
+                Some(part) => part.converted().map(Bytes::from),
+            },
         }
+    }
+    /// The part of v2 of another server, of which a document of v3 is made.
+    fn converted(&self, path: &str) -> Option<&Specification> {
+        let (group, version) = path.strip_prefix("apis/")?.split_once('/')?;
+        self.services.find(group, version)?.converted()
     }
     /// The whole of v2, with the parts of other servers.
     fn v2(&self, protobuf: bool) -> Bytes {
@@ -131,6 +140,11 @@ impl OpenApi {
     /// The hash of a document, by all that it is made of: another hash is another document. The forms of a document
     /// of v3 have one hash, which also stands in its address.
     pub(crate) fn hash(&self, document: &Document) -> String {
+        if let Document::V3 { path, .. } = document
+            && let Some(part) = self.converted(path)
+        {
+            return part.hash.clone();
+        }
         let sources = self.sources.get_or_init(|| {
             let mut digest = Sha512::new_with_prefix(BUILD.version);
             for source in self.documents.sources() {
@@ -172,7 +186,12 @@ impl OpenApi {
                 .collect();
             for other in self.services.elsewhere() {
                 let path = format!("apis/{}/{}", other.group, other.version);
-                let Some(hash) = &other.v3 else { continue };
+                let Some(hash) = &other.v3 else {
+                    if other.converted().is_some() {
+                        all.insert(path.clone(), entry(path));
+                    }
+                    continue;
+                };
                 let query = if hash.is_empty() { String::new() } else { format!("?hash={hash}") };
                 let entry = format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}{query}\"}}");
                 all.insert(path, entry);
@@ -184,7 +203,7 @@ impl OpenApi {
     }
     /// Whether there is a document of v3 of this path.
     pub(crate) fn has(&self, path: &str) -> bool {
-        v3_paths(&self.rows, &self.custom).iter().any(|known| known == path)
+        self.converted(path).is_some() || v3_paths(&self.rows, &self.custom).iter().any(|known| known == path)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The ConfigMap by which aggregated servers know whom to believe: `extension-apiserver-authentication` in
-//! `kube-system`. What other servers of the cluster wrote there stays.
+//! `kube-system`. The entries of the cluster's other servers stay.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! authentication, impersonation, flow control, authorization. Each reads and fills the request's context.
 
 use access::RequestInfo;
+use access::auth::credentials;
 use api::Status;
 use http::request::Parts;
 
@@ -32,6 +33,7 @@ pub(super) async fn authenticate(
 /// Lets the caller act as somebody else, if it asks to and may. The credentials are gone afterwards.
 pub(super) async fn impersonate(rooms: &Rooms, ctx: &mut Request, parts: &mut Parts) -> Result<(), Status> {
     let other = rooms.front.auth.authenticator.impersonate(&parts.headers, &ctx.user, &ctx.info).get().await;
+    credentials::remove(&mut parts.headers);
     rooms.front.auth.authenticator.forget(&mut parts.headers);
     if let Some(other) = other? {
         ctx.impersonator = Some(std::mem::replace(&mut ctx.user, other));

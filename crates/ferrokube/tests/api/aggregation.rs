@@ -56,7 +56,7 @@ pub(crate) fn fishes(question: &Question) -> Reply {
                 json!({"operationId": "listFish", "responses": {}, "x-kubernetes-group-version-kind": kind});
             Reply::Json(json!({
                 "openapi": "3.0.0", "info": {"title": "fish", "version": "1"},
-                "paths": {FISHES: {"get": get}}, "components": {"schemas": {"Fish": fish}},
+                "paths": {"/apis/w.example/v1/namespaces/{namespace}/fishes": {"get": get}}, "components": {"schemas": {"Fish": fish}},
             }))
         }
         "/openapi/v2" => Reply::Json(json!({
@@ -172,7 +172,7 @@ fn requests_are_led_with_the_callers_name() {
     assert_eq!(headers("x-forwarded-for").len(), 1);
     let checked = asked.iter().find(|q| q.path == "/apis/w.example/v1").unwrap();
     assert_eq!(checked.header("x-remote-user").collect::<Vec<_>>(), ["system:kube-aggregator"]);
-    // What the server says itself is passed on as it is.
+    // An answer of the server is passed on as it is.
     s.get("/apis/w.example/v1/nothing").send().unwrap().expect(404).unwrap();
     let refused = s.anonymous("GET", FISHES).send().unwrap().expect(403).unwrap().json().unwrap();
     assert!(refused["message"].as_str().unwrap().contains("fishes.w.example is forbidden"), "{refused}");
@@ -408,4 +408,31 @@ fn controllers_see_what_others_serve() {
     let emptied = emptied.expect("the fishes of the namespace are deleted");
     let user = emptied.header("x-remote-user").collect::<Vec<_>>();
     assert_eq!(user, ["system:serviceaccount:kube-system:namespace-controller"]);
+}
+
+#[test]
+fn a_server_that_knows_openapi_v2_alone_is_described_in_v3() {
+    let s = server();
+    let other = Webhook::aggregated(HOST, &front_proxy_authority(&s).unwrap(), |question| {
+        if question.path.starts_with("/openapi/v3") {
+            return Reply::Raw(404, vec!["Content-Type: text/plain".into()], b"404 page not found\n".into());
+        }
+        if question.path == "/apis" {
+            return Reply::Raw(406, Vec::new(), Vec::new());
+        }
+        fishes(question)
+    })
+    .unwrap();
+    lead_to(&s, &other).unwrap();
+    s.create(SERVICES, &api_service("w.example", "v1", Some(other.bundle()))).unwrap();
+    wait_for(&s, NAME, "Passed").unwrap();
+    let group = wait_for_discovery(&s, "Current");
+    let resource = &group["versions"][0]["resources"][0];
+    assert_eq!((&resource["resource"], &resource["scope"]), (&json!("fishes"), &json!("Namespaced")));
+    let index = s.get("/openapi/v3").send().unwrap().json().unwrap();
+    let url = index["paths"]["apis/w.example/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let document = s.get(&url).send().unwrap().expect(200).unwrap().json().unwrap();
+    assert_eq!(document["components"]["schemas"]["Fish"], json!({"type": "object"}));
+    let packed = s.get(&url).accept("application/com.github.proto-openapi.spec.v3@v1.0+protobuf");
+    packed.send().unwrap().expect(200).unwrap();
 }

@@ -71,7 +71,7 @@ struct Aggregation {
     tasks: u64,
 }
 
-/// What requests need to know.
+/// The facts that requests need to know.
 #[derive(Default)]
 struct Shown {
     elsewhere: Vec<Elsewhere>,
@@ -190,7 +190,9 @@ impl Aggregation {
             return;
         };
         let before = self.known.remove(&name);
-        let kept = before.filter(|b| b.api.spec == api.spec && b.api.uid == api.uid).and_then(|b| b.other);
+        // Another priority leaves the server as it is.
+        let server = |api: &ApiService| (api.uid.clone(), api.spec.service.clone(), api.spec.trust.clone());
+        let kept = before.filter(|b| server(&b.api) == server(&api)).and_then(|b| b.other);
         let other = kept.or_else(|| self.start(&name, &api));
         if other.is_none() {
             self.around.metrics.is(&name, api.is_available());

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use storage::{Batch, Cause, Watcher};
 use tokio::time::Instant;
 
+use super::super::env::Env;
 use super::calls::{GROUP, PLURAL, call};
 use super::state::{ApiService, MANAGED, Spec};
 use crate::aggregated::{Priority, of_builtin, of_definition};
-use crate::hooks::env::Env;
 use crate::objects::Objects;
 use access::webhook::Trust;
 
@@ -139,7 +139,7 @@ struct Registration {
 }
 
 /// Makes the APIServices, and keeps them from then on.
-pub(in crate::hooks) async fn run(env: &Env) -> Result<(), Status> {
+pub(crate) async fn run(env: &Env) -> Result<(), Status> {
     if env.objects.id((GROUP, PLURAL)).is_none() {
         return Ok(());
     }
@@ -154,6 +154,7 @@ pub(in crate::hooks) async fn run(env: &Env) -> Result<(), Status> {
         due: BTreeMap::new(),
     };
     let mut watcher = all.begin_at_last().await;
+    all.due.clear();
     all.at_start = all.known.keys().cloned().collect();
     let names: BTreeSet<Text> = all.wanted.keys().chain(all.known.keys()).cloned().collect();
     all.sync(names).await;
@@ -199,7 +200,7 @@ impl Registration {
             }
         }
         let now = Instant::now();
-        // What changed meanwhile is looked at once more.
+        // Changes of the meantime are looked at once more.
         self.due.extend(self.known.keys().chain(known.keys()).map(|name| (name.clone(), now)));
         self.known = known;
         Some(watcher)
@@ -326,7 +327,7 @@ mod tests {
         let starting = Wanted { keep: Keep::OnStart, ..always.clone() };
         let wants = [None, Some(&starting), Some(&always)];
         use Step::{Create, Delete, Nothing, Update};
-        // What is there, whether it was right once, whether it was there at the start; a step for each of `wants`.
+        // The APIService that is there, whether it was right once, whether it was there at the start; a step for each of `wants`.
         let check = |there: Option<ApiService>, synced: bool, at_start: bool, steps: [Step; 3]| {
             let got = wants.map(|wanted| plan(wanted, there.as_ref(), synced, at_start));
             assert_eq!(got, steps, "{there:?} synced {synced} at start {at_start}");

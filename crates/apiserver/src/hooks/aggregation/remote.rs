@@ -70,7 +70,7 @@ impl Remote {
         let mut told = None;
         let mut changes = Changes::default();
         loop {
-            // What changes from here on is looked at again.
+            // Changes from here on are looked at again.
             changes.begin(&self.around.objects, &self.backend);
             let condition = self.check().await;
             let passed = condition.as_ref().is_some_and(|c| c.status == "True");
@@ -230,7 +230,7 @@ impl Changes {
         if self.slices.is_none() {
             self.slices = watch(SLICES, "");
         }
-        // What changed until now is seen by those who look now.
+        // Changes until now are seen by those who look now.
         while self.service.as_mut().is_some_and(|w| matches!(w.next().now_or_never(), Some(Some(Ok(_))))) {}
         while self.slices.as_mut().is_some_and(|w| matches!(w.next().now_or_never(), Some(Some(Ok(_))))) {}
     }
