@@ -2,6 +2,7 @@
 
 mod agent;
 mod api;
+mod autoscaling;
 mod certificates;
 mod clients;
 mod cluster;

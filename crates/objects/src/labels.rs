@@ -27,7 +27,7 @@ impl CompactLabels {
         self.0.is_empty()
     }
     /// The labels with their values, by key.
-    pub fn pairs(&self) -> impl Iterator<Item = &(Text, Text)> {
+    pub fn pairs(&self) -> impl Iterator<Item = &(Text, Text)> + Clone {
         self.0.iter()
     }
 }
@@ -110,6 +110,16 @@ impl Selector {
             }));
         }
         self
+    }
+
+    /// Labels of which an object must have one to be selected, where a requirement names its values: none for a selector
+    /// of nothing, `None` where no requirement does.
+    pub fn needed(&self) -> Option<Vec<(&str, &str)>> {
+        let Some(all) = &self.requirements else { return Some(Vec::new()) };
+        let named =
+            |r: &&Requirement| matches!(r.operator, Operator::Equals | Operator::DoubleEquals | Operator::In);
+        let of = all.iter().find(named)?;
+        Some(of.values.iter().map(|value| (of.key.as_str(), value.as_str())).collect())
     }
 
     /// Whether it selects every object.

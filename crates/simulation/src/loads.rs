@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// The label by which load finds Pods.
 const APP: &str = "app";
-/// What a Pod has used before its first measurement, so that it counts as measured.
+/// The seconds of a core that a Pod has used before its first measurement, so that it counts as measured.
 const FIRST: f64 = 0.01;
 /// The working set of a Pod in bytes.
 const MEMORY: u64 = 16 << 20;

@@ -127,7 +127,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What nodes say, by their names.
+    /// The histories of nodes, by their names.
     async fn told(&self, nodes: impl Iterator<Item = String>) -> HashMap<String, Arc<History>> {
         match &self.handlers.usage {
             Some(usage) => usage.of(nodes.collect()).await,
@@ -173,7 +173,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What is used, as quantities.
+/// The use of resources, as quantities.
 fn amounts(used: &Used) -> Node {
     let bytes = |n: u64| Quantity::from_bytes(i64::try_from(n).unwrap_or(i64::MAX)).to_string();
     // Billionths are what a quantity counts in.

@@ -1,7 +1,8 @@
-//! What nodes and Pods use now, asked of the kubelets when somebody wants to know: the objects of `metrics.k8s.io`.
+//! The present use of resources by nodes and Pods, which kubelets are asked for when somebody wants to know: the
+//! objects of `metrics.k8s.io`.
 //!
 //! The kubelets of the nodes in question are asked all at once. A page serves for [`SERVES`]; the use of a processor is
-//! told by two pages, so the first answer waits for a second one. What nobody has asked about for [`KEPT`] is forgotten,
+//! told by two pages, so the first answer waits for a second one. A node that nobody has asked about for [`KEPT`] is forgotten,
 //! and nothing runs then.
 
 mod page;
@@ -38,7 +39,7 @@ pub trait Pages: Send + Sync {
     fn page<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Bytes, Status>>;
 }
 
-/// What a node said.
+/// The last words of a node.
 #[derive(Default)]
 struct Known {
     history: Arc<History>,
@@ -70,7 +71,7 @@ impl Usage {
         Self { pages, clock, nodes: Arc::default(), shutdown }
     }
 
-    /// What these nodes say, without those that do not answer.
+    /// The histories of these nodes, without those that do not answer.
     pub(crate) async fn of(&self, nodes: Vec<String>) -> HashMap<String, Arc<History>> {
         let asked = nodes.into_iter().map(|node| async move {
             let history = self.of_node(&node).await?;

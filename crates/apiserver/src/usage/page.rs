@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use api::Text;
 use jiff::Timestamp;
 
-/// What was used up to a moment.
+/// The resources that were used up to a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Point {
     /// The beginning of the container, if it is known.

@@ -1,4 +1,4 @@
-//! What a node and its Pods use now, from two pages: metrics-server's rules.
+//! The present use by a node and its Pods, from two pages: metrics-server's rules.
 
 use std::collections::HashMap;
 
@@ -47,12 +47,12 @@ impl History {
         self.before.node.is_some()
     }
 
-    /// What the node uses.
+    /// The use by the node.
     pub(crate) fn node(&self) -> Option<Used> {
         Used::between(self.before.node.as_ref()?, self.last.node.as_ref()?)
     }
 
-    /// What the containers of a Pod use, by name; nothing unless each of them can be told.
+    /// The use by the containers of a Pod, by name; nothing unless each of them can be told.
     pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<PodUsed> {
         let pod: PodName = (namespace.into(), name.into());
         let (last, before) = (self.last.pods.get(&pod)?, self.before.pods.get(&pod)?);
@@ -84,7 +84,7 @@ fn earlier(new: &Point, last: Option<&Point>, before: Option<&Point>) -> Option<
     before.filter(|before| before.at < new.at).copied()
 }
 
-/// What something used over a window.
+/// The use of resources over a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Used {
     /// The end of the window.
@@ -113,7 +113,7 @@ impl Used {
     }
 }
 
-/// What the containers of a Pod use.
+/// The use by the containers of a Pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PodUsed {
     /// The end of the window of the container that was measured first.
@@ -144,7 +144,7 @@ mod tests {
         Page { node: None, pods: HashMap::from([(("n".into(), "p".into()), of)]) }
     }
 
-    /// What is told of a Pod after these pages: container, window in seconds, thousandths of a processor.
+    /// The words about a Pod after these pages: container, window in seconds, thousandths of a processor.
     fn told(pages: &[Page]) -> Option<Vec<(String, i64, u64)>> {
         let history = pages.iter().fold(History::default(), |h, page| h.after(page.clone()));
         let pod = history.pod("n", "p")?;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use api::Status;
 use client::{Api, FromJson, KubeObject, Patch};
-use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ControllerRevision, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
 
-use super::{controller_of, controller_ref, deleting};
+use super::{batch, controller_of, controller_ref, deleting};
 use crate::views::PodView;
 use objects::Selector;
 
@@ -154,7 +153,7 @@ async fn claim_with<O: KubeObject, T: Claimed>(
     if !adopt.is_empty() {
         may_adopt(owner, owners).await?;
         let reference = controller_ref(owner);
-        let adopted = join_all(adopt.iter().map(|object| {
+        let adopted = batch::all(adopt.iter().map(|object| {
             let reference = json!({
                 "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
                 "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
@@ -173,7 +172,7 @@ async fn claim_with<O: KubeObject, T: Claimed>(
         let reference = json!({"$patch": "delete", "uid": owner.metadata().uid});
         patch_owners(api, &**object, reference, ("$deleteFromPrimitiveList/finalizers", finalizer))
     });
-    for answer in join_all(released).await {
+    for answer in batch::all(released).await {
         match answer {
             Ok(()) => {}
             // The object is gone, or made anew under the same name, or without its references already.

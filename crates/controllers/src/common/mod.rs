@@ -13,6 +13,7 @@ pub(crate) mod pods;
 pub(crate) mod printed;
 pub(crate) mod revisions;
 pub(crate) mod safe_letters;
+pub(crate) mod selecting;
 pub(crate) mod share;
 pub(crate) mod terms;
 

@@ -7,6 +7,7 @@ use objects::Selector;
 
 use super::expectations::Expectations;
 use super::owners::resolve;
+use super::selecting::{Selecting, label_pairs};
 use crate::views::PodView;
 
 /// A kind of object whose Pods are those that its selector chooses.
@@ -18,6 +19,7 @@ pub(crate) trait PodOwner: KubeObject + Cached {
 /// Queues the owners of Pods that change, and tells the controller's expectations what the cache shows by now.
 pub(crate) struct PodOwners<T> {
     owners: Informer<T>,
+    selecting: Selecting<T>,
     queue: Queue<Key>,
     expectations: Option<Arc<Expectations>>,
 }
@@ -29,7 +31,8 @@ impl<T: PodOwner> PodOwners<T> {
         queue: Queue<Key>,
         expectations: Option<Arc<Expectations>>,
     ) -> Self {
-        Self { owners: owners.clone(), queue, expectations }
+        let selecting = Selecting::new(owners, T::selector);
+        Self { owners: owners.clone(), selecting, queue, expectations }
     }
 
     /// Takes a change of a Pod.
@@ -43,18 +46,17 @@ impl<T: PodOwner> PodOwners<T> {
 
     /// Queues the owners that may want to adopt an orphan.
     fn enqueue_matching(&self, pod: &PodView) {
-        for owner in self.owners.list_namespace(pod.namespace()) {
-            let selector = owner.selector();
-            if !selector.is_everything() && pod.is_selected_by(&selector) {
+        for owner in self.selecting.of(pod.namespace(), label_pairs(&pod.labels)) {
+            if !owner.selector().is_everything() {
                 self.queue.add(owner.key());
             }
         }
     }
 
-    fn enqueue_owner(&self, pod: &PodView, seen: impl FnOnce(&Expectations, &Key)) {
-        if let Some((key, _)) = resolve(&self.owners, pod.namespace(), pod.controller()) {
+    fn enqueue_owner(&self, pod: &PodView, seen: impl FnOnce(&Expectations, &str)) {
+        if let Some((key, owner)) = resolve(&self.owners, pod.namespace(), pod.controller()) {
             if let Some(expectations) = &self.expectations {
-                seen(expectations, &key);
+                seen(expectations, owner.metadata().uid.as_deref().unwrap_or_default());
             }
             self.queue.add(key);
         }
@@ -66,7 +68,7 @@ impl<T: PodOwner> PodOwners<T> {
         } else if pod.controller().is_none() {
             self.enqueue_matching(pod);
         } else {
-            self.enqueue_owner(pod, |e, key| e.created(key, 1));
+            self.enqueue_owner(pod, |e, owner| e.created(owner, 1));
         }
     }
 
@@ -91,6 +93,6 @@ impl<T: PodOwner> PodOwners<T> {
     }
 
     fn deleted(&self, pod: &PodView) {
-        self.enqueue_owner(pod, |e, key| e.deleted(key, pod.uid()));
+        self.enqueue_owner(pod, |e, owner| e.deleted(owner, pod.uid()));
     }
 }

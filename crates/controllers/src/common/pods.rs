@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use client::{Factory, Index, Informer, Selection, resource_of};
+use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::views::PodView;
@@ -20,15 +21,16 @@ impl Pods {
     pub(crate) fn of(factory: &Factory) -> Self {
         let all = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
         let by_owner = all.index("owner", |pod| {
-            let owner = pod.controller().map(|r| r.uid.as_str().into());
-            vec![owner.unwrap_or_else(|| orphans(pod.namespace()).into())]
+            let owner = pod.controller().map(|r| owner(pod.namespace(), &r.kind, &r.uid));
+            vec![owner.unwrap_or_else(|| orphans(pod.namespace())).into()]
         });
         let by_node = all.index("node", |pod| vec![pod.node.clone()]);
         Self { all, by_owner, by_node }
     }
-    /// The Pods of the controller with this uid.
-    pub(crate) fn of_owner(&self, uid: &str) -> Vec<Arc<PodView>> {
-        self.by_owner.get(uid)
+    /// The Pods of the controller of a kind with this uid, in its own namespace: anybody may write any uid into a
+    /// reference.
+    pub(crate) fn of_owner<T: Resource>(&self, namespace: &str, uid: &str) -> Vec<Arc<PodView>> {
+        self.by_owner.get(&owner(namespace, T::KIND, uid))
     }
     /// The Pods of a namespace that no controller has.
     pub(crate) fn orphans(&self, namespace: &str) -> Vec<Arc<PodView>> {
@@ -47,7 +49,12 @@ impl Deref for Pods {
     }
 }
 
-/// The value under which a namespace's orphans stand beside the uids of owners.
+/// The value under which the Pods of an owner stand.
+fn owner(namespace: &str, kind: &str, uid: &str) -> String {
+    format!("{namespace}/{kind}/{uid}")
+}
+
+/// The value under which a namespace's orphans stand beside the Pods of owners.
 fn orphans(namespace: &str) -> String {
     format!("orphan/{namespace}")
 }

@@ -19,13 +19,12 @@ use std::time::Duration;
 use api::Status;
 use client::{Api, Cached, Change, Client, EventType, Informer, Key, Queue, Recorder, resource_of};
 use component::Clock;
-use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use objects::Selector;
 
-use crate::common::batch::slow_start;
+use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
 use crate::common::owners::resolve;
@@ -104,7 +103,7 @@ impl Controller for DaemonSets {
                 Change::Added(_) => None,
             };
             if let Some(old) = gone {
-                c.expectations.forget(&old.key());
+                c.expectations.forget(old.uid());
                 c.backoff.forget(old.uid());
             }
             queue.add(change.object().key());
@@ -117,10 +116,7 @@ impl Controller for DaemonSets {
     }
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
-        let Some(set) = self.sets.get_key(&key) else {
-            self.expectations.forget(&key);
-            return Ok(Next::Done);
-        };
+        let Some(set) = self.sets.get_key(&key) else { return Ok(Next::Done) };
         if set.spec.as_ref().is_some_and(|s| s.selector == LabelSelector::default()) {
             let text = "This daemon set is selecting all pods. A non-empty selector is required.";
             self.recorder.event(&*set, EventType::Warning, "SelectingAll", text);
@@ -130,7 +126,7 @@ impl Controller for DaemonSets {
             return Ok(Next::Done);
         }
         // Before anything is read: what is seen by now is in what is read.
-        let satisfied = self.expectations.satisfied(&key);
+        let satisfied = self.expectations.satisfied(set.uid());
         let pods = self.claim_pods(&set).await?;
         let revisions = self.revisions.claim(&*set, &set.selector(), true).await?;
         let history = history::present(&self.client, &self.revisions, &set, revisions, &pods).await?;
@@ -147,7 +143,7 @@ impl Controller for DaemonSets {
         };
         let mut done = Ok(None);
         if satisfied {
-            done = self.update(&key, &snapshot).await;
+            done = self.update(&snapshot).await;
             if done.is_ok() {
                 let limit = set.spec.as_ref().and_then(|s| s.revision_history_limit).unwrap_or(10);
                 let surplus = history::surplus(&history.old, limit, &pods);
@@ -228,7 +224,7 @@ impl DaemonSets {
 
     /// Adopts and releases Pods, and returns the set's.
     async fn claim_pods(&self, set: &DaemonSet) -> Result<Vec<Arc<PodView>>, Status> {
-        let mut all = self.pods.of_owner(set.uid());
+        let mut all = self.pods.of_owner::<DaemonSet>(set.namespace(), set.uid());
         all.extend(self.pods.orphans(set.namespace()));
         let api = self.client.resource::<PodView>(resource_of::<Pod>(), set.namespace());
         claim(set, &self.api(set), &set.selector(), all, &api).await
@@ -243,7 +239,7 @@ impl DaemonSets {
     }
 
     /// Does what is planned; returns the time until a Pod that is held back may be deleted.
-    async fn update(&self, key: &Key, s: &Snapshot<'_>) -> Result<Option<Duration>, Status> {
+    async fn update(&self, s: &Snapshot<'_>) -> Result<Option<Duration>, Status> {
         let plan = plan::plan(s)?;
         let seen = s.set.status.as_ref().and_then(|s| s.observed_generation).unwrap_or(0);
         for plan::Ended { node, pod } in &plan.ended {
@@ -260,39 +256,40 @@ impl DaemonSets {
                 self.recorder.event(s.set, EventType::Normal, "SucceededDaemonPod", text);
             }
         }
-        self.execute(key, s, &plan).await?;
+        self.execute(s, &plan).await?;
         Ok(plan.again)
     }
 
-    async fn execute(&self, key: &Key, s: &Snapshot<'_>, plan: &Plan) -> Result<(), Status> {
+    async fn execute(&self, s: &Snapshot<'_>, plan: &Plan) -> Result<(), Status> {
         let Plan { create, delete, .. } = plan;
         if create.is_empty() && delete.is_empty() {
             return Ok(());
         }
         let pod = from_template(s.set, Some(&template::template(s.set, s.hash)))?;
-        self.expectations.expect(key, create.len(), delete.iter().map(|p| p.uid().to_owned()));
+        let owner = s.set.uid();
+        self.expectations.expect(owner, create.len(), delete.iter().map(|p| p.uid().to_owned()));
         let (made, created) = slow_start(create.len(), |i| {
             let mut pod = pod.clone();
             template::aim(pod.spec.get_or_insert_default(), &create[i]);
             async move {
                 if !self.control.create(s.set, &pod).await? {
-                    self.expectations.created(key, 1);
+                    self.expectations.created(owner, 1);
                 }
                 Ok(())
             }
         })
         .await;
         // Pods that were not tried, or failed, will not be seen.
-        self.expectations.created(key, create.len() - made);
+        self.expectations.created(owner, create.len() - made);
         let deletions = delete.iter().map(|pod| async {
             let deleted = self.control.delete(s.set, pod.name()).await;
             // The informer will not show this Pod's deletion.
             if !matches!(deleted, Ok(Deletion::Begun)) {
-                self.expectations.deleted(key, pod.uid());
+                self.expectations.deleted(owner, pod.uid());
             }
             deleted.map(drop)
         });
-        let deleted: Result<(), Status> = join_all(deletions).await.into_iter().collect();
+        let deleted: Result<(), Status> = batch::all(deletions).await.into_iter().collect();
         created.and(deleted)
     }
 

@@ -22,6 +22,7 @@ use objects::Selector;
 use crate::common::claim::claim;
 use crate::common::owners::resolve;
 use crate::common::pods::Pods;
+use crate::common::selecting::Selecting;
 use crate::common::{controller_of, namespace_is_terminating, retry};
 use crate::host::{Controller, Host, Next, Wiring};
 use plan::{Done, Snapshot, Step};
@@ -38,6 +39,7 @@ pub(crate) struct Deployments {
     clock: Clock,
     recorder: Recorder,
     deployments: Informer<Deployment>,
+    selecting: Selecting<Deployment>,
     sets: Informer<ReplicaSet>,
     pods: Pods,
 }
@@ -51,11 +53,13 @@ impl Controller for Deployments {
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let deployments = host.informer();
         Self {
             client: host.client(),
             clock: host.clock(),
             recorder: host.recorder(COMPONENT),
-            deployments: host.informer(),
+            selecting: Selecting::new(&deployments, selector),
+            deployments,
             sets: host.informer(),
             pods: Pods::of(host.factory()),
         }
@@ -120,6 +124,10 @@ impl Controller for Deployments {
     }
 }
 
+fn selector(d: &Deployment) -> Selector {
+    d.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector))
+}
+
 impl Deployments {
     fn set_changed(&self, change: &Change<ReplicaSet>, queue: &Queue<Key>) {
         let mut orphaned = false;
@@ -130,11 +138,10 @@ impl Deployments {
             }
         }
         if orphaned && !matches!(change, Change::Deleted(_)) {
-            let labels = change.object().metadata.labels.as_ref();
-            for d in self.deployments.list_namespace(change.object().namespace()) {
-                let selector =
-                    d.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector));
-                if !selector.is_everything() && selector.matches(labels) {
+            let labels = change.object().metadata.labels.iter().flatten();
+            let labels = labels.map(|(key, value)| (key.as_str(), value.as_str()));
+            for d in self.selecting.of(change.object().namespace(), labels) {
+                if !selector(&d).is_everything() {
                     queue.add(d.key());
                 }
             }
@@ -159,7 +166,9 @@ impl Deployments {
         }
         let mut running = HashSet::new();
         if strategy(d) == Strategy::Recreate {
-            let runs = |uid: &&str| self.pods.of_owner(uid).iter().any(|p| !p.is_terminal());
+            let runs = |uid: &&str| {
+                self.pods.of_owner::<ReplicaSet>(d.namespace(), uid).iter().any(|p| !p.is_terminal())
+            };
             running.extend(sets.iter().map(|rs| rs.uid()).filter(runs).map(str::to_owned));
         }
         Ok(Snapshot { d: d.clone(), sets, running, now: self.clock.now(), done: Done::default() })

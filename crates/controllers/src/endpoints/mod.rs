@@ -14,13 +14,13 @@ pub(crate) use legacy::Selected;
 pub(crate) use mirror::Mirror;
 pub(crate) use slices::Slices;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Cached, Informer, Key, Queue};
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::common::selecting::{Selecting, label_pairs};
 use crate::views::PodView;
 use objects::Selector;
 
@@ -89,7 +89,7 @@ fn same_endpoints(old: &PodView, new: &PodView) -> bool {
 /// Adds the Services that select a changed Pod, before or after the change, to a queue, after a time in which further
 /// changes may come.
 fn follow_pods(pods: &Informer<PodView>, services: &Informer<Service>, queue: &Queue<Key>, batch: Duration) {
-    let (services, queue) = (services.clone(), queue.clone());
+    let (services, queue) = (selecting_services(services), queue.clone());
     pods.handle(move |change| {
         if let client::Change::Updated { old, new } = change
             && same_endpoints(old, new)
@@ -97,7 +97,7 @@ fn follow_pods(pods: &Informer<PodView>, services: &Informer<Service>, queue: &Q
             return;
         }
         for pod in change.states() {
-            for service in matching(&services, pod) {
+            for service in services.of(pod.namespace(), label_pairs(&pod.labels)) {
                 if batch.is_zero() {
                     queue.add(service.key());
                 } else {
@@ -108,10 +108,9 @@ fn follow_pods(pods: &Informer<PodView>, services: &Informer<Service>, queue: &Q
     });
 }
 
-fn matching(services: &Informer<Service>, pod: &PodView) -> Vec<Arc<Service>> {
-    let mut all = services.list_namespace(pod.namespace());
-    all.retain(|s| selecting(s).is_some_and(|spec| pod.is_selected_by(&selector(spec))));
-    all
+/// Finds the Services that select Pods.
+fn selecting_services(services: &Informer<Service>) -> Selecting<Service> {
+    Selecting::new(services, |service| selecting(service).map_or_else(Selector::nothing, selector))
 }
 
 #[cfg(test)]

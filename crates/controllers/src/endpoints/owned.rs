@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use api::Status;
 use client::{Cached, Client, Factory, Index, Informer, Key, Queue, Selection, resource_of};
-use futures::future::join_all;
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use parking_lot::Mutex;
 
-use crate::common::{deleting, namespace_is_terminating, retry};
+use crate::common::{batch, deleting, namespace_is_terminating, retry};
 
 /// The label with the name of a slice's Service.
 pub(super) const SERVICE: &str = "kubernetes.io/service-name";
@@ -122,20 +121,20 @@ impl Owned {
             self.wait_for(key, slice.uid(), Done::Written(slice.name().to_owned(), version(slice)));
         };
         let mut result = Ok(());
-        for made in join_all(plan.create.iter().map(|s| api.create(s))).await {
+        for made in batch::all(plan.create.iter().map(|s| api.create(s))).await {
             match made {
                 Ok(slice) => written(&slice),
                 Err(e) if namespace_is_terminating(&e) => {}
                 Err(e) => result = Err(e),
             }
         }
-        for updated in join_all(plan.update.iter().map(|s| api.update(s))).await {
+        for updated in batch::all(plan.update.iter().map(|s| api.update(s))).await {
             match updated {
                 Ok(slice) => written(&slice),
                 Err(e) => result = Err(e),
             }
         }
-        let gone = join_all(plan.delete.iter().map(|s| api.delete(s.name(), None))).await;
+        let gone = batch::all(plan.delete.iter().map(|s| api.delete(s.name(), None))).await;
         for (slice, answer) in plan.delete.iter().zip(gone) {
             match answer {
                 Ok(()) => self.wait_for(key, slice.uid(), Done::Deleted),

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
-use crate::common::{finalizers, pods, retry};
+use crate::common::{batch, finalizers, pods, retry};
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{FOREGROUND, Meta, ORPHAN};
@@ -397,7 +397,7 @@ impl Collector {
             (graph.get(uid), graph.dependents(uid))
         };
         let Some(node) = node else { return Ok(()) };
-        let freed = join_all(dependents.iter().map(|dependent| async move {
+        let freed = batch::all(dependents.iter().map(|dependent| async move {
             let Some(latest) = self.fresh(dependent).await? else { return Ok(()) };
             let owners = latest.metadata.owner_references.clone().unwrap_or_default();
             let kept: Vec<_> = owners.iter().filter(|r| r.uid != uid).collect();

@@ -27,19 +27,19 @@ use client::{
     Api, Cached, Change, Client, EventType, Informer, Key, Patch, Queue, RateLimit, Recorder, resource_of,
 };
 use component::Clock;
-use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::common::batch::slow_start;
+use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim_holding;
 use crate::common::expectations::Expectations;
 use crate::common::owners::resolve;
 use crate::common::pod_control::{Deletion, PodControl};
 use crate::common::pods::Pods;
 use crate::common::retry;
+use crate::common::selecting::{Selecting, label_pairs};
 use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{PodView, TRACKING};
@@ -65,6 +65,7 @@ pub(crate) struct Jobs {
     recorder: Recorder,
     control: PodControl,
     jobs: Informer<Job>,
+    selecting: Selecting<Job>,
     pods: Pods,
     expectations: Expectations,
     released: Released,
@@ -95,12 +96,14 @@ impl Controller for Jobs {
         let metrics: Arc<Metrics> = Arc::default();
         let told = metrics.clone();
         host.metrics().register("job-controller/figures", move |page| told.report(page));
+        let jobs = host.informer();
         Self {
             client: host.client(),
             clock: host.clock(),
             recorder: host.recorder(COMPONENT),
             control: PodControl::new(host.client(), host.recorder(COMPONENT)),
-            jobs: host.informer(),
+            selecting: Selecting::new(&jobs, selector),
+            jobs,
             pods: Pods::of(host.factory()),
             expectations: Expectations::default(),
             released: Released::default(),
@@ -171,7 +174,7 @@ impl Jobs {
         rules: Rules<'_>,
         action: &mut &'static str,
     ) -> Result<Next, Status> {
-        let settled = self.expectations.satisfied(key);
+        let settled = self.expectations.satisfied(job.uid());
         let pods = self.claimed(key, job).await?;
         let released = self.released.of(key);
         let backoff = self.backoffs.lock().get(key).copied().unwrap_or_default();
@@ -190,7 +193,7 @@ impl Jobs {
         };
         let next = [plan.again, wait, (!settled).then_some(AGAIN)].into_iter().flatten().min();
         let backoff = plan.backoff;
-        let (outcome, managed) = self.execute(key, job, rules, &plan).await;
+        let (outcome, managed) = self.execute(job, rules, &plan).await;
         let tracking = tracking::track(&snapshot, plan, outcome);
         self.count(key, job, rules, tracking, backoff)
             .await
@@ -201,8 +204,7 @@ impl Jobs {
 
     /// Returns the Pods of a Job, after adoption and release.
     async fn claimed(&self, key: &Key, job: &Arc<Job>) -> Result<Vec<Arc<PodView>>, Status> {
-        let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let mut all = self.pods.of_owner(uid);
+        let mut all = self.pods.of_owner::<Job>(&key.namespace, job.uid());
         all.extend(self.pods.orphans(&key.namespace));
         let owners: Api<Job> = self.client.api(&key.namespace);
         let claimed =
@@ -220,34 +222,28 @@ impl Jobs {
     }
 
     /// Carries out a step. The result counts as far as there is an error.
-    async fn execute(
-        &self,
-        key: &Key,
-        job: &Arc<Job>,
-        rules: Rules<'_>,
-        plan: &Plan,
-    ) -> (Outcome, Result<(), Status>) {
+    async fn execute(&self, job: &Arc<Job>, rules: Rules<'_>, plan: &Plan) -> (Outcome, Result<(), Status>) {
         match &plan.step {
             Step::End(active) => {
                 let deletions = active.iter().map(|pod| async move {
                     (pod.is_ready(), self.control.delete(&**job, pod.name()).await.map(drop))
                 });
-                outcome_of(join_all(deletions).await)
+                outcome_of(batch::all(deletions).await)
             }
             Step::Delete(doomed) => {
-                self.expectations.expect_deletions(key, doomed.iter().map(|p| p.uid().to_owned()));
+                self.expectations.expect_deletions(job.uid(), doomed.iter().map(|p| p.uid().to_owned()));
                 let deletions = doomed.iter().map(|pod| async move {
                     let deleted = self.discard(job, pod).await;
                     if !matches!(deleted, Ok(Deletion::Begun)) {
                         // The informer will not show this Pod's deletion.
-                        self.expectations.deleted(key, pod.uid());
+                        self.expectations.deleted(job.uid(), pod.uid());
                     }
                     (pod.is_ready(), deleted.map(drop))
                 });
-                outcome_of(join_all(deletions).await)
+                outcome_of(batch::all(deletions).await)
             }
             Step::Create(new) => {
-                let (created, result) = self.create(key, job, rules, new).await;
+                let (created, result) = self.create(job, rules, new).await;
                 self.count_created(rules, plan, created, new.len() - created);
                 (Outcome { created, ..Outcome::default() }, result)
             }
@@ -279,7 +275,7 @@ impl Jobs {
     async fn sync_orphan(&self, orphan: Orphan) -> Result<Next, Status> {
         let pods = match &orphan {
             Orphan::Pod(key) => self.pods.get_key(key).into_iter().collect(),
-            Orphan::OfJob(_, uid) => self.pods.of_owner(uid),
+            Orphan::OfJob(key, uid) => self.pods.of_owner::<Job>(&key.namespace, uid),
         };
         let mut result = Ok(Next::Done);
         for pod in pods.iter().filter(|p| is_orphan(p, &self.jobs)) {
@@ -292,18 +288,12 @@ impl Jobs {
     }
 
     /// Makes Pods; returns how many.
-    async fn create(
-        &self,
-        key: &Key,
-        job: &Arc<Job>,
-        rules: Rules<'_>,
-        new: &[New],
-    ) -> (usize, Result<(), Status>) {
+    async fn create(&self, job: &Arc<Job>, rules: Rules<'_>, new: &[New]) -> (usize, Result<(), Status>) {
         let common = match pods::common(job, rules) {
             Ok(common) => common,
             Err(error) => return (0, Err(error)),
         };
-        self.expectations.expect_creations(key, new.len());
+        self.expectations.expect_creations(job.uid(), new.len());
         let made = AtomicUsize::new(0);
         let (_, result) = slow_start(new.len(), |i| {
             let (made, pod) = (&made, new.get(i).map(|new| pods::one(job, &common, new)));
@@ -319,7 +309,7 @@ impl Jobs {
         .await;
         let made = made.into_inner();
         // Pods that were not tried, or failed, will not be seen.
-        self.expectations.created(key, new.len() - made);
+        self.expectations.created(job.uid(), new.len() - made);
         (made, result)
     }
 
@@ -366,7 +356,7 @@ impl Jobs {
         self.released.expect(key, tracking.release.iter().map(|p| p.uid().to_owned()));
         let removals = tracking.release.iter().map(|pod| self.release(pod));
         let mut result = Ok(());
-        for (pod, answer) in tracking.release.iter().zip(join_all(removals).await) {
+        for (pod, answer) in tracking.release.iter().zip(batch::all(removals).await) {
             if answer.is_err() {
                 // The informer will not show the removal.
                 self.released.seen(key, pod.uid());
@@ -431,7 +421,6 @@ impl Jobs {
 
     /// Forgets what belongs to a Job that is over or gone.
     fn forget(&self, key: &Key) {
-        self.expectations.forget(key);
         self.released.forget(key);
         self.written.forget(key);
         self.backoffs.lock().remove(key);
@@ -475,11 +464,13 @@ impl Jobs {
                 queue.add(key);
             }
             Change::Deleted(_) => {
+                self.expectations.forget(job.uid());
                 self.orphans.add(Orphan::OfJob(key.clone(), uid()));
                 queue.add(key);
             }
             Change::Updated { old, new } => {
                 if old.uid() != new.uid() {
+                    self.expectations.forget(old.uid());
                     self.orphans.add(Orphan::OfJob(old.key(), old.uid().to_owned()));
                     self.forget(&key);
                 }
@@ -501,8 +492,8 @@ impl Jobs {
             return self.pod_deleted(pod, false, queue);
         }
         if pod.controller().is_some() {
-            if let Some((key, _)) = resolve(&self.jobs, pod.namespace(), pod.controller()) {
-                self.expectations.created(&key, 1);
+            if let Some((key, job)) = resolve(&self.jobs, pod.namespace(), pod.controller()) {
+                self.expectations.created(job.uid(), 1);
                 queue.add_after(key, BATCH);
             }
             return;
@@ -541,13 +532,13 @@ impl Jobs {
     fn pod_deleted(&self, pod: &PodView, gone: bool, queue: &Queue<Key>) {
         let tracked = pod.task().is_some_and(|t| t.tracked);
         let job = resolve(&self.jobs, pod.namespace(), pod.controller());
-        let Some((key, _)) = job.filter(|(_, job)| !is_finished(job)) else {
+        let Some((key, job)) = job.filter(|(_, job)| !is_finished(job)) else {
             if !gone {
                 self.orphaned(pod);
             }
             return;
         };
-        self.expectations.deleted(&key, pod.uid());
+        self.expectations.deleted(job.uid(), pod.uid());
         if gone || !tracked {
             self.released.seen(&key, pod.uid());
         }
@@ -563,10 +554,8 @@ impl Jobs {
 
     /// Queues the Jobs that may want to adopt an orphan.
     fn enqueue_matching(&self, pod: &PodView, queue: &Queue<Key>) {
-        for job in self.jobs.list_namespace(pod.namespace()) {
-            if pod.is_selected_by(&selector(&job)) {
-                queue.add_after(job.key(), BATCH);
-            }
+        for job in self.selecting.of(pod.namespace(), label_pairs(&pod.labels)) {
+            queue.add_after(job.key(), BATCH);
         }
     }
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::pods::MeasuredPod;
 
-/// What a Pod was measured at.
+/// A measurement of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PodMetric {
     /// When, and over which time before.
@@ -18,7 +18,7 @@ pub(super) struct PodMetric {
     pub(super) value: i64,
 }
 
-/// What Pods were measured at, by their names.
+/// The measurements of Pods, by their names.
 pub(super) type PodMetrics = BTreeMap<Text, PodMetric>;
 
 /// How far the ratio of a metric to its target may be from one before anything happens.
@@ -150,7 +150,7 @@ impl Calculator<'_> {
             };
             return Ok((replicas, shown));
         }
-        // What is not known must not add to the change: missing Pods use what keeps the size on a way down, and nothing
+        // A Pod of which nothing is known must not add to the change: missing Pods use what keeps the size on a way down, and nothing
         // on a way up; Pods that are not ready use nothing yet.
         let mut put = |pod: &Text, value: i64| {
             let at = Timestamp::UNIX_EPOCH;

@@ -38,11 +38,11 @@ struct Case {
     deleted: Option<Vec<bool>>,
 }
 
-/// What is measured: of the two containers of a Pod, or one value.
+/// A measurement: of the two containers of a Pod, or one value.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Levels {
-    Of([i64; 2]),
+    Of(Vec<i64>),
     One(i64),
 }
 
@@ -92,13 +92,14 @@ impl Case {
             None => Text::from(format!("test-pod-{i}")),
         };
         let value = |levels: &Levels| match (levels, self.container.as_str()) {
-            (Levels::One(value), _) => *value,
-            (Levels::Of(both), "") => both.iter().sum(),
-            (Levels::Of([first, _]), "container1") => *first,
-            (Levels::Of([_, second]), _) => *second,
+            (Levels::One(value), _) => Some(*value),
+            (Levels::Of(all), "") => Some(all.iter().sum()),
+            (Levels::Of(all), "container1") => all.first().copied(),
+            (Levels::Of(all), _) => all.get(1).copied(),
         };
         let metric = |value: i64| PodMetric { at: zero(), window: SignedDuration::from_mins(1), value };
-        self.levels.iter().enumerate().map(|(i, levels)| (name(i), metric(value(levels)))).collect()
+        let all = self.levels.iter().enumerate();
+        all.filter_map(|(i, levels)| Some((name(i), metric(value(levels)?)))).collect()
     }
 
     fn check(&self) {

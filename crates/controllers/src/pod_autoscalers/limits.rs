@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Without rules a size may become this at once.
 const SMALL: i32 = 4;
 
-/// What counts where an autoscaler has no rules of its own.
+/// The limits of an autoscaler without rules of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usual {
     /// How far back a size that goes down looks at what was recommended.
@@ -30,7 +30,8 @@ pub(super) struct Change {
     pub(super) at: Instant,
 }
 
-/// What was recommended for an autoscaler and what was done, as far back as anything reads it.
+/// The sizes that were recommended for an autoscaler and the changes that were made, as far back as anything reads
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct History {
     /// The sizes that were recommended, before they were limited.

@@ -1,4 +1,4 @@
-//! What becomes of an autoscaler and its target (upstream: `reconcileAutoscaler`): pure.
+//! The decisions about an autoscaler and its target (upstream: `reconcileAutoscaler`): pure.
 
 use api::{FeatureGates, Gate};
 use client::EventType;
@@ -41,7 +41,7 @@ pub(super) struct Look<'a> {
     pub(super) events: Vec<Said>,
 }
 
-/// What is to be done first.
+/// The first decision of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Begin {
     /// Nothing: the target has no replicas, and that is left alone.
@@ -52,7 +52,7 @@ pub(super) enum Begin {
     Measure,
 }
 
-/// What the metrics ask for together.
+/// The demand of all metrics together.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     /// The size, unless nothing can be said.
@@ -60,7 +60,7 @@ pub(super) struct Measured {
     /// The name of the metric that asks for it.
     pub(super) metric: String,
     pub(super) statuses: Vec<MetricStatus>,
-    /// What is wrong with some of them.
+    /// The error of those that could not be told.
     pub(super) error: Option<String>,
 }
 

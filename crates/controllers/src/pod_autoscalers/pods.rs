@@ -34,9 +34,9 @@ pub(super) struct MeasuredPod {
     pub(super) phase: Text,
     pub(super) started: Option<Timestamp>,
     pub(super) ready: Option<Readiness>,
-    /// What containers and sidecars request, by name.
+    /// The requests of containers and sidecars, by name.
     requests: Box<[(Text, Amounts)]>,
-    /// What the Pod requests as a whole, if it says so itself.
+    /// The requests of the Pod as a whole, if it says so itself.
     whole: Option<Box<Amounts>>,
 }
 

@@ -17,7 +17,7 @@ const PREFIX: &str = "horizontal_pod_autoscaler_controller";
 
 const LABELS: &str = "The label 'action' should be either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'.";
 
-/// What was done.
+/// The effect of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
     None,
@@ -43,7 +43,7 @@ impl Action {
     }
 }
 
-/// Who was wrong.
+/// The place of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     None,

@@ -23,7 +23,7 @@ const CUSTOM: &str = "custom.metrics.k8s.io";
 
 client::from_json!(PodUse, CustomValues, ExternalValue);
 
-/// What a Pod uses.
+/// The use of resources by a Pod.
 #[derive(Debug, Deserialize)]
 struct PodUse {
     metadata: Named,
@@ -133,7 +133,7 @@ impl Source {
         }
     }
 
-    /// What the Pods of a selector use.
+    /// The use of resources by the Pods of a selector.
     async fn uses(&self, namespace: &str, selector: &str) -> Result<Vec<PodUse>, Status> {
         let pods = resource("metrics.k8s.io", "v1beta1", "pods");
         let call = call(Verb::List, pods, (namespace, "", ""), &[("labelSelector", selector)]);

@@ -1,4 +1,4 @@
-//! What the metrics of an autoscaler ask for: their questions, and the replicas that answers lead to.
+//! The metrics of an autoscaler: their questions, and the replicas that answers lead to.
 
 use api::quantity::Quantity as Amount;
 use k8s_openapi::api::autoscaling::v2::{
@@ -13,7 +13,7 @@ use objects::quantity::from_milli;
 use super::calculator::{Calculator, PodMetrics, sum};
 use crate::common::printed::printed;
 
-/// What is to be asked for a metric.
+/// The question for a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Question<'a> {
     /// The use of a resource by the Pods; `container` is "" for whole Pods.
@@ -41,7 +41,7 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Proposal {
     pub(super) replicas: i32,
-    /// What the metric is called in reasons.
+    /// The metric's name in reasons.
     pub(super) name: String,
     pub(super) status: MetricStatus,
 }
@@ -51,9 +51,9 @@ pub(super) struct Proposal {
 pub(super) struct Unable {
     /// The reason of the Event and of the condition.
     pub(super) reason: &'static str,
-    /// What the Event and the condition say.
+    /// The text of the Event and of the condition.
     pub(super) cause: String,
-    /// What the error says.
+    /// The text of the error.
     pub(super) error: String,
     /// Whether the autoscaler itself is wrong.
     pub(super) is_spec: bool,
@@ -104,7 +104,7 @@ fn source<T>(source: Option<&T>) -> Result<&T, String> {
     source.ok_or_else(|| MISSING.to_owned())
 }
 
-/// What is to be asked for a metric.
+/// The question for a metric.
 pub(super) fn question(spec: &MetricSpec) -> Result<Question<'_>, Unable> {
     ask(spec).map_err(|cause| unable(spec, cause))
 }

@@ -13,12 +13,12 @@ use std::time::Duration;
 use api::Status;
 use client::{Api, Change, Client, Index, Informer, Key, resource_of};
 use component::Clock;
-use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::common::batch::slow_start;
+use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
@@ -61,7 +61,7 @@ impl<T: Replicated> Controller for Replicas<T> {
     fn new(host: &Host<Self::Key>) -> Self {
         let sets = host.informer::<T>();
         let sets_by_owner = sets.index("owner", |set| {
-            controller_of(set.metadata()).map(|r| r.uid.as_str().into()).into_iter().collect()
+            controller_of(set.metadata()).map(|r| siblings(set, r).into()).into_iter().collect()
         });
         Self {
             client: host.client(),
@@ -79,9 +79,9 @@ impl<T: Replicated> Controller for Replicas<T> {
         self.sets.handle(move |change| {
             let key = change.object().key();
             match change {
-                Change::Deleted(_) => c.expectations.forget(&key),
-                Change::Updated { old, new } if old.metadata().uid != new.metadata().uid => {
-                    c.expectations.forget(&key);
+                Change::Deleted(old) => c.expectations.forget(uid(&**old)),
+                Change::Updated { old, new } if uid(&**old) != uid(&**new) => {
+                    c.expectations.forget(uid(&**old));
                 }
                 _ => {}
             }
@@ -92,15 +92,11 @@ impl<T: Replicated> Controller for Replicas<T> {
     }
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
-        let Some(set) = self.sets.get_key(&key) else {
-            self.expectations.forget(&key);
-            return Ok(Next::Done);
-        };
-        let satisfied = self.expectations.satisfied(&key);
+        let Some(set) = self.sets.get_key(&key) else { return Ok(Next::Done) };
+        let satisfied = self.expectations.satisfied(uid(&*set));
         let may_act = satisfied && !deleting(set.metadata());
         let selector = set.selector();
-        let uid = set.metadata().uid.as_deref().unwrap_or_default();
-        let mut all = self.pods.of_owner(uid);
+        let mut all = self.pods.of_owner::<T>(&key.namespace, uid(&*set));
         let terminating = all.iter().filter(|p| p.is_terminating() && p.is_selected_by(&selector)).count();
         all.extend(self.pods.orphans(&key.namespace));
         all.retain(|p| p.is_active());
@@ -111,7 +107,7 @@ impl<T: Replicated> Controller for Replicas<T> {
         let now = self.clock.now();
         let step =
             if may_act { plan(set.wanted(), &active, &self.related(&set), now) } else { Step::Nothing };
-        let managed = self.execute(&key, &set, step).await;
+        let managed = self.execute(&set, step).await;
 
         let wanted = status::of(&*set, &active, terminating, managed.as_ref().err(), now);
         let status = status::update(&owners, &set, wanted).await?;
@@ -125,6 +121,16 @@ impl<T: Replicated> Controller for Replicas<T> {
         });
         Ok(Next::at(unseen.into_iter().chain(available).min()))
     }
+}
+
+fn uid<T: Replicated>(set: &T) -> &str {
+    set.metadata().uid.as_deref().unwrap_or_default()
+}
+
+/// The value under which the sets of a controller stand: they are in its namespace.
+fn siblings<T: Replicated>(set: &T, controller: &OwnerReference) -> String {
+    let namespace = set.metadata().namespace.as_deref().unwrap_or_default();
+    format!("{namespace}/{}/{}", controller.kind, controller.uid)
 }
 
 /// The next step for a set's Pods.
@@ -151,45 +157,47 @@ impl<T: Replicated> Replicas<T> {
     /// Returns the active Pods of every set that has the same controller.
     fn related(&self, set: &T) -> Vec<Arc<PodView>> {
         let sets = match controller_of(set.metadata()) {
-            Some(owner) => self.sets_by_owner.get(&owner.uid),
+            Some(owner) => self.sets_by_owner.get(&siblings(set, owner)),
             None => Vec::new(),
         };
-        let mut uids: Vec<&str> = sets.iter().filter_map(|s| s.metadata().uid.as_deref()).collect();
+        let mut uids: Vec<&str> = sets.iter().map(|s| uid(&**s)).collect();
         if uids.is_empty() {
-            uids.extend(set.metadata().uid.as_deref());
+            uids.push(uid(set));
         }
-        let pods = uids.into_iter().flat_map(|uid| self.pods.of_owner(uid));
+        let namespace = set.metadata().namespace.as_deref().unwrap_or_default();
+        let pods = uids.into_iter().flat_map(|uid| self.pods.of_owner::<T>(namespace, uid));
         pods.filter(|p| p.is_active()).collect()
     }
 
-    async fn execute(&self, key: &Key, set: &Arc<T>, step: Step) -> Result<(), Status> {
+    async fn execute(&self, set: &Arc<T>, step: Step) -> Result<(), Status> {
+        let owner = uid(&**set);
         match step {
             Step::Nothing => Ok(()),
             Step::Create(count) => {
                 let pod = from_template(&**set, set.template())?;
-                self.expectations.expect_creations(key, count);
+                self.expectations.expect_creations(owner, count);
                 let (made, result) = slow_start(count, |_| async {
                     if !self.control.create(&**set, &pod).await? {
-                        self.expectations.created(key, 1);
+                        self.expectations.created(owner, 1);
                     }
                     Ok(())
                 })
                 .await;
                 // Pods that were not tried, or failed, will not be seen.
-                self.expectations.created(key, count - made);
+                self.expectations.created(owner, count - made);
                 result
             }
             Step::Delete(doomed) => {
-                self.expectations.expect_deletions(key, doomed.iter().map(|p| p.uid().to_owned()));
+                self.expectations.expect_deletions(owner, doomed.iter().map(|p| p.uid().to_owned()));
                 let deletions = doomed.iter().map(|pod| async {
                     let deleted = self.control.delete(&**set, pod.name()).await;
                     // The informer will not show this Pod's deletion.
                     if !matches!(deleted, Ok(Deletion::Begun)) {
-                        self.expectations.deleted(key, pod.uid());
+                        self.expectations.deleted(owner, pod.uid());
                     }
                     deleted.map(drop)
                 });
-                join_all(deletions).await.into_iter().collect()
+                batch::all(deletions).await.into_iter().collect()
             }
         }
     }

@@ -133,7 +133,8 @@ impl StatefulSets {
     async fn claim_pods(&self, set: &StatefulSet) -> Result<BTreeMap<i64, Arc<PodView>>, Status> {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let selector = set.selector();
-        let mut all = self.pods.of_owner(set.metadata.uid.as_deref().unwrap_or_default());
+        let mut all =
+            self.pods.of_owner::<StatefulSet>(namespace, set.metadata.uid.as_deref().unwrap_or_default());
         all.extend(self.pods.orphans(namespace));
         let ordinal = |pod: &PodView| identity::ordinal(set, pod.name());
         let matches = |pod: &PodView| ordinal(pod).is_some() && pod.is_selected_by(&selector);

@@ -15,6 +15,7 @@ mod patches;
 mod pod_security;
 mod policies;
 mod services;
+mod usage;
 mod watches;
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What nodes and Pods use, in metrics-server's columns.
+//! The use of resources by nodes and Pods, in metrics-server's columns.
 
 use api::quantity::Quantity;
 use api::view::View;
