@@ -260,8 +260,8 @@ mod tests {
 
     #[tokio::test]
     async fn answers() {
-        let ok = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
-        let one = poster(&server(&[ok, ok]).await);
+        const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+        let one = poster(&server(&[OK, OK]).await);
         assert!(one.url("filter").ends_with("/base/filter"));
         for _ in 0..5 {
             assert_eq!(one.post("filter", "{}".into()).await.unwrap(), "hi");
