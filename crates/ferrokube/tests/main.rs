@@ -20,5 +20,5 @@ mod network_policy;
 mod pods;
 mod quotas;
 mod services;
-mod volumes;
 mod test_kits;
+mod volumes;
