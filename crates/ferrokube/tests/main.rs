@@ -19,3 +19,4 @@ mod network_policy;
 mod pods;
 mod quotas;
 mod services;
+mod volumes;

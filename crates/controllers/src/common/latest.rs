@@ -22,7 +22,13 @@ fn revision<T: Cached>(object: &T) -> u64 {
 impl<T: Cached> Latest<T> {
     /// Remembers the answer to a write.
     pub(crate) fn note(&self, object: Arc<T>) {
-        self.0.lock().insert(object.key(), object);
+        let mut all = self.0.lock();
+        let newer = all
+            .get(&object.key())
+            .is_none_or(|known| known.uid() != object.uid() || revision(&**known) < revision(&*object));
+        if newer {
+            all.insert(object.key(), object);
+        }
     }
 
     /// Returns the newer of what the informer shows and what was written. An object that the informer does not show is
@@ -68,6 +74,7 @@ mod tests {
         let version = |shown: Arc<PersistentVolume>| latest.of(shown).resource_version().to_owned();
         assert_eq!(version(volume("a", "9")), "9");
         latest.note(volume("a", "10"));
+        latest.note(volume("a", "8"));
         assert_eq!((version(volume("a", "9")), version(volume("a", "11"))), ("10".into(), "11".into()));
         assert_eq!(version(volume("b", "9")), "9", "another object of the name");
         latest.seen(&Change::Added(volume("a", "9")));
