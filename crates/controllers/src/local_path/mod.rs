@@ -32,7 +32,7 @@ const SYSTEM: &str = "kube-system";
 /// The annotation of [`SYSTEM`] that tells that the class was made once: it is the users' from then on.
 const CLASS_MADE: &str = "ferrokube.io/local-path-class";
 
-/// What is looked at.
+/// The object of a look.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Look {
     /// The class.

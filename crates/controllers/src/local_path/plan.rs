@@ -22,7 +22,7 @@ use crate::views::NodeView;
 /// The label by which a volume names its node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What is to be done about a claim.
+/// The next step about a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ForClaim {
     /// Nothing: it is not ours, it has a volume, or it waits for a Pod.
@@ -129,7 +129,7 @@ fn volume(claim: &Claim, class: &StorageClass, node: &str, hostname: &str, direc
     }
 }
 
-/// What is to be done about a volume.
+/// The next step about a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ForVolume {
     /// Nothing: it is not ours, or it is used.

@@ -45,7 +45,7 @@ impl Told {
     }
 }
 
-/// What is to be done next about a claim or a volume.
+/// The next step about a claim or a volume.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Step {
     /// The write.

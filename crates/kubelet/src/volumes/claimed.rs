@@ -1,4 +1,4 @@
-//! What a claim gives a Pod: the volume to which it is bound, checked by upstream's rules; pure.
+//! The volume that a Pod has by a claim, checked by upstream's rules; pure.
 
 use std::path::PathBuf;
 
@@ -92,7 +92,7 @@ pub(crate) enum ClaimError {
         /// The PersistentVolume.
         name: String,
         /// Why.
-        error: Box<super::MountError>,
+        error: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

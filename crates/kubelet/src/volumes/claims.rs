@@ -14,8 +14,11 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::claimed::{ClaimError, Claimed, Named, Source};
-use super::ownership::Ownership;
-use super::{MountError, Mounted, check_host_path, group, local};
+use super::error::MountError;
+use super::host_path::check_host_path;
+use super::mounted::Mounted;
+use super::ownership::{Ownership, group};
+use super::{local, mounts};
 use crate::node::NodeView;
 use crate::pods::spec;
 use crate::recorder::PodRecorder;
@@ -169,7 +172,7 @@ impl Claims {
                 let given = self.give(pod, of, &target).await;
                 if let Err(error) = given {
                     // The next attempt gives all files to the group, not only those that are left.
-                    let _ = try_blocking(move || super::mounts::unmount_all_at(&target)).await;
+                    let _ = try_blocking(move || mounts::unmount_all_at(&target)).await;
                     return Err(failed(claimed, error));
                 }
             }
@@ -218,7 +221,8 @@ impl Claims {
 }
 
 fn failed(claimed: &Claimed, error: impl Into<MountError>) -> ClaimError {
-    ClaimError::SetUp { name: claimed.name.clone(), error: Box::new(error.into()) }
+    let error: MountError = error.into();
+    ClaimError::SetUp { name: claimed.name.clone(), error: Box::new(error) }
 }
 
 /// Returns what a Pod wants of the group of its volumes' files.

@@ -19,7 +19,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let Some(parent) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    // What is in it belongs to Pods, not to the node's users.
+    // Its content belongs to Pods, not to the node's users.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     let new = path.with_extension("new");
     match fs::create_dir(&new) {

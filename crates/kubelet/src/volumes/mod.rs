@@ -4,116 +4,45 @@ pub(crate) mod atomic;
 mod claimed;
 mod claims;
 pub(crate) mod env_file;
+mod error;
+mod host_path;
 mod local;
 pub(crate) mod local_path;
+mod mounted;
 pub(crate) mod mounts;
 mod ownership;
 pub(crate) mod payload;
 pub(crate) mod subpath;
 
-use std::collections::HashMap;
-use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::Client;
 use component::Clock;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
 use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
+pub(crate) use self::error::{MountError, VolumeError};
+use self::host_path::check_host_path;
+pub(crate) use self::mounted::{Mounted, Volumes};
+use self::ownership::group;
 use crate::config::Config;
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::recorder::PodRecorder;
-use crate::work::{Interrupted, blocking, try_blocking};
+use crate::work::{blocking, try_blocking};
 use objects::quantity;
 
 /// How long the content of volumes that are there already is waited for: containers wait meanwhile for
 /// whoever tends them.
 const REFRESH: Duration = Duration::from_secs(2);
-
-/// A volume that containers can mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Mounted {
-    /// A path of the node.
-    Path {
-        /// Where.
-        path: PathBuf,
-        /// Whether containers may only read it.
-        read_only: bool,
-    },
-    /// An image that the runtime mounts.
-    Image {
-        /// Its reference.
-        reference: String,
-        /// How it is pulled.
-        pull_policy: Option<String>,
-    },
-}
-
-/// Volumes by name.
-pub(crate) type Volumes = HashMap<String, Mounted>;
-
-/// A volume that could not be made, and why; upstream's text of the Event.
-#[derive(Debug, thiserror::Error)]
-pub(crate) struct VolumeError {
-    /// Name of the volume.
-    pub(crate) volume: String,
-    /// Why it could not be made.
-    pub(crate) error: MountError,
-}
-
-impl fmt::Display for VolumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.error {
-            MountError::Claim(error) => error.fmt(f),
-            error => write!(f, "MountVolume.SetUp failed for volume {:?} : {error}", self.volume),
-        }
-    }
-}
-
-impl VolumeError {
-    /// The reason of the Event.
-    pub(crate) fn reason(&self) -> &'static str {
-        if let MountError::Claim(error) = &self.error { error.reason() } else { "FailedMount" }
-    }
-}
-
-/// Why a volume could not be made; upstream's texts.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MountError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Data(#[from] std::ffi::NulError),
-    #[error(transparent)]
-    Files(#[from] payload::PayloadError),
-    #[error("timed out waiting for the condition")]
-    TimedOut,
-    #[error("no volume plugin matched")]
-    NoPlugin,
-    #[error("unknown storage medium {0:?}")]
-    Medium(String),
-    #[error("hostPath type check failed: {path} is not {expected}")]
-    HostPath { path: String, expected: &'static str },
-    #[error("{0} is an invalid volume type")]
-    HostPathType(String),
-    #[error(transparent)]
-    Claim(#[from] claimed::ClaimError),
-}
-
-impl From<Interrupted> for MountError {
-    fn from(error: Interrupted) -> Self {
-        Self::Io(error.into())
-    }
-}
 
 /// The plugin's directory name, as upstream has it.
 pub(crate) fn plugin(volume: &Volume) -> &'static str {
@@ -128,10 +57,6 @@ pub(crate) fn plugin(volume: &Volume) -> &'static str {
     } else {
         "kubernetes.io~projected"
     }
-}
-
-fn group(pod: &Pod) -> Option<u32> {
-    spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).and_then(|g| u32::try_from(g).ok())
 }
 
 /// Makes the volumes of Pods, and removes them.
@@ -350,80 +275,9 @@ fn empty_dir(
     Ok(())
 }
 
-fn check_host_path(source: &HostPathVolumeSource) -> Result<(), MountError> {
-    let path = Path::new(&source.path);
-    let failed = |expected| Err(MountError::HostPath { path: source.path.clone(), expected });
-    let found = fs::metadata(path).ok();
-    let kind = found.as_ref().map(fs::Metadata::file_type);
-    match source.type_.as_deref().unwrap_or_default() {
-        "" => Ok(()),
-        "DirectoryOrCreate" => match kind {
-            None => fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(MountError::Io),
-            Some(k) if k.is_dir() => Ok(()),
-            Some(_) => failed("a directory"),
-        },
-        "Directory" if kind.is_some_and(|k| k.is_dir()) => Ok(()),
-        "Directory" => failed("a directory"),
-        "FileOrCreate" => match kind {
-            // A file that comes into its place meanwhile is not opened: it may be a pipe.
-            None => fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(path)
-                .map(drop)
-                .map_err(MountError::Io),
-            Some(k) if k.is_file() => Ok(()),
-            Some(_) => failed("a file"),
-        },
-        "File" if kind.is_some_and(|k| k.is_file()) => Ok(()),
-        "File" => failed("a file"),
-        "Socket" if kind.is_some_and(|k| k.is_socket()) => Ok(()),
-        "Socket" => failed("a socket file"),
-        "CharDevice" if kind.is_some_and(|k| k.is_char_device()) => Ok(()),
-        "CharDevice" => failed("a character device"),
-        "BlockDevice" if kind.is_some_and(|k| k.is_block_device()) => Ok(()),
-        "BlockDevice" => failed("a block device"),
-        other => Err(MountError::HostPathType(other.to_owned())),
-    }
-}
-
 /// Closes the directory of all Pods' files to the node's other users: files in it have the modes that
 /// containers are to see.
 pub(crate) fn close(config: &crate::Config) -> Result<(), (PathBuf, io::Error)> {
     let pods = config.pods_dir();
     fs::set_permissions(&pods, fs::Permissions::from_mode(0o750)).map_err(|error| (pods, error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_paths_are_what_they_say() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("f");
-        fs::write(&file, "").unwrap();
-        let check = |path: &Path, kind: &str, want: Option<&str>| {
-            let source = HostPathVolumeSource {
-                path: path.to_string_lossy().into_owned(),
-                type_: Some(kind.to_owned()),
-            };
-            let got = check_host_path(&source).err().map(|e| e.to_string());
-            assert_eq!(got.is_none(), want.is_none(), "{kind}: {got:?}");
-            if let (Some(got), Some(want)) = (got, want) {
-                assert!(got.ends_with(want), "{got}");
-            }
-        };
-        check(&dir.path().join("none"), "", None);
-        check(&file, "Directory", Some("is not a directory"));
-        check(&file, "File", None);
-        check(dir.path(), "File", Some("is not a file"));
-        check(&file, "Socket", Some("is not a socket file"));
-        check(&dir.path().join("d/e"), "DirectoryOrCreate", None);
-        check(&dir.path().join("n"), "FileOrCreate", None);
-        check(Path::new("/dev/null"), "CharDevice", None);
-        check(Path::new("/dev/null"), "BlockDevice", Some("is not a block device"));
-        assert!(dir.path().join("d/e").is_dir() && dir.path().join("n").is_file());
-    }
 }

@@ -8,21 +8,28 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use k8s_openapi::api::core::v1::Pod;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 
 use crate::files::{self, Links};
+use crate::pods::spec;
 
 const READ_WRITE: u32 = 0o660;
 const EXECUTE: u32 = 0o110;
 const SET_GROUP: u32 = 0o2000;
 
-/// What is to be done with the files of a volume.
+/// The wish that a Pod has for the files of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ownership {
     /// The group.
     pub(super) group: u32,
     /// Whether files are left alone if the root is as it should be.
     pub(super) on_root_mismatch: bool,
+}
+
+/// Returns the group to which a Pod's volumes belong, if it wants one.
+pub(super) fn group(pod: &Pod) -> Option<u32> {
+    spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).and_then(|g| u32::try_from(g).ok())
 }
 
 /// Returns the permission bits that a file of this kind gets.
