@@ -46,7 +46,7 @@ impl Gone {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
