@@ -125,7 +125,7 @@ fn whose_constraints_count() {
     assert!(hard(&owned("rs1", json!([])), &system).is_empty());
 }
 
-/// What is kept of a Pod's like ends with the selectors by which they are told, and not before.
+/// The knowledge of a Pod's like ends with the selectors by which they are told, and not before.
 #[test]
 fn a_service_that_comes_is_seen() {
     let mut cache = cluster(&[("node-a", ""), ("node-b", "")]);

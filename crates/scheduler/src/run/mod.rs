@@ -97,7 +97,7 @@ impl Settings {
             config.extenders.iter().map(Extender::new).collect::<Result<_, _>>()?;
         let mut config = config.clone();
         let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
-        extend::hide(&mut config, &hidden);
+        defaults::hide(&mut config, &hidden);
         Ok(Self {
             profiles: profiles(&config, plugins)?,
             extenders,
@@ -163,7 +163,7 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, |c| Input::Storage(News::Attachment(c)));
     follow(&factory.informer(), &tx, |c| Input::Storage(News::CsiNode(c)));
     follow(&factory.informer(), &tx, Input::Node);
-    extend::follow_owners(&factory, &tx);
+    Scheduler::follow_owners(&factory, &tx);
     follow(&pods, &tx, Input::Pod);
     let told = factory.clone();
     metrics.register("informers", move |page| told.report(page));
