@@ -70,12 +70,8 @@ impl Disk {
     /// Whether one node cannot mount both (upstream's `isVolumeConflict`): they are the same disk, and one writes.
     pub fn conflicts(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Gce { name, .. }, Self::Gce { name: other_name, .. }) => {
-                name == other_name && !self.both_read(other)
-            }
-            (Self::Iscsi { iqn, .. }, Self::Iscsi { iqn: other_iqn, .. }) => {
-                iqn == other_iqn && !self.both_read(other)
-            }
+            (Self::Gce { name: a, .. }, Self::Gce { name: b, .. })
+            | (Self::Iscsi { iqn: a, .. }, Self::Iscsi { iqn: b, .. }) => a == b && !self.both_read(other),
             // It can be attached once, also to be read.
             (Self::Ebs { id }, Self::Ebs { id: other_id }) => id == other_id,
             (
