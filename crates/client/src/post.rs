@@ -105,10 +105,8 @@ impl Poster {
         let host = uri.host().ok_or_else(|| wrong("no Host in request URL"))?;
         let host = host.trim_matches(['[', ']']).to_owned();
         let name = if tls.server_name.is_empty() { host.clone() } else { tls.server_name.clone() };
-        let tls = match secure {
-            true => Some((connector(tls)?, ServerName::try_from(name).map_err(wrong)?)),
-            false => None,
-        };
+        let tls =
+            if secure { Some((connector(tls)?, ServerName::try_from(name).map_err(wrong)?)) } else { None };
         Ok(Self {
             host,
             port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
@@ -232,13 +230,13 @@ mod tests {
     use super::*;
 
     /// A server that answers each of so many questions of a connection in this way, and then ends it.
-    async fn server(answers: &'static [&'static str]) -> String {
+    async fn server(answers: Vec<&'static str>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                for answer in answers {
+                for answer in &answers {
                     let mut read = Vec::new();
                     while !read.ends_with(b"{}") {
                         let mut some = [0; 256];
@@ -260,13 +258,13 @@ mod tests {
 
     #[tokio::test]
     async fn answers() {
-        const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
-        let one = poster(&server(&[OK, OK]).await);
+        let ok = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+        let one = poster(&server(vec![ok, ok]).await);
         assert!(one.url("filter").ends_with("/base/filter"));
         for _ in 0..5 {
             assert_eq!(one.post("filter", "{}".into()).await.unwrap(), "hi");
         }
-        let no = poster(&server(&["HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"]).await);
+        let no = poster(&server(vec!["HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"]).await);
         assert_eq!(no.post("filter", "{}".into()).await.unwrap_err().to_string(), "code 500");
     }
 

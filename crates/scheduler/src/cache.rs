@@ -15,6 +15,7 @@ use objects::{Amount, Resources, quantity};
 
 use crate::affinity::Namespaces;
 use crate::events::{self, Events};
+use crate::owners::Owners;
 use crate::pod::PodInfo;
 use crate::storage::Storage;
 
@@ -131,6 +132,7 @@ pub struct Cache {
     image_nodes: HashMap<String, i64>,
     namespaces: Namespaces,
     storage: Storage,
+    owners: Owners,
     /// How many placed Pods use a claim, by its namespace and name.
     claim_users: HashMap<(Text, Text), usize>,
     epoch: u64,
@@ -248,6 +250,14 @@ impl Cache {
     /// The claims, the volumes, and what is known of them.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+    /// The Services and controllers, as far as they select Pods.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+    /// The same, to be changed.
+    pub fn owners_mut(&mut self) -> &mut Owners {
+        &mut self.owners
     }
     /// Whether a Pod that has a node uses a claim.
     pub fn is_claim_used(&self, namespace: &str, name: &str) -> bool {

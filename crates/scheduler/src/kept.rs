@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use objects::Selector;
+
 use crate::cache::Cache;
 use crate::framework::points::{Cycle, MAX_SCORE, Move, PreFilter, Prefiltered};
 use crate::framework::profile::Profile;
@@ -28,6 +30,8 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 pub struct Kept {
     epoch: u64,
+    /// The version of the Pod's namespace of [`Owners`](crate::owners::Owners), and the selectors there.
+    owners: (u64, Vec<Selector>),
     told: u64,
     used: u64,
     state: State,
@@ -51,7 +55,9 @@ impl Keeper {
     ) -> (Kept, Cycle<'a>) {
         self.turns += 1;
         let known = pod.signature().and_then(|s| self.sorts.remove(s));
-        if let Some(mut kept) = known.filter(|k| k.epoch == cluster.epoch()) {
+        if let Some(mut kept) =
+            known.filter(|k| k.epoch == cluster.epoch()).and_then(|k| k.owned(pod, cluster))
+        {
             let mut cycle = Cycle { pod, cluster, state: std::mem::take(&mut kept.state) };
             if kept.catch_up(&mut cycle, profile) {
                 return (kept, cycle);
@@ -59,6 +65,7 @@ impl Keeper {
         }
         let kept = Kept {
             epoch: cluster.epoch(),
+            owners: owners(pod, cluster),
             told: cluster.told(),
             answers: profile.pre_filter.iter().map(|_| None).collect(),
             noted: vec![false; profile.pre_score.len()],
@@ -118,7 +125,24 @@ fn enough(nodes: usize, percentage: i32) -> usize {
     }
 }
 
+/// The version of a Pod's namespace, and the selectors by which its like are told.
+fn owners(pod: &PodInfo, cluster: &Cache) -> (u64, Vec<Selector>) {
+    (cluster.owners().version(pod.namespace()), cluster.owners().selectors_of(pod))
+}
+
 impl Kept {
+    /// The same, unless the Pod's like are told by other selectors now.
+    fn owned(mut self, pod: &PodInfo, cluster: &Cache) -> Option<Self> {
+        if self.owners.0 != cluster.owners().version(pod.namespace()) {
+            let now = owners(pod, cluster);
+            if now.1 != self.owners.1 {
+                return None;
+            }
+            self.owners = now;
+        }
+        Some(self)
+    }
+
     /// Takes in the changes since the last turn; `false` if they are not known any more.
     fn catch_up(&mut self, cycle: &mut Cycle<'_>, profile: &Profile) -> bool {
         let cluster = cycle.cluster;

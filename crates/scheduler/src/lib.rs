@@ -28,6 +28,7 @@ pub mod extender;
 pub mod framework;
 pub mod kept;
 pub mod nominated;
+pub mod owners;
 pub mod plugins;
 pub mod pod;
 pub mod queue;

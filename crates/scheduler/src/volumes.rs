@@ -70,18 +70,32 @@ impl Disk {
     /// Whether one node cannot mount both (upstream's `isVolumeConflict`): they are the same disk, and one writes.
     pub fn conflicts(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Gce { name: a, read_only: x }, Self::Gce { name: b, read_only: y })
-            | (Self::Iscsi { iqn: a, read_only: x }, Self::Iscsi { iqn: b, read_only: y }) => {
-                a == b && !(*x && *y)
-            }
+            (Self::Gce { name: a, .. }, Self::Gce { name: b, .. })
+            | (Self::Iscsi { iqn: a, .. }, Self::Iscsi { iqn: b, .. }) => a == b && !self.both_read(other),
             // It can be attached once, also to be read.
-            (Self::Ebs { id: a }, Self::Ebs { id: b }) => a == b,
+            (Self::Ebs { id }, Self::Ebs { id: other_id }) => id == other_id,
             (
-                Self::Rbd { monitors: m, pool: p, image: i, read_only: x },
-                Self::Rbd { monitors: n, pool: q, image: j, read_only: y },
-            ) => m.iter().any(|one| n.contains(one)) && p == q && i == j && !(*x && *y),
+                Self::Rbd { monitors, pool, image, .. },
+                Self::Rbd { monitors: others, pool: there, image: it, .. },
+            ) => {
+                let meet = monitors.iter().any(|one| others.contains(one));
+                meet && pool == there && image == it && !self.both_read(other)
+            }
             _ => false,
         }
+    }
+
+    fn is_read_only(&self) -> bool {
+        match self {
+            Self::Gce { read_only, .. } | Self::Iscsi { read_only, .. } | Self::Rbd { read_only, .. } => {
+                *read_only
+            }
+            Self::Ebs { .. } => false,
+        }
+    }
+
+    fn both_read(&self, other: &Self) -> bool {
+        self.is_read_only() && other.is_read_only()
     }
 }
 

@@ -56,6 +56,15 @@ pub fn complete(document: &mut Document) {
     }
 }
 
+/// Leaves resources to extenders: no profile looks at them (upstream's `buildExtenders`).
+pub fn hide(document: &mut Document, hidden: &[String]) {
+    for plugin in document.profiles.iter_mut().flat_map(|p| &mut p.plugin_config) {
+        if let PluginArgs::NodeResourcesFit(args) = &mut plugin.args {
+            args.ignored_resources.extend_from_slice(hidden);
+        }
+    }
+}
+
 /// The default plugins as a configuration changes them.
 fn merged(mut custom: Plugins) -> Plugins {
     let defaults = PLUGINS.iter().map(|(name, weight)| Named { name: (*name).to_owned(), weight: *weight });

@@ -1,4 +1,4 @@
-//! What extenders have said in a turn, and what they are to be asked next. Pure.
+//! The answers of extenders in a turn, and the next question to them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -48,22 +48,19 @@ fn filtered(extender: &Extender, asked: &[String], answer: Value) -> Result<Filt
         return Err(error);
     }
     let names: Option<Vec<String>> = field(&mut fields, "nodenames")?;
-    let nodes = match names.filter(|_| extender.config.node_cache_capable) {
-        Some(names) => {
-            if let Some(other) = names.iter().find(|n| !asked.contains(n)) {
-                let (url, node) = (quote(&extender.config.url_prefix), quote(other));
-                return Err(format!(
-                    "extender {url} claims a filtered node {node} which is not found in the input node list"
-                ));
-            }
-            names
+    let nodes = if let Some(names) = names.filter(|_| extender.config.node_cache_capable) {
+        if let Some(other) = names.iter().find(|n| !asked.contains(n)) {
+            let (url, node) = (quote(&extender.config.url_prefix), quote(other));
+            return Err(format!(
+                "extender {url} claims a filtered node {node} which is not found in the input node list"
+            ));
         }
-        None => {
-            let list: Option<Value> = field(&mut fields, "nodes")?;
-            let items = list.map(lowercase).and_then(|mut list| list.remove("items"));
-            let items: Vec<Value> = items.and_then(|i| i.as_array().cloned()).unwrap_or_default();
-            items.iter().filter_map(|n| n["metadata"]["name"].as_str()).map(str::to_owned).collect()
-        }
+        names
+    } else {
+        let list: Option<Value> = field(&mut fields, "nodes")?;
+        let items = list.map(lowercase).and_then(|mut list| list.remove("items"));
+        let items: Vec<Value> = items.and_then(|i| i.as_array().cloned()).unwrap_or_default();
+        items.iter().filter_map(|n| n["metadata"]["name"].as_str()).map(str::to_owned).collect()
     };
     Ok(Filtered {
         nodes,

@@ -34,7 +34,7 @@ impl Place {
 pub struct Gone(Option<watch::Receiver<bool>>);
 
 impl Gone {
-    /// What tells it, and the news.
+    /// The sender of the news, and the news.
     pub fn new() -> (watch::Sender<bool>, Self) {
         let (tx, rx) = watch::channel(false);
         (tx, Self(Some(rx)))
@@ -46,7 +46,7 @@ impl Gone {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -2,7 +2,7 @@
 //! `scoring_test.go`, by the test's name and the case's number), with what upstream v1.36.2 answers to each: the
 //! status or the score of every node, and the counts it had made. One case a line, in `cases/`.
 //!
-//! Cases of spreading by the cluster's defaults are left out, as there are none here. Both feature gates of
+//! Cases of spreading by the cluster's defaults are not in these tables: they stand in `spread_defaults`. Both feature gates of
 //! PodTopologySpread are on in all of them, as they are by default.
 
 use std::collections::BTreeMap;
@@ -111,7 +111,8 @@ fn inter_pod_affinity_as_upstream() {
 #[test]
 fn pod_topology_spread_as_upstream() {
     for case in read(include_str!("cases/pod_topology_spread.jsonl"), 93) {
-        let mut state = pod_topology_spread::State::new(&case.pod, &case.cache).unwrap();
+        let none = constraint::Defaults::default();
+        let mut state = pod_topology_spread::State::new(&case.pod, &case.cache, &none).unwrap();
         if let Some(changed) = case.fields.get("changed") {
             let node = case.cache.node(changed["on"].as_str().unwrap()).unwrap();
             state.count(&pod(changed, "changed"), node, case.fields["by"].as_i64().unwrap());
@@ -157,7 +158,7 @@ fn inter_pod_affinity_scores_as_upstream() {
 #[test]
 fn pod_topology_spread_scores_as_upstream() {
     for case in read(include_str!("cases/pod_topology_spread_scores.jsonl"), 27) {
-        let scores = scored(&case, &SpreadScores);
+        let scores = scored(&case, &SpreadScores { defaults: constraint::Defaults::default() });
         assert_eq!(json!(scores), case.fields["scores"], "{}", case.name);
     }
 }

@@ -4,27 +4,83 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use objects::{Selector, node_affinity};
 
 use super::node;
-use crate::cache::NodeInfo;
+use crate::cache::{Cache, NodeInfo};
+use crate::config::args::PodTopologySpreadArgs;
 use crate::pod::PodInfo;
+
+/// The constraints of Pods that have none of their own.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Defaults {
+    constraints: Vec<TopologySpreadConstraint>,
+    /// Whether they are upstream's, which a node may satisfy in part.
+    system: bool,
+}
+
+impl Defaults {
+    /// Those of a configuration.
+    pub(super) fn new(args: &PodTopologySpreadArgs) -> Self {
+        if args.defaulting_type != "System" {
+            return Self { constraints: args.default_constraints.clone(), system: false };
+        }
+        let constraint = |key: &str, max_skew: i32| TopologySpreadConstraint {
+            topology_key: key.to_owned(),
+            max_skew,
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            ..TopologySpreadConstraint::default()
+        };
+        let all = vec![constraint("kubernetes.io/hostname", 3), constraint("topology.kubernetes.io/zone", 5)];
+        Self { constraints: all, system: true }
+    }
+    /// Whether a node must have the labels of all constraints to be scored.
+    pub(super) fn need_all_labels(&self, pod: &PodInfo) -> bool {
+        let own = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref());
+        !self.system || own.is_some_and(|own| !own.is_empty())
+    }
+}
 
 /// A constraint, compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constraint {
     pub(super) max_skew: i64,
     pub(super) key: String,
-    selector: Selector,
+    /// A Pod is alike if all of them select it.
+    selectors: Vec<Selector>,
     pub(super) min_domains: usize,
     honor_affinity: bool,
     honor_taints: bool,
 }
 
 impl Constraint {
-    /// Compiles the constraints of a Pod that say this about what to do when they can't be kept.
-    pub(super) fn all(pod: &PodInfo, when: &str, word: &str) -> Result<Vec<Self>, String> {
-        let all = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref());
-        let these = all.unwrap_or_default().iter().filter(|c| c.when_unsatisfiable == when);
+    /// Compiles the constraints of a Pod that say this about what to do when they can't be kept: its own, or else those
+    /// of the cluster, if there are others like it.
+    pub(super) fn all(
+        pod: &PodInfo,
+        cluster: &Cache,
+        defaults: &Defaults,
+        [when, word]: [&str; 2],
+    ) -> Result<Vec<Self>, String> {
+        let own = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref()).unwrap_or_default();
+        if !own.is_empty() {
+            let these = own.iter().filter(|c| c.when_unsatisfiable == when);
+            let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
+            return constraints
+                .map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"));
+        }
+        let mut these = defaults.constraints.iter().filter(|c| c.when_unsatisfiable == when).peekable();
+        if these.peek().is_none() {
+            return Ok(Vec::new());
+        }
+        let selectors = cluster.owners().selectors_of(pod);
+        if selectors.iter().all(Selector::is_everything) {
+            return Ok(Vec::new());
+        }
         let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
-        constraints.map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"))
+        let mut constraints =
+            constraints.map_err(|e| format!("setting default {word} topology spread constraints: {e}"))?;
+        for c in &mut constraints {
+            c.selectors.clone_from(&selectors);
+        }
+        Ok(constraints)
     }
 
     fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Result<Self, String> {
@@ -37,7 +93,7 @@ impl Constraint {
         Ok(Self {
             max_skew: i64::from(c.max_skew),
             key: c.topology_key.clone(),
-            selector: Selector::new(c.label_selector.as_ref()).map_err(|e| e.to_string())?.and(same),
+            selectors: vec![Selector::new(c.label_selector.as_ref()).map_err(|e| e.to_string())?.and(same)],
             min_domains: usize::try_from(c.min_domains.unwrap_or(1)).unwrap_or(0),
             honor_affinity: honors(&c.node_affinity_policy, true),
             honor_taints: honors(&c.node_taints_policy, false),
@@ -52,14 +108,14 @@ impl Constraint {
 
     /// Whether another Pod counts.
     pub(super) fn counts_pod(&self, pod: &PodInfo, other: &PodInfo) -> bool {
-        !self.selector.is_everything()
-            && !other.leaving
+        !other.leaving
             && other.namespace() == pod.namespace()
-            && self.selector.matches_by(|key| other.labels.get(key))
+            && !self.selectors.iter().all(Selector::is_everything)
+            && self.selects(other)
     }
 
     /// Whether its selector selects a Pod, wherever that is.
     pub(super) fn selects(&self, pod: &PodInfo) -> bool {
-        self.selector.matches_by(|key| pod.labels.get(key))
+        self.selectors.iter().all(|s| s.matches_by(|key| pod.labels.get(key)))
     }
 }

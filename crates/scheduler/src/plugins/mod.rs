@@ -20,6 +20,8 @@ mod properties;
 pub mod queue;
 pub mod resources;
 #[cfg(test)]
+mod spread_defaults;
+#[cfg(test)]
 pub(crate) mod tests;
 pub mod volume_binding;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! PodTopologySpread: Pods of a sort are spread evenly over places (upstream's
 //! `plugins/podtopologyspread/filtering.go`, rule by rule).
 //!
-//! Only constraints with `DoNotSchedule` are asked here. The cluster's own default constraints are `ScheduleAnyway`
-//! and concern scores alone (`systemDefaultConstraints`).
+//! Only constraints with `DoNotSchedule` are asked here. A Pod without constraints has those of the configuration; the
+//! default ones are `ScheduleAnyway` and concern scores alone (`systemDefaultConstraints`).
 //!
 //! A *domain* of a constraint is a value of the node label it names. The counts are made once for a Pod
 //! ([`State::new`]) and kept true as Pods come and go ([`State::count`]); each node is judged by them alone
@@ -24,7 +24,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::constraint::Constraint;
+use super::constraint::{Constraint, Defaults};
 use super::pod_topology_spread_score::Scores;
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::config::args::PluginArgs;
@@ -101,8 +101,8 @@ pub struct State {
 
 impl State {
     /// Looks at every node and Pod once.
-    pub fn new(pod: &PodInfo, cache: &Cache) -> Result<Self, String> {
-        let constraints = Constraint::all(pod, "DoNotSchedule", "hard")
+    pub(super) fn new(pod: &PodInfo, cache: &Cache, defaults: &Defaults) -> Result<Self, String> {
+        let constraints = Constraint::all(pod, cache, defaults, ["DoNotSchedule", "hard"])
             .map_err(|e| format!("get constraints from pod: {e}"))?;
         let mut state = Self { pod: pod.clone(), domains: Vec::new(), constraints };
         for c in &state.constraints {
@@ -179,11 +179,13 @@ impl State {
     }
 }
 
-struct Spread;
+struct Spread {
+    defaults: Defaults,
+}
 
 impl PreFilter for Spread {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
-        let state = State::new(cycle.pod, cycle.cluster).map_err(Stop::Error)?;
+        let state = State::new(cycle.pod, cycle.cluster, &self.defaults).map_err(Stop::Error)?;
         let skip = state.constraints.is_empty();
         cycle.state.put(state);
         Ok(if skip { Prefiltered::Skip } else { Prefiltered::All })
@@ -213,14 +215,14 @@ pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
     let PluginArgs::PodTopologySpread(args) = args else {
         return Err("want args to be of type PodTopologySpreadArgs".to_owned());
     };
-    if !args.default_constraints.is_empty() {
-        return Err("defaultConstraints are not supported yet".to_owned());
-    }
+    let defaults = Defaults::new(args);
+    let spread = Arc::new(Spread { defaults: defaults.clone() });
+    let scores = Arc::new(Scores { defaults });
     let points = Points {
-        pre_filter: Some(Arc::new(Spread)),
-        filter: Some(Arc::new(Spread)),
-        pre_score: Some(Arc::new(Scores)),
-        score: Some(Arc::new(Scores)),
+        pre_filter: Some(spread.clone()),
+        filter: Some(spread),
+        pre_score: Some(scores.clone()),
+        score: Some(scores),
         ..Points::default()
     };
     let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;

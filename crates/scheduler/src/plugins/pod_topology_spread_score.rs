@@ -1,12 +1,10 @@
 //! Constraints of topology spread that only prefer: the scores of PodTopologySpread (upstream's
-//! `podtopologyspread/scoring.go`).
-//!
-//! DIFFERENCE: Pods without constraints of their own are not spread by the cluster's defaults, which ask Services and
-//! controllers for the Pods that are alike.
+//! `podtopologyspread/scoring.go`). Pods without constraints are spread by those of the configuration, among the Pods of
+//! their Services and controllers.
 
 use std::sync::Arc;
 
-use super::constraint::Constraint;
+use super::constraint::{Constraint, Defaults};
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::framework::points::{Cycle, MAX_SCORE, Move, PreScore, Score};
 use crate::pod::PodInfo;
@@ -17,12 +15,16 @@ const LEFT_OUT: i64 = i64::MIN;
 
 /// A node costs, for each `ScheduleAnyway` constraint, the Pods that are alike in its domain; domains of a label that has
 /// many weigh more, as there are fewer Pods in each. The cheapest node gets the most.
-pub(super) struct Scores;
+pub(super) struct Scores {
+    pub(super) defaults: Defaults,
+}
 
 /// The Pods that are alike, for each constraint.
 #[derive(Debug)]
 pub(super) struct Alike {
     constraints: Vec<Counted>,
+    /// Whether nodes count only if they have the labels of all constraints.
+    whole: bool,
     /// Of the nodes that are scored now, those with the labels of all constraints.
     scored: usize,
 }
@@ -50,20 +52,21 @@ impl Counted {
 
 impl Alike {
     /// Looks at every node and Pod once.
-    pub(super) fn new(pod: &PodInfo, cluster: &Cache) -> Result<Self, String> {
-        let rules = Constraint::all(pod, "ScheduleAnyway", "soft")?;
+    pub(super) fn new(pod: &PodInfo, cluster: &Cache, defaults: &Defaults) -> Result<Self, String> {
+        let rules = Constraint::all(pod, cluster, defaults, ["ScheduleAnyway", "soft"])?;
         let nodes = cluster.nodes();
         let counted = rules.into_iter().map(|rule| {
             let column = cluster.column(&rule.key);
             let places = if rule.key == HOSTNAME { nodes.len() } else { column.values.len() };
             Counted { rule, column, counting: vec![false; nodes.len()], pods: vec![0; places], domains: 0 }
         });
-        let mut alike = Self { constraints: counted.collect(), scored: 0 };
+        let whole = defaults.need_all_labels(pod);
+        let mut alike = Self { constraints: counted.collect(), whole, scored: 0 };
         if alike.constraints.is_empty() {
             return Ok(alike);
         }
         for node in nodes {
-            let labelled = alike.has_labels(node.index);
+            let labelled = alike.counts(node.index);
             for c in &mut alike.constraints {
                 c.counting[node.index] = c.is_host() || labelled && c.rule.counts_node(pod, node);
             }
@@ -72,8 +75,8 @@ impl Alike {
         Ok(alike)
     }
 
-    fn has_labels(&self, node: usize) -> bool {
-        self.constraints.iter().all(|c| c.column.of(node).is_some())
+    fn counts(&self, node: usize) -> bool {
+        !self.whole || self.constraints.iter().all(|c| c.column.of(node).is_some())
     }
 
     fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
@@ -89,21 +92,24 @@ impl Alike {
     }
 
     /// Counts the domains of the nodes that are to be scored.
-    fn look_at(&mut self, feasible: &[usize]) {
-        self.scored = feasible.iter().filter(|i| self.has_labels(**i)).count();
+    pub(super) fn look_at(&mut self, feasible: &[usize]) {
+        self.scored = feasible.iter().filter(|i| self.counts(**i)).count();
         let columns: Vec<Arc<Column>> = self.constraints.iter().map(|c| c.column.clone()).collect();
-        let labelled = |i: usize| columns.iter().all(|c| c.of(i).is_some());
+        let whole = self.whole;
+        let labelled = |i: usize| !whole || columns.iter().all(|c| c.of(i).is_some());
         for c in self.constraints.iter_mut().filter(|c| c.rule.key != HOSTNAME) {
             let mut seen = vec![false; c.column.values.len()];
             for place in feasible.iter().filter(|i| labelled(**i)).filter_map(|i| c.column.of(*i)) {
                 seen[place] = true;
             }
-            c.domains = seen.into_iter().filter(|s| *s).count();
+            // As upstream has it, nodes without the label are in a domain, too.
+            let without = feasible.iter().any(|i| labelled(*i) && c.column.of(*i).is_none());
+            c.domains = seen.into_iter().filter(|s| *s).count() + usize::from(without);
         }
     }
 
     /// The factor of each constraint, by the number of its domains.
-    fn weights(&self) -> Vec<f64> {
+    pub(super) fn weights(&self) -> Vec<f64> {
         let size = |c: &Counted| if c.is_host() { self.scored } else { c.domains };
         self.constraints.iter().map(|c| ((size(c) + 2) as f64).ln()).collect()
     }
@@ -112,7 +118,10 @@ impl Alike {
         let mut cost = 0.0;
         for (c, weight) in self.constraints.iter().zip(weights) {
             if c.column.of(node).is_none() {
-                return LEFT_OUT;
+                if self.whole {
+                    return LEFT_OUT;
+                }
+                continue;
             }
             let pods = c.place(node).and_then(|place| c.pods.get(place)).copied().unwrap_or(0);
             cost += pods as f64 * weight + (c.rule.max_skew - 1) as f64;
@@ -124,7 +133,7 @@ impl Alike {
 impl PreScore for Scores {
     fn pre_score(&self, cycle: &mut Cycle<'_>, feasible: &[usize], kept: bool) -> Result<bool, String> {
         if !kept {
-            let alike = Alike::new(cycle.pod, cycle.cluster);
+            let alike = Alike::new(cycle.pod, cycle.cluster, &self.defaults);
             cycle.state.put(alike.map_err(|e| format!("calculating preScoreState: {e}"))?);
         }
         let Some(alike) = cycle.state.get_mut::<Alike>() else { return Ok(false) };

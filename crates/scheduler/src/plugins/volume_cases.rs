@@ -58,8 +58,12 @@ fn cluster(case: &Value) -> Cache {
         }
         storage.take(&News::Claim(added(&claim)));
     }
-    list(&case["volumes"]).iter().for_each(|v| _ = storage.take(&News::Volume(added(v))));
-    list(&case["classes"]).iter().for_each(|c| _ = storage.take(&News::Class(added(c))));
+    for volume in list(&case["volumes"]) {
+        storage.take(&News::Volume(added(volume)));
+    }
+    for class in list(&case["classes"]) {
+        storage.take(&News::Class(added(class)));
+    }
     if let Some(drivers) = case.get("drivers") {
         let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
         storage.take(&News::CsiNode(added(&node)));

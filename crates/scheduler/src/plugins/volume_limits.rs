@@ -70,20 +70,19 @@ impl Volumes {
 
 /// The driver and the handle of a claim's volume; `None` if it does not count.
 fn volume_of(claim: &PersistentVolumeClaim, known: &Objects) -> Option<(Text, Text)> {
-    let counted: (Text, Text) = match known.volume(volumes::volume_name(claim)) {
-        Some(volume) => match volume.spec.as_ref().and_then(|s| s.csi.as_ref()) {
+    let counted: (Text, Text) = if let Some(volume) = known.volume(volumes::volume_name(claim)) {
+        match volume.spec.as_ref().and_then(|s| s.csi.as_ref()) {
             Some(csi) => (csi.driver.as_str().into(), csi.volume_handle.as_str().into()),
             None => Migrated::of_persistent(volume).map(|m| (m.driver.into(), m.handle))?,
-        },
-        // It is not provisioned yet, or gone.
-        None => {
-            let provisioner = known.class(volumes::claim_class(claim))?.provisioner.as_str();
-            let meta = &claim.metadata;
-            let text = |t: &Option<String>| t.clone().unwrap_or_default();
-            // No driver's handle begins like this.
-            let handle = format_compact!("\u{0}{}/{}", text(&meta.namespace), text(&meta.name));
-            (driver_of(provisioner).unwrap_or(provisioner).into(), handle)
         }
+    } else {
+        // It is not provisioned yet, or gone.
+        let provisioner = known.class(volumes::claim_class(claim))?.provisioner.as_str();
+        let meta = &claim.metadata;
+        let text = |t: &Option<String>| t.clone().unwrap_or_default();
+        // No driver's handle begins like this.
+        let handle = format_compact!("\u{0}{}/{}", text(&meta.namespace), text(&meta.name));
+        (driver_of(provisioner).unwrap_or(provisioner).into(), handle)
     };
     Some(counted).filter(|(driver, handle)| !driver.is_empty() && !handle.is_empty())
 }

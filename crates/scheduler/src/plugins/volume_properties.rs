@@ -168,7 +168,7 @@ fn may_run(world: &World, used: &[usize], node: usize) -> bool {
     there.extend(handles(used));
     there.sort();
     there.dedup();
-    // Who brings nothing new is let in, however many there are.
+    // A Pod that brings nothing new is let in, however many there are.
     handles(used).iter().all(|h| before.contains(h)) || there.len() <= limit
 }
 

@@ -1,23 +1,31 @@
-//! Decisions in which extenders have a say.
+//! Decisions in which others have a say: extenders, and those who own Pods.
 
-use crate::config::args::PluginArgs;
-use crate::config::document::Document;
+use client::{Factory, Selection, resource_of};
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{ReplicationController, Service};
+use tokio::sync::mpsc::UnboundedSender;
+
 use crate::cycle::{Decision, Step};
 use crate::extender::Talk;
+use crate::owners::Kind;
 use crate::pod::PodInfo;
 
-use super::Scheduler;
-
-/// Leaves resources to extenders: no profile looks at them (upstream's `buildExtenders`).
-pub(super) fn hide(config: &mut Document, hidden: &[String]) {
-    for plugin in config.profiles.iter_mut().flat_map(|p| &mut p.plugin_config) {
-        if let PluginArgs::NodeResourcesFit(args) = &mut plugin.args {
-            args.ignored_resources.extend_from_slice(hidden);
-        }
-    }
-}
+use super::{Input, Scheduler, follow};
 
 impl Scheduler {
+    /// Follows Services and controllers.
+    pub(super) fn follow_owners(factory: &Factory, tx: &UnboundedSender<Input>) {
+        let all = Selection::default;
+        let services = factory.select(resource_of::<Service>(), all());
+        follow(&services, tx, |c| Input::Owner(Kind::Service, c));
+        let controllers = factory.select(resource_of::<ReplicationController>(), all());
+        follow(&controllers, tx, |c| Input::Owner(Kind::ReplicationController, c));
+        let sets = factory.select(resource_of::<ReplicaSet>(), all());
+        follow(&sets, tx, |c| Input::Owner(Kind::ReplicaSet, c));
+        let stateful = factory.select(resource_of::<StatefulSet>(), all());
+        follow(&stateful, tx, |c| Input::Owner(Kind::StatefulSet, c));
+    }
+
     /// Decides about a Pod. Meanwhile nothing else is decided and no news is taken in, as upstream has it, so that each
     /// try of the turn sees the same cluster.
     pub(super) async fn decide(&mut self, info: &PodInfo) -> Decision {
@@ -26,7 +34,7 @@ impl Scheduler {
             match self.step(info, &talk) {
                 Step::Decided(decision) => return decision,
                 Step::Ask(question) => {
-                    let asked = talk.ask(&question, info, &self.cache, &self.client);
+                    let asked = Box::pin(talk.ask(&question, info, &self.cache, &self.client));
                     let Some(answer) = self.shutdown.run(asked).await else {
                         return Decision::Error("the scheduler ends".to_owned());
                     };

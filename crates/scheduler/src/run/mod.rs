@@ -47,6 +47,7 @@ use crate::framework::verdict::{Rejection, Verdicts};
 use crate::framework::waiting::Waiting;
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
+use crate::owners::{Kind, Selecting};
 use crate::plugins::preemption::NAME as PREEMPTION;
 use crate::pod::{PodInfo, PodView};
 use crate::queue::{Entry, Mark, Queue, Rules};
@@ -64,6 +65,7 @@ enum Input {
     Node(Change<Node>),
     Namespace(Change<Namespace>),
     Storage(News),
+    Owner(Kind, Change<Selecting>),
     /// A binding ended.
     Bound(Box<Bound>),
     /// A report about a Pod was written, or could not be: namespace, name, uid.
@@ -95,7 +97,7 @@ impl Settings {
             config.extenders.iter().map(Extender::new).collect::<Result<_, _>>()?;
         let mut config = config.clone();
         let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
-        extend::hide(&mut config, &hidden);
+        defaults::hide(&mut config, &hidden);
         Ok(Self {
             profiles: profiles(&config, plugins)?,
             extenders,
@@ -161,6 +163,7 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, |c| Input::Storage(News::Attachment(c)));
     follow(&factory.informer(), &tx, |c| Input::Storage(News::CsiNode(c)));
     follow(&factory.informer(), &tx, Input::Node);
+    Scheduler::follow_owners(&factory, &tx);
     follow(&pods, &tx, Input::Pod);
     let told = factory.clone();
     metrics.register("informers", move |page| told.report(page));
@@ -308,6 +311,10 @@ impl Scheduler {
                     // Other terms speak of its Pods now.
                     Events::POD_LABELS
                 }
+            }
+            Input::Owner(kind, change) => {
+                self.cache.owners_mut().take(kind, &change);
+                Events::NONE
             }
             Input::Storage(news) => {
                 let events = self.cache.storage().take(&news);

@@ -1,7 +1,7 @@
 //! VolumeBinding: a Pod goes where its volumes are or can be, and its claims are bound before it is (upstream's
 //! `plugins/volumebinding`).
 //!
-//! 1. *What a Pod needs* ([`needs::Needs`], once a turn): the volumes of its bound claims, and for each claim that waits
+//! 1. *The Pod's needs* ([`needs::Needs`], once a turn): the volumes of its bound claims, and for each claim that waits
 //!    for a Pod the volumes that fit it, and what its class says of new ones.
 //! 2. *Each node* ([`needs::Needs::find`], pure): bound volumes must be usable there; each other claim gets the smallest
 //!    volume that is, or one that can be provisioned for the node.
@@ -32,10 +32,8 @@ use crate::framework::state::State;
 use crate::framework::verdict::{Reason, Rejection, Stop};
 use crate::pod::PodInfo;
 use bind::Held;
+pub use needs::NAME;
 use needs::Needs;
-
-/// The plugin's name.
-pub const NAME: &str = "VolumeBinding";
 
 struct VolumeBinding {
     /// How long a Pod waits for its claims.

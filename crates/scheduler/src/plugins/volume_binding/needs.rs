@@ -8,11 +8,13 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use objects::volumes::{self, Fitting};
 use objects::{Labels, Selector};
 
-use super::NAME;
 use crate::framework::verdict::{Reason, Stop};
 use crate::pod::PodInfo;
 use crate::storage::{self, Objects};
 use crate::volumes::Claim;
+
+/// The plugin's name.
+pub const NAME: &str = "VolumeBinding";
 
 const UNBOUND: &str = "pod has unbound immediate PersistentVolumeClaims";
 const NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";
@@ -42,7 +44,7 @@ struct Open {
     room: Option<Vec<Selector>>,
 }
 
-/// What a node has for the claims that are not bound.
+/// The volumes that a node has for the claims that are not bound.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Volumes, with the claims that get them.
@@ -92,7 +94,7 @@ impl Needs {
         !self.chosen.is_empty() || !self.open.is_empty()
     }
 
-    /// What a node has for the claims, or why it cannot take the Pod (upstream's `FindPodVolumes`).
+    /// Finds what a node has for the claims, or says why it cannot take the Pod (upstream's `FindPodVolumes`).
     pub(super) fn find(&self, node: &str, labels: Option<&Labels>) -> Result<Found, Vec<Reason>> {
         let mut reasons: Vec<Reason> = Vec::new();
         let mut missing = false;
