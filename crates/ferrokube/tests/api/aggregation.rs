@@ -1,6 +1,7 @@
 //! Aggregated API servers: a server that the test makes answers for a group version, over real HTTPS.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -379,16 +380,19 @@ fn another_server_may_take_the_place_of_what_is_built_in() {
 fn controllers_see_what_others_serve() {
     let s = Server::start_as("server", &["--disable-dns"]).unwrap();
     let authority = front_proxy_authority(&s).unwrap();
-    let other = Webhook::aggregated(HOST, &authority, |question| {
+    let emptied = AtomicBool::new(false);
+    let other = Webhook::aggregated(HOST, &authority, move |question| {
         let mut reply = fishes(question);
         if let Reply::Json(Value::Object(list)) = &mut reply
             && let Some(resources) = list.get_mut("resources")
         {
-            resources[0]["verbs"] = json!(["deletecollection", "get", "list"]);
+            resources[0]["verbs"] = json!(["delete", "deletecollection", "get", "list"]);
         }
         if question.path.contains("/namespaces/pond/") {
+            emptied.fetch_or(question.method() == "DELETE", Ordering::SeqCst);
+            let left = if emptied.load(Ordering::SeqCst) { json!([]) } else { json!([fish("nemo")]) };
             return Reply::Json(json!({
-                "kind": "FishList", "apiVersion": "w.example/v1", "metadata": {"resourceVersion": "1"}, "items": [],
+                "kind": "FishList", "apiVersion": "w.example/v1", "metadata": {"resourceVersion": "1"}, "items": left,
             }));
         }
         reply
@@ -397,6 +401,7 @@ fn controllers_see_what_others_serve() {
     lead_to(&s, &other).unwrap();
     s.create(SERVICES, &api_service("w.example", "v1", Some(other.bundle()))).unwrap();
     wait_for(&s, NAME, "Passed").unwrap();
+    eventually("requests are led", || Ok((s.get(FISHES).send()?.status == 200).then_some(()))).unwrap();
     s.create("/api/v1/namespaces", &json!({"metadata": {"name": "pond"}})).unwrap();
     s.request("DELETE", "/api/v1/namespaces/pond").send().unwrap().expect(200).unwrap();
     eventually("the namespace goes", || {

@@ -3,13 +3,14 @@
 use anyhow::{Result, ensure};
 use testkit::Server;
 
-const EVERYWHERE: [&str; 13] = [
+const EVERYWHERE: [&str; 23] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
     "start-apiextensions-informers",
     "start-apiextensions-controllers",
     "crd-informer-synced",
     "start-system-namespaces-controller",
+    "start-cluster-authentication-info-controller",
     "storage-readiness",
     "start-service-ip-repair-controllers",
     "rbac/bootstrap-roles",
@@ -17,14 +18,29 @@ const EVERYWHERE: [&str; 13] = [
     "priority-and-fairness-config-producer",
     "bootstrap-controller",
     "start-kubernetes-service-cidr-controller",
+    "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+    REGISTERED,
+    "apiservice-openapi-controller",
+    "apiservice-openapiv3-controller",
 ];
+
+/// The check that is no hook's.
+const REGISTERED: &str = "autoregister-completion";
 
 /// The checks of an endpoint, by their names.
 fn names(endpoint: &str) -> Vec<String> {
     let ready = endpoint == "readyz";
     let first = ["ping", "log", "etcd"].into_iter().chain(ready.then_some("etcd-readiness"));
     let first = first.chain(ready.then_some("informer-sync")).map(str::to_owned);
-    let hooks = EVERYWHERE.iter().map(|hook| format!("poststarthook/{hook}"));
+    let hooks = EVERYWHERE.iter().map(|hook| match *hook {
+        REGISTERED => REGISTERED.to_owned(),
+        hook => format!("poststarthook/{hook}"),
+    });
     first.chain(hooks).chain(ready.then(|| "shutdown".to_owned())).collect()
 }
 

@@ -103,18 +103,14 @@ impl Slice {
 
 /// The same for the objects of now.
 pub(super) fn check_now(reader: &dyn Reader, to: &Endpoint) -> Result<String, Condition> {
-    let service = match reader.get(SERVICES, &to.namespace, &to.name) {
-        None => None,
-        Some(object) => match read::<Service>(&object) {
-            Some(service) => Some(service),
-            None => {
-                let place = format!("service/{} in {}", to.name, quote(&to.namespace));
-                let message = format!("{place} cannot be checked due to: it cannot be read");
-                let (reason, status) = ("ServiceAccessError".into(), "Unknown".into());
-                return Err(Condition { status, reason, message });
-            }
-        },
-    };
+    let stored = reader.get(SERVICES, &to.namespace, &to.name);
+    let service = stored.as_deref().and_then(read::<Service>);
+    if stored.is_some() && service.is_none() {
+        let place = format!("service/{} in {}", to.name, quote(&to.namespace));
+        let message = format!("{place} cannot be checked due to: it cannot be read");
+        let (reason, status) = ("ServiceAccessError".into(), "Unknown".into());
+        return Err(Condition { status, reason, message });
+    }
     let slices = reader.list(SLICES, &to.namespace).into_iter();
     let slices = slices.filter(|object| object.label(OF_SERVICE) == Some(to.name.as_str()));
     let slices: Vec<Slice> = slices.filter_map(|object| read(&object)).collect();

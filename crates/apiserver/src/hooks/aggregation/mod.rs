@@ -224,8 +224,8 @@ impl Aggregation {
         let task = self.shutdown.spawn_one(async move {
             stop.run(remote.follow()).await;
         });
-        let _task = Task(task.abort_handle());
-        Some(Other { backend, documents: Documents::default(), number: self.tasks, _task })
+        let task = Task(task.abort_handle());
+        Some(Other { backend, documents: Documents::default(), number: self.tasks, _task: task })
     }
 
     /// Says of an APIService that this server answers for it, if it does.
