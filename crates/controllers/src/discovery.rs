@@ -133,17 +133,28 @@ pub(crate) async fn discover(client: &Client) -> Result<Discovered, Status> {
     Ok(found)
 }
 
-/// The version of a group that the server prefers, among those that are known here, in their order of preference: `None`
-/// for a group that is not served, and nothing in it if no known version is.
+/// The version of a group that the server prefers, among those that are known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Preferred {
+    /// The group is not served.
+    Unserved,
+    /// No known version of the group is served.
+    Unknown,
+    /// This one.
+    Version(String),
+}
+
+/// Finds the version of a group that the server prefers, among those that are known here.
 pub(crate) async fn preferred_version(
     client: &Client,
     group: &str,
     known: &[&str],
-) -> Result<Option<Option<String>>, Status> {
+) -> Result<Preferred, Status> {
     let groups = client.raw::<Groups>("/apis").await?.groups;
-    let Some(group) = groups.into_iter().find(|g| g.name == group) else { return Ok(None) };
+    let Some(group) = groups.into_iter().find(|g| g.name == group) else { return Ok(Preferred::Unserved) };
     let versions = group.preferred_version.into_iter().chain(group.versions);
-    Ok(Some(versions.map(|v| v.version).find(|v| known.contains(&v.as_str()))))
+    let version = versions.map(|v| v.version).find(|v| known.contains(&v.as_str()));
+    Ok(version.map_or(Preferred::Unknown, Preferred::Version))
 }
 
 /// A resource that can be asked for its scale.

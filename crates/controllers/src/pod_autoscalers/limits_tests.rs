@@ -12,7 +12,7 @@ fn now() -> Instant {
 /// Sizes, and how many seconds ago they were recommended or made.
 type Before = Vec<(i32, u64)>;
 
-fn changes(before: &Before) -> Vec<Change> {
+fn changes(before: &[(i32, u64)]) -> Vec<Change> {
     before.iter().map(|(by, ago)| Change { by: *by, at: now() - Duration::from_secs(*ago) }).collect()
 }
 
@@ -91,7 +91,7 @@ struct Stable {
     before: Before,
 }
 
-fn recommended(before: &Before) -> History {
+fn recommended(before: &[(i32, u64)]) -> History {
     let recommended = changes(before).into_iter().map(|c| (c.by, c.at)).collect();
     History { recommended, ..History::default() }
 }
@@ -120,7 +120,7 @@ async fn stable_by_rules() {
 #[tokio::test(start_paused = true)]
 async fn stable_without_rules() {
     let check = |before: &[(i32, u64)], desired: i32, want: i32, kept: usize| {
-        let mut history = recommended(&before.to_vec());
+        let mut history = recommended(before);
         let window = Duration::from_mins(5);
         assert_eq!(history.highest(desired, window, now()), want, "{before:?}");
         assert_eq!(history.recommended.len(), kept, "{before:?}");
@@ -138,7 +138,7 @@ async fn changes_are_kept_as_long_as_a_policy_reads_them() {
     let rules =
         HPAScalingRules { policies: Some(vec![policy(60), policy(120)]), ..HPAScalingRules::default() };
     let behavior = Behavior { scale_up: Some(rules), scale_down: None };
-    let mut history = History { ups: changes(&vec![(1, 200), (2, 100), (3, 10)]), ..History::default() };
+    let mut history = History { ups: changes(&[(1, 200), (2, 100), (3, 10)]), ..History::default() };
     history.changed(Some(&behavior), 5, 9, now());
     let sizes: Vec<i32> = history.ups.iter().map(|c| c.by).collect();
     assert_eq!(sizes, [2, 3, 4]);

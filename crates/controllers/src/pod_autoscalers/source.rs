@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::calculator::{PodMetric, PodMetrics};
 use super::targets::{Answer, Question};
-use crate::discovery::{find_scaled, preferred_version};
+use crate::discovery::{Preferred, find_scaled, preferred_version};
 
 /// The window of a custom metric that tells none; upstream's.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
@@ -207,9 +207,9 @@ impl Source {
         let version = preferred_version(&self.client, CUSTOM, &CUSTOM_VERSIONS).await?;
         let why = |text: String| Status::failure(500, "", text);
         match version {
-            None => Err(why(format!("no custom metrics API ({CUSTOM}) registered"))),
-            Some(None) => Err(why("no known available metric versions found".to_owned())),
-            Some(Some(version)) => Ok(resource(CUSTOM, &version, plural)),
+            Preferred::Unserved => Err(why(format!("no custom metrics API ({CUSTOM}) registered"))),
+            Preferred::Unknown => Err(why("no known available metric versions found".to_owned())),
+            Preferred::Version(version) => Ok(resource(CUSTOM, &version, plural)),
         }
     }
 }
