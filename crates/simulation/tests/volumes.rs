@@ -55,8 +55,8 @@ fn phase(volume: &PersistentVolume) -> &str {
 }
 
 async fn volume_of(cluster: &Cluster, claim: &str) -> Result<String> {
-    let found = cluster.get::<PersistentVolumeClaim>("default", claim).await?.unwrap();
-    Ok(found.spec.unwrap().volume_name.unwrap_or_default())
+    let found = cluster.get::<PersistentVolumeClaim>("default", claim).await?;
+    Ok(found.and_then(|claim| claim.spec?.volume_name).unwrap_or_default())
 }
 
 async fn until_bound(cluster: &Cluster, name: &str) -> Result<()> {
@@ -301,7 +301,7 @@ async fn a_volume_is_made_on_its_node_and_goes_after_its_content() -> Result<()>
     assert!(going.metadata.deletion_timestamp.is_some(), "its deletion began first");
     tokio::time::sleep(MINUTE).await; // what must not happen has this long, in simulated time
     assert!(cluster.get::<PersistentVolume>("", &named).await?.is_some(), "its content is still there");
-    assert_eq!(answer(&cluster, "a").await?, [named.clone()]);
+    assert_eq!(answer(&cluster, "a").await?, std::slice::from_ref(&named));
     cluster.until::<PersistentVolume>(MINUTE, "", <[PersistentVolume]>::is_empty).await?;
     eventually("the node is asked no more", MINUTE, async || {
         let node = cluster.get::<Node>("", "a").await?.unwrap();
@@ -363,7 +363,7 @@ async fn a_provisioner_that_is_interrupted_goes_on() -> Result<()> {
         // Only the provisioner writes Nodes, and makes and deletes volumes.
         let one = |rule: Rule, at: usize| {
             if count == at {
-                cluster.faults().add(rule)
+                cluster.faults().add(rule);
             }
         };
         one(hang().verb(client::Verb::Create).resource("persistentvolumes"), 0);

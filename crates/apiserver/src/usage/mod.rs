@@ -16,7 +16,7 @@ use api::Status;
 use bytes::Bytes;
 use component::{Clock, Shutdown};
 use futures::StreamExt;
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ pub(crate) use rates::{History, Used};
 /// How long a page serves.
 const SERVES: Duration = Duration::from_secs(10);
 /// How long what a node said is kept when nobody asks: over a longer time a rate says little about now.
-const KEPT: Duration = Duration::from_secs(60);
+const KEPT: Duration = Duration::from_mins(1);
 /// The time between the two pages of the first answer.
 const APART: Duration = Duration::from_secs(1);
 /// How long a node may take for a page; one that takes longer is left out.
@@ -78,9 +78,9 @@ impl Usage {
             Some((node, history))
         });
         // Boxed, since the nodes' futures would make that of every request as large.
-        let all: BoxFuture<'_, Vec<Option<(String, Arc<History>)>>> =
-            Box::pin(futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect());
-        all.await.into_iter().flatten().collect()
+        let answers = futures::stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(future::ready);
+        let all: BoxFuture<'_, HashMap<_, _>> = Box::pin(answers.collect());
+        all.await
     }
 
     async fn of_node(&self, node: &str) -> Option<Arc<History>> {

@@ -158,7 +158,7 @@ impl Objects {
         shown.filter(right).or_else(|| self.claims.get(&key).filter(right)).cloned()
     }
 
-    fn users(&self, volume: &Volume) -> Vec<String> {
+    fn users(volume: &Volume) -> Vec<String> {
         let used = claim_of(volume).map(|r| Named::of(r).name);
         let pod = match used {
             Some("runningClaim") => "default/runningPod",
@@ -209,7 +209,7 @@ impl Objects {
         let mut steps = 0;
         while self.volumes.get(named).cloned().is_some_and(|v| {
             let meant = self.meant(&v);
-            let step = volumes::plan(&v, meant.as_ref(), &|| self.users(&v));
+            let step = volumes::plan(&v, meant.as_ref(), &|| Self::users(&v));
             self.carry_out(step)
         }) {
             steps += 1;
@@ -222,9 +222,13 @@ impl Objects {
         for _ in 0..20 {
             let before = self.writes;
             let claims: Vec<String> = self.claims.keys().cloned().collect();
-            claims.iter().for_each(|key| self.look_at_claim(key));
+            for key in &claims {
+                self.look_at_claim(key);
+            }
             let volumes: Vec<String> = self.volumes.keys().cloned().collect();
-            volumes.iter().for_each(|name| self.look_at_volume(name));
+            for name in &volumes {
+                self.look_at_volume(name);
+            }
             if self.writes == before {
                 return;
             }
@@ -296,7 +300,9 @@ fn a_binding_goes_on_wherever_it_was_interrupted() {
             // Another process sees the volumes first.
             let volumes: Vec<String> = broken.volumes.keys().cloned().collect();
             if stop > 0 {
-                volumes.iter().for_each(|v| broken.look_at_volume(v));
+                for volume in &volumes {
+                    broken.look_at_volume(volume);
+                }
             }
             broken.settle();
             assert_eq!(broken.claims, whole.claims, "{} after {stop}", case.name);

@@ -394,10 +394,7 @@ impl PodAutoscalers {
         let (uid, mut scale) = (target.scale.metadata.uid.clone(), target.scale);
         for left in (0..TRIES).rev() {
             scale.spec.get_or_insert_default().replicas = Some(to);
-            let error = match api.put::<Scale, Scale>(name, "scale", &scale).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
+            let Err(error) = api.put::<Scale, Scale>(name, "scale", &scale).await else { return Ok(()) };
             if !error.is_conflict() || left == 0 {
                 return Err(error);
             }

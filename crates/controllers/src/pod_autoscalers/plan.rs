@@ -1,5 +1,7 @@
 //! The decisions about an autoscaler and its target (upstream: `reconcileAutoscaler`): pure.
 
+use std::cmp::Ordering;
+
 use api::{FeatureGates, Gate};
 use client::EventType;
 use jiff::Timestamp;
@@ -118,7 +120,7 @@ impl<'a> Look<'a> {
         if condition.status != status {
             condition.last_transition_time = Some(Time(whole(self.moment.now)));
         }
-        condition.status = status.to_owned();
+        status.clone_into(&mut condition.status);
         condition.reason = Some(reason.to_owned());
         condition.message = Some(message.into());
     }
@@ -249,12 +251,10 @@ impl<'a> Look<'a> {
     ) -> Option<Rescale> {
         let (least, most) = (least(self.hpa), most(self.hpa));
         let desired = measured.replicas.unwrap_or(0).max(0);
-        let mut reason = if desired > current {
-            format!("{} above target", measured.metric)
-        } else if desired < current {
-            "All metrics below target".to_owned()
-        } else {
-            String::new()
+        let mut reason = match desired.cmp(&current) {
+            Ordering::Greater => format!("{} above target", measured.metric),
+            Ordering::Less => "All metrics below target".to_owned(),
+            Ordering::Equal => String::new(),
         };
         let behavior = self.hpa.spec.behavior.as_ref();
         let sizes = Sizes { min: least, max: most, current, desired };

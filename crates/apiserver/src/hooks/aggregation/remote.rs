@@ -256,5 +256,5 @@ async fn changed(watcher: &mut Option<Watcher>, matters: impl Fn(&Object) -> boo
             Some(Err(_)) | None => *watcher = None,
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
