@@ -55,6 +55,12 @@ const OTHERS: &[&str] = &[
     "pretty",
     "timeout",
     "verbose",
+    // These are fields of OpenAPI documents.
+    "consumes",
+    "in",
+    "produces",
+    "responses",
+    "serverRelativeURL",
     // This is a field of CustomResourceDefinitions in `v1beta1`.
     "webhookClientConfig",
 ];

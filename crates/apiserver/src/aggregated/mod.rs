@@ -19,6 +19,6 @@ pub(crate) use discovery::{APIS, Discovered, Served, legacy, list, of_list};
 pub(crate) use document::{Fetched, get, probe};
 pub(crate) use identity::{aggregator, name_caller};
 pub(crate) use openapi::{Specification, index_entry, merged, specification};
-pub(crate) use priorities::{Priority, of_builtin, of_definition, usual};
+pub(crate) use priorities::{COMPUTED, Priority, of_builtin, of_definition, usual};
 pub(crate) use services::{Elsewhere, Services};
 pub(crate) use versions::compare as compare_versions;

@@ -13,6 +13,11 @@ pub(crate) struct Priority {
 /// The group of APIServices themselves, which has none, and stands before all others.
 pub(crate) const REGISTRATION: &str = "apiregistration.k8s.io";
 
+/// The group that is computed here unless another server has it. Those who install such a server bring its APIService
+/// and own it, so none is made here that would be in the way. Its place is that of metrics-server.
+pub(crate) const COMPUTED: &str = "metrics.k8s.io";
+const OF_COMPUTED: Priority = Priority { group: 100, version: 100 };
+
 /// A group with its priority, and its versions with theirs.
 type Row = (&'static str, i32, &'static [(&'static str, i32)]);
 
@@ -57,8 +62,10 @@ pub(crate) fn of_definition() -> Priority {
 /// The place of a group version that is served here, unless its APIService says another: what is not built in is of a
 /// definition.
 pub(crate) fn usual(group: &str, version: &str) -> Priority {
-    if group == REGISTRATION {
-        return Priority { group: 20001, version: 0 };
+    match group {
+        REGISTRATION => return Priority { group: 20001, version: 0 },
+        COMPUTED => return OF_COMPUTED,
+        _ => {}
     }
     of_builtin(group, version).unwrap_or_else(of_definition)
 }
@@ -69,7 +76,7 @@ mod tests {
 
     #[test]
     fn every_version_that_is_built_in_has_a_place() {
-        for r in api::resources::builtin().iter().filter(|r| r.group != REGISTRATION) {
+        for r in api::resources::builtin().iter().filter(|r| ![REGISTRATION, COMPUTED].contains(&r.group)) {
             assert!(of_builtin(r.group, r.version).is_some(), "{}/{}", r.group, r.version);
         }
         assert_eq!(of_builtin("apps", "v7"), None);

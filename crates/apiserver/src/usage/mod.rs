@@ -87,7 +87,7 @@ impl Usage {
         let (known, asked) = (self.known(node), Instant::now());
         // Others who ask for the node meanwhile wait for the same page.
         let mut known = known.lock().await;
-        if known.failed.is_some_and(|failed| failed >= asked) {
+        if known.failed.is_some_and(|failed| failed > asked) {
             return None;
         }
         if known.read.is_none_or(|read| read.elapsed() >= SERVES) {

@@ -87,16 +87,28 @@ fn volume_of(claim: &PersistentVolumeClaim, known: &Objects) -> Option<(Text, Te
     Some(counted).filter(|(driver, handle)| !driver.is_empty() && !handle.is_empty())
 }
 
+/// The volumes of a Pod that is to be placed.
+#[derive(Debug, Default)]
+struct Wanted {
+    volumes: Volumes,
+    /// The reason why no node can take them. It is told by the filter, since VolumeBinding's words about the same claim
+    /// come first.
+    refused: Option<Rejection>,
+}
+
 struct Limits;
 
 impl PreFilter for Limits {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
-        let mut wanted = Volumes::default();
+        let mut wanted = Wanted::default();
         match cycle.pod.used() {
             Some(used) if !used.claims.is_empty() || !used.migrated.is_empty() => {}
             _ => return Ok(Prefiltered::Skip),
         }
-        wanted.add(cycle.pod, &cycle.cluster.storage().read(), true)?;
+        match wanted.volumes.add(cycle.pod, &cycle.cluster.storage().read(), true) {
+            Err(Stop::Rejected(why)) => wanted.refused = Some(why),
+            other => other?,
+        }
         cycle.state.put(wanted);
         Ok(Prefiltered::All)
     }
@@ -108,7 +120,13 @@ impl PreFilter for Limits {
 
 impl Filter for Limits {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let Some(wanted) = cycle.state.get::<Volumes>().filter(|w| !w.0.is_empty()) else { return Ok(()) };
+        let Some(wanted) = cycle.state.get::<Wanted>() else { return Ok(()) };
+        if let Some(why) = &wanted.refused {
+            return Err(why.clone());
+        }
+        if wanted.volumes.0.is_empty() {
+            return Ok(());
+        }
         let known = cycle.cluster.storage().read();
         let drivers = known.csi_node(node.name()).map(|n| n.spec.drivers.as_slice()).unwrap_or_default();
         let limits: BTreeMap<&str, i32> =
@@ -124,7 +142,7 @@ impl Filter for Limits {
             })?;
         }
         let mut new: BTreeMap<Text, usize> = BTreeMap::new();
-        for (driver, _) in wanted.0.difference(&there.0) {
+        for (driver, _) in wanted.volumes.0.difference(&there.0) {
             *new.entry(driver.clone()).or_default() += 1;
         }
         there.0.extend(attached(node.name(), &known));

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::super::env::Env;
 use super::calls::{GROUP, PLURAL, call};
 use super::state::{ApiService, MANAGED, Spec};
-use crate::aggregated::{Priority, of_builtin, of_definition};
+use crate::aggregated::{COMPUTED, Priority, of_builtin, of_definition};
 use crate::objects::Objects;
 use access::webhook::Trust;
 
@@ -118,7 +118,9 @@ fn plan(wanted: Option<&Wanted>, there: Option<&ApiService>, synced: bool, at_st
 /// The APIServices that should be there, by name.
 fn wanted(objects: &Objects) -> BTreeMap<Text, Wanted> {
     let mut all = BTreeMap::new();
-    for (group, versions) in objects.catalog().resources.groups().iter().filter(|g| g.0 != GROUP) {
+    for (group, versions) in
+        objects.catalog().resources.groups().iter().filter(|g| g.0 != GROUP && g.0 != COMPUTED)
+    {
         for version in versions {
             all.insert(Text::from(format!("{version}.{group}")), Wanted::new(group, version));
         }
