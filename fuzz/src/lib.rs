@@ -10,6 +10,8 @@ pub mod cel;
 pub mod clients;
 #[path = "../../crates/dns/tests/properties/mod.rs"]
 pub mod dns;
+#[path = "../../crates/images/tests/properties/mod.rs"]
+pub mod images;
 #[path = "../../crates/kinds/tests/properties/mod.rs"]
 pub mod kinds;
 #[path = "../../crates/streaming/tests/properties/mod.rs"]

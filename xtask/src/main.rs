@@ -31,14 +31,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Installs the packages that a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of its
-    /// own; everything is kept below `.tools/cluster`.
+    /// Installs kubectl, builds FerroKube and runs `ferrokube up`; everything is kept below `.tools/cluster`.
     Up {
-        /// Further flags of `ferrokube up`.
+        /// `--containerd` for a containerd in place of the built-in container runtime; further flags of `ferrokube up`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
-    /// Removes all that `up` made, and ends its containerd.
+    /// Removes all that `up` made, and ends its containerd if it has one.
     Down,
     /// Installs the tools that the tests need, checks the code and runs all tests.
     Test(test::Args),
@@ -109,9 +108,11 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
 }
 
 fn bench(root: &Path, args: &[OsString]) -> anyhow::Result<()> {
-    // Only the first cluster has Pods, which need the tools.
-    if args.first().is_some_and(|a| a == "first") && std::env::var_os("FERROKUBE_TOOLS").is_none() {
-        setup::run(root, Purpose::Up)?;
+    // Only these have Pods, which need the tools.
+    if args.first().is_some_and(|a| a == "first" || a == "runtime")
+        && std::env::var_os("FERROKUBE_TOOLS").is_none()
+    {
+        setup::run(root, Purpose::Containerd)?;
     }
     step::tool(root, "bench", "release", args)
 }

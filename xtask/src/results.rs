@@ -71,6 +71,19 @@ pub(crate) fn suites(junit: &str) -> String {
     out
 }
 
+/// The tests in a JUnit report that failed before they passed, a line each: every one is a bug. None if there is none.
+pub(crate) fn flaky(junit: &str) -> Option<String> {
+    let mut out = String::new();
+    for case in junit.split("<testcase ").skip(1).filter(|case| case.contains("<flakyFailure")) {
+        let mut attributes = case.split('>').next().unwrap_or_default().split("name=\"").skip(1);
+        let mut next = || attributes.next().and_then(|rest| rest.split('"').next()).unwrap_or_default();
+        let (test, binary) = (next(), next());
+        let _ = writeln!(out, "  {binary} {test}");
+    }
+    (!out.is_empty())
+        .then(|| format!("passed, but not at once: a bug of the test or of what it tests\n{out}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +99,16 @@ mod tests {
             suites(report),
             "minutes  tests  suite\n   2.00      1  b\n   1.50      2  a::it api\n   0.10      1  a::it\n"
         );
+    }
+
+    #[test]
+    fn of_tests_that_passed_late() {
+        let late =
+            r#"<testcase name="api::x" classname="a::it" time="3"><flakyFailure timestamp="t"/></testcase>"#;
+        let report = format!(r#"{late}<testcase name="y" classname="b" time="6"><failure/></testcase>"#);
+        let want = "passed, but not at once: a bug of the test or of what it tests\n  a::it api::x\n";
+        assert_eq!(flaky(&report).as_deref(), Some(want));
+        assert_eq!(flaky(r#"<testcase name="y" classname="b" time="6"/>"#), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::lint;
-use crate::results::{Steps, suites};
+use crate::results::{Steps, flaky, suites};
 use crate::setup::{self, Purpose};
 use crate::step::{build, cargo, step, target};
 
@@ -30,6 +30,9 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let report = target(root).join("nextest/default/junit.xml");
     if let Some(report) = fs::read_to_string(report).ok().filter(|_| steps.reached("tests")) {
         println!("\n{}", suites(&report));
+        if let Some(late) = flaky(&report) {
+            println!("{late}");
+        }
     }
     println!("{}", steps.table());
     result

@@ -19,22 +19,31 @@ fn dir(root: &Path) -> PathBuf {
     root.join(".tools/cluster")
 }
 
-/// Sets up, builds, starts containerd and becomes `ferrokube up`.
+/// The flag by which the cluster gets a containerd in place of the built-in container runtime.
+const CONTAINERD: &str = "--containerd";
+
+/// Sets up, builds, and becomes `ferrokube up`.
 pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
+    let containerd = flags.iter().any(|flag| flag == CONTAINERD);
+    let flags: Vec<&String> = flags.iter().filter(|flag| *flag != CONTAINERD).collect();
+    let purpose = if containerd { Purpose::Containerd } else { Purpose::Up };
     // One waits for the network, the other for the processor.
     std::thread::scope(|scope| {
-        let setup = scope.spawn(|| setup::run(root, Purpose::Up));
+        let setup = scope.spawn(|| setup::run(root, purpose));
         let built = build(root);
         setup.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the set-up panicked")))?;
         built
     })?;
     let dir = dir(root);
-    fs::create_dir_all(dir.join("cni"))?;
+    let images = dir.join("images");
+    fs::create_dir_all(&images)?;
+    Image::busybox(BUSYBOX)?.write(&images.join("busybox.tar"))?;
     let mut command = Command::new(binary(root));
-    command.arg("up").arg("--data-dir").arg(dir.join("data"));
-    if flags.iter().any(|flag| flag == "--nodes" || flag.starts_with("--nodes=")) {
+    command.arg("up").arg("--data-dir").arg(dir.join("data")).arg("--images").arg(images);
+    if containerd && flags.iter().any(|flag| *flag == "--nodes" || flag.starts_with("--nodes=")) {
         prepare_nodes(root, &dir, &mut command)?;
-    } else {
+    } else if containerd {
+        fs::create_dir_all(dir.join("cni"))?;
         start_containerd(root, &dir)?;
         command.arg("--container-runtime-endpoint").arg(dir.join("containerd.sock"));
         command.arg("--cni-conf-dir").arg(dir.join("cni")).arg("--cni-bin-dir").arg(dir.join("cni-bin"));
@@ -48,30 +57,27 @@ pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
 fn prepare_nodes(root: &Path, dir: &Path, command: &mut Command) -> Result<()> {
     let config = dir.join("nodes-containerd.toml");
     fs::write(&config, testkit::nodes_containerd_config())?;
-    let images = dir.join("images");
-    fs::create_dir_all(&images)?;
-    Image::pause(testkit::PAUSE)?.write(&images.join("pause.tar"))?;
-    Image::busybox(BUSYBOX)?.write(&images.join("busybox.tar"))?;
+    Image::pause(testkit::PAUSE)?.write(&dir.join("images").join("pause.tar"))?;
     let bin = setup::tools(root).join("bin");
     command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()));
     command.arg("--containerd").arg(bin.join("containerd"));
-    command.arg("--containerd-config").arg(config).arg("--images").arg(images);
+    command.arg("--containerd-config").arg(config);
     Ok(())
 }
 
-/// Removes the cluster, its containerd and its directory.
+/// Removes the cluster, its containerd if it has one, and its directory.
 pub(crate) fn down(root: &Path) -> Result<()> {
     let dir = dir(root);
     if !dir.exists() {
         println!("there is no cluster of this checkout");
         return Ok(());
     }
-    let several = dir.join("data/nodes").exists();
-    if !several {
+    let containerd = dir.join("containerd.pid").exists();
+    if containerd {
         start_containerd(root, &dir)?;
     }
     step("removal", Command::new(binary(root)).arg("down").arg("--data-dir").arg(dir.join("data")))?;
-    if several && !dir.join("containerd.pid").exists() {
+    if !containerd {
         return fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()));
     }
     let pid: i32 = fs::read_to_string(dir.join("containerd.pid"))?.trim().parse()?;

@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 pub struct Notes {
     warnings: Mutex<Vec<String>>,
     annotations: Mutex<Vec<(String, String)>>,
+    /// The numbers of those that stay when the request is handled anew.
+    kept: Mutex<(usize, usize)>,
 }
 
 /// The greatest number of warnings of a request; more have no room in any answer.
@@ -37,10 +39,15 @@ impl Notes {
     pub fn annotations(&self) -> Vec<(String, String)> {
         self.annotations.lock().clone()
     }
-    /// Forgets everything: the request is handled anew.
+    /// Keeps what there is, whatever becomes of the request.
+    pub fn keep(&self) {
+        *self.kept.lock() = (self.warnings.lock().len(), self.annotations.lock().len());
+    }
+    /// Forgets everything that was not kept: the request is handled anew.
     pub fn clear(&self) {
-        self.warnings.lock().clear();
-        self.annotations.lock().clear();
+        let (warnings, annotations) = *self.kept.lock();
+        self.warnings.lock().truncate(warnings);
+        self.annotations.lock().truncate(annotations);
     }
 }
 
@@ -65,5 +72,10 @@ mod tests {
         assert_eq!(notes.annotations().len(), MOST_ANNOTATIONS);
         notes.clear();
         assert!(notes.annotations().is_empty());
+        notes.warn("of the caller".into());
+        notes.keep();
+        notes.warn("of the object".into());
+        notes.clear();
+        assert_eq!(notes.take_warnings(), ["of the caller"]);
     }
 }

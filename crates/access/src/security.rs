@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use api::{FeatureGates, Gate, Schema, Text};
 use component::Clock;
-use rustls_pki_types::CertificateDer;
 
 use crate::admission::{AdmissionConfig, AdmissionConfigError, Chain, ChainError};
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacIndex;
-use crate::auth::token::TokenService;
+use crate::auth::token::{TokenService, Uses};
 use crate::auth::{
-    self, Auth, AuthenticationConfig, AuthorizationMode, BearerTokens, ClientCaError, KeyError,
+    self, Auth, AuthenticationConfig, Authorities, AuthorizationMode, BearerTokens, ClientCaError, KeyError,
     RequestHeaders, Reviews, SigningKey, TokenFile, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
 };
 use crate::reader::Reader;
@@ -23,9 +22,12 @@ use crate::webhook::Network;
 pub struct SecurityConfig {
     /// More keys whose tokens are taken, PEM (`--service-account-key-file`).
     pub other_keys_pem: Vec<String>,
-    /// The issuer of tokens (`--service-account-issuer`).
-    pub issuer: String,
-    /// The audiences of this server; none for the issuer alone (`--api-audiences`).
+    /// The issuers whose tokens are taken, the one that issues first (`--service-account-issuer`).
+    pub issuers: Vec<String>,
+    /// The address of the keys that the issuer's document tells; the server's own if absent
+    /// (`--service-account-jwks-uri`).
+    pub jwks_uri: Option<String>,
+    /// The audiences of this server; none for the issuers (`--api-audiences`).
     pub audiences: Vec<String>,
     /// Longest life of a token in seconds; 0 for no limit (`--service-account-max-token-expiration`).
     pub max_token_expiration: i64,
@@ -53,7 +55,8 @@ impl Default for SecurityConfig {
     fn default() -> Self {
         Self {
             other_keys_pem: Vec::new(),
-            issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            issuers: vec!["https://kubernetes.default.svc.cluster.local".into()],
+            jwks_uri: None,
             audiences: Vec::new(),
             max_token_expiration: 0,
             anonymous: true,
@@ -72,7 +75,9 @@ impl Default for SecurityConfig {
 /// The keys by which callers are known.
 pub struct Keys {
     /// The authorities of client certificates.
-    pub client_ca: Vec<CertificateDer<'static>>,
+    pub client_ca: Authorities,
+    /// The authorities of front proxies; those of the configuration if absent.
+    pub front_proxy_ca: Option<Authorities>,
     /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
     pub signing_key_pem: String,
 }
@@ -102,6 +107,8 @@ pub struct Security {
     pub admission: Arc<Chain>,
     /// Authorization by itself, which must be told of changes to stored objects.
     pub authorizer: Arc<UnionAuthorizer>,
+    /// The uses of service account tokens.
+    pub token_uses: Arc<Uses>,
 }
 
 impl Security {
@@ -120,20 +127,26 @@ impl Security {
             others.extend(VerifyingKey::all_from_pem(pem)?.into_iter().filter(|key| !own(key)));
         }
         let audiences: Vec<Text> = if config.audiences.is_empty() {
-            vec![config.issuer.as_str().into()]
+            config.issuers.iter().map(Text::from).collect()
         } else {
             config.audiences.iter().map(Text::from).collect()
         };
-        let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
+        let tokens = Arc::new(TokenService::new(&config.issuers, audiences, signer, others, reader.clone()));
+        let token_uses = Arc::clone(tokens.uses());
         let authorizer = Arc::new(UnionAuthorizer::new(
             &config.modes,
             Arc::new(NodeAuthorizer::new(gates.enabled(Gate::PodCertificateRequest))),
             Arc::new(RbacIndex::default()),
         ));
         let uid = gates.enabled(Gate::RemoteRequestHeaderUID);
+        let front_proxies = match (config.request_headers.clone(), keys.front_proxy_ca) {
+            (Some(headers), Some(authorities)) => Some((authorities, headers, uid)),
+            (Some(headers), None) => Some((Authorities::parse(&headers.authorities_pem)?, headers, uid)),
+            (None, _) => None,
+        };
         let authentication = AuthenticationConfig {
             client_ca: keys.client_ca,
-            request_headers: config.request_headers.clone().map(|headers| (headers, uid)),
+            front_proxies,
             anonymous: config.anonymous,
             clock,
         };
@@ -142,7 +155,7 @@ impl Security {
             bearers = bearers.with_bootstrap(reader.clone());
         }
         let tokens = Arc::new(bearers);
-        let authenticator = UnionAuthenticator::new(authentication, tokens.clone(), authorizer.clone())?;
+        let authenticator = UnionAuthenticator::new(authentication, tokens.clone(), authorizer.clone());
         let reviews = Reviews::new(
             schema,
             authorizer.clone(),
@@ -151,7 +164,8 @@ impl Security {
             clock,
             config.max_token_expiration,
             config.anonymous.then(auth::nobody),
-        );
+        )
+        .keys_at(config.jwks_uri.clone());
         let admission_config = match &config.admission_config {
             Some(file) => AdmissionConfig::from_file(file)?,
             None => AdmissionConfig::default(),
@@ -170,6 +184,6 @@ impl Security {
             authorizer: Arc::<UnionAuthorizer>::clone(&authorizer),
             reviewer: Arc::new(reviews),
         };
-        Ok(Self { auth, admission: Arc::new(admission), authorizer })
+        Ok(Self { auth, admission: Arc::new(admission), authorizer, token_uses })
     }
 }

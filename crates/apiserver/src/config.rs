@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::pki::NodeIdentity;
 use access::security::SecurityConfig;
 use api::FeatureGates;
 use api::resources::ResourceInfo;
@@ -63,8 +62,6 @@ pub struct Serving {
     pub names: Vec<String>,
     /// DNS domain of the cluster.
     pub cluster_domain: String,
-    /// The node of this machine, if it has one, which gets its certificates here.
-    pub node: Option<NodeIdentity>,
 }
 
 /// A certificate, those that signed it, and its key, PEM.
@@ -178,7 +175,6 @@ impl Default for Serving {
             addresses: Vec::new(),
             names: Vec::new(),
             cluster_domain: "cluster.local".into(),
-            node: None,
         }
     }
 }

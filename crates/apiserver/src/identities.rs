@@ -1,15 +1,18 @@
 //! The keys and certificates with which a server works: those that were given, and its own for the rest.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
-use access::auth::RequestHeaders;
-use access::pki::{self, Credential, Pki};
+use access::auth::{Authorities, ClientCaError, RequestHeaders};
+use access::pki::{Credential, Pki};
 use api::Gate;
+use client::Certificate;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::{Config, Pair};
-use crate::hooks::{AuthenticationInfo, FrontProxyIdentity};
+use crate::front::ServerTls;
+use crate::hooks::AuthenticationInfo;
 
 /// A key or certificate that was given cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,18 +30,19 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 /// The keys and certificates of a server.
 pub(crate) struct Identities {
     /// The authorities of client certificates.
-    pub(crate) client_ca: Vec<CertificateDer<'static>>,
+    pub(crate) client_ca: Authorities,
+    /// The authorities of front proxies, if any proxy is believed.
+    pub(crate) front_proxy_ca: Option<Authorities>,
     /// The key that signs tokens, PEM.
     pub(crate) signing_key_pem: String,
     /// The certificate that is shown to aggregated servers.
-    pub(crate) front_proxy: FrontProxyIdentity,
+    pub(crate) front_proxy: Certificate,
     /// The facts that aggregated servers need to know.
     pub(crate) authentication: AuthenticationInfo,
-    serving: Identity,
+    /// The certificate with which to serve.
+    serving: Certificate,
     kubelet_client: Identity,
     kubelet_authorities: Vec<CertificateDer<'static>>,
-    /// The authorities of whose certificates clients are asked for one.
-    asked_for: Vec<CertificateDer<'static>>,
 }
 
 fn certificates(flag: &'static str, text: &str) -> Result<Vec<CertificateDer<'static>>, GivenError> {
@@ -60,6 +64,77 @@ fn own(credential: &Credential) -> Identity {
     (vec![credential.certificate()], credential.key())
 }
 
+/// The place of a certificate that was given, or of the server's own.
+fn place(
+    flag: &'static str,
+    pair: Option<&Pair>,
+    credential: &Credential,
+) -> Result<Certificate, GivenError> {
+    let (chain, key) = match pair {
+        Some(pair) => given(flag, pair)?,
+        None => own(credential),
+    };
+    Certificate::new(chain, key).map_err(|e| GivenError { flag, why: e.to_string() })
+}
+
+/// The place of authorities.
+fn authorities(flag: &'static str, text: &str) -> Result<Authorities, GivenError> {
+    Authorities::parse(text).map_err(|e| unusable(flag, &e))
+}
+
+/// The certificates and authorities of a running server that may be exchanged, each by the flag that names it.
+/// Connections that are there go on with what they began with.
+#[derive(Debug, Clone)]
+pub struct Exchange {
+    serving: Certificate,
+    front_proxy: Certificate,
+    client_ca: Authorities,
+    front_proxy_ca: Option<Authorities>,
+}
+
+impl Exchange {
+    /// The certificate with which to serve (`--tls-cert-file`).
+    ///
+    /// # Errors
+    /// Where the pair cannot be used; the one before stays.
+    pub fn serving(&self, pair: &Pair) -> Result<(), GivenError> {
+        exchange("--tls-cert-file", &self.serving, pair)
+    }
+    /// The certificate that is shown to aggregated servers (`--proxy-client-cert-file`).
+    ///
+    /// # Errors
+    /// Where the pair cannot be used; the one before stays.
+    pub fn front_proxy(&self, pair: &Pair) -> Result<(), GivenError> {
+        exchange("--proxy-client-cert-file", &self.front_proxy, pair)
+    }
+    /// The authorities of client certificates, PEM (`--client-ca-file`).
+    ///
+    /// # Errors
+    /// Where they cannot be used; those before stay.
+    pub fn client_authorities(&self, text: &str) -> Result<(), GivenError> {
+        let exchanged = self.client_ca.exchange(text);
+        exchanged.map(drop).map_err(|e| unusable("--client-ca-file", &e))
+    }
+    /// The authorities of front proxies, PEM (`--requestheader-client-ca-file`).
+    ///
+    /// # Errors
+    /// Where they cannot be used; those before stay.
+    pub fn front_proxy_authorities(&self, text: &str) -> Result<(), GivenError> {
+        let Some(place) = &self.front_proxy_ca else { return Ok(()) };
+        place.exchange(text).map(drop).map_err(|e| unusable("--requestheader-client-ca-file", &e))
+    }
+}
+
+fn exchange(flag: &'static str, place: &Certificate, pair: &Pair) -> Result<(), GivenError> {
+    let (chain, key) = given(flag, pair)?;
+    place.exchange(chain, key).map_err(|e| GivenError { flag, why: e.to_string() })
+}
+
+fn unusable(flag: &'static str, error: &ClientCaError) -> GivenError {
+    let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    GivenError { flag, why }
+}
+
 impl Identities {
     /// Those of a configuration. Where it says nothing of front proxies, and the authorities of clients are the
     /// server's own, those are believed that have the front proxy's certificate.
@@ -68,46 +143,56 @@ impl Identities {
         if security.client_authorities.is_none() && security.request_headers.is_none() {
             security.request_headers = Some(RequestHeaders::of_own(&pki.front_proxy_ca.certificate_pem));
         }
-        let client_authorities =
-            security.client_authorities.clone().unwrap_or_else(|| pki.ca.certificate_pem.clone());
-        let client_ca = certificates("--client-ca-file", &client_authorities)?;
-        let mut asked_for = client_ca.clone();
-        if let Some(headers) = &security.request_headers {
-            asked_for.extend(certificates("--requestheader-client-ca-file", &headers.authorities_pem)?);
-        }
-        let of = |flag, pair: &Option<Pair>, credential: &Credential| match pair {
-            Some(pair) => given(flag, pair),
-            None => Ok(own(credential)),
+        let own_ca = &pki.ca.certificate_pem;
+        let client_ca =
+            authorities("--client-ca-file", security.client_authorities.as_ref().unwrap_or(own_ca))?;
+        let front_proxies = match &security.request_headers {
+            Some(headers) => {
+                let place = authorities("--requestheader-client-ca-file", &headers.authorities_pem)?;
+                Some((place, headers.clone()))
+            }
+            None => None,
         };
         let files = &config.given;
-        let (chain, key) = of("--proxy-client-cert-file", &files.front_proxy, &pki.front_proxy_client)?;
         let kubelet_authorities = match &files.kubelet_authorities {
             Some(text) => certificates("--kubelet-certificate-authority", text)?,
             None => vec![pki.ca.certificate()],
         };
+        let kubelet_client = match &files.kubelet_client {
+            Some(pair) => given("--kubelet-client-certificate", pair)?,
+            None => own(&pki.apiserver_kubelet_client),
+        };
+        let front_proxy = files.front_proxy.as_ref();
         Ok(Self {
             signing_key_pem: files.signing_key.clone().unwrap_or_else(|| pki.service_account_key_pem.clone()),
-            front_proxy: FrontProxyIdentity { chain, key },
+            front_proxy: place("--proxy-client-cert-file", front_proxy, &pki.front_proxy_client)?,
+            front_proxy_ca: front_proxies.as_ref().map(|(place, _)| place.clone()),
             authentication: AuthenticationInfo {
-                client_authorities,
-                request_headers: security.request_headers.clone(),
+                client_authorities: Some(client_ca.clone()),
+                front_proxies,
                 uid: config.gates.enabled(Gate::RemoteRequestHeaderUID),
             },
-            serving: of("--tls-cert-file", &files.serving, &pki.apiserver)?,
-            kubelet_client: of(
-                "--kubelet-client-certificate",
-                &files.kubelet_client,
-                &pki.apiserver_kubelet_client,
-            )?,
+            serving: place("--tls-cert-file", files.serving.as_ref(), &pki.apiserver)?,
+            kubelet_client,
             kubelet_authorities,
             client_ca,
-            asked_for,
         })
     }
-    /// How the server serves.
-    pub(crate) fn server_tls(&self) -> Result<rustls::ServerConfig, rustls::Error> {
-        let (chain, key) = &self.serving;
-        pki::server_tls((chain.clone(), key.clone_key()), &self.asked_for)
+    /// The way to exchange them.
+    pub(crate) fn exchange(&self) -> Exchange {
+        Exchange {
+            serving: self.serving.clone(),
+            front_proxy: self.front_proxy.clone(),
+            client_ca: self.client_ca.clone(),
+            front_proxy_ca: self.front_proxy_ca.clone(),
+        }
+    }
+    /// How the server serves: with the certificate that is in its place, asking clients for one of the present
+    /// authorities.
+    pub(crate) fn server_tls(&self) -> Result<ServerTls, rustls::Error> {
+        let authorities: Vec<Authorities> =
+            std::iter::once(&self.client_ca).chain(&self.front_proxy_ca).cloned().collect();
+        ServerTls::new(self.serving.clone(), authorities)
     }
     /// How kubelets are called: with the client certificate, verified by their authorities.
     pub(crate) fn kubelet_tls(&self) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {

@@ -34,7 +34,7 @@ pub async fn start(
     let security = Security::new(&config.security, keys, surroundings, live)?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
-    let admission = Arc::clone(&security.admission);
+    let (admission, token_uses) = (Arc::clone(&security.admission), security.token_uses);
     let parts = Parts {
         objects,
         auth: security.auth,
@@ -55,6 +55,9 @@ pub async fn start(
         network,
         front_proxy: None,
         authentication: AuthenticationInfo::default(),
+        gates: config.gates,
+        hostname: config.serving.hostname.clone(),
+        token_uses,
         metrics: Arc::clone(&server.0.front.metrics),
         shutdown: shutdown.clone(),
     };

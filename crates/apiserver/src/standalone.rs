@@ -30,6 +30,8 @@ use crate::proxy::{Connect, Own};
 use crate::server::{Parts, Server, ServerError};
 use crate::store_metrics::StoreSize;
 
+pub use crate::identities::Exchange;
+
 /// Why it cannot start. Each sentence says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -90,6 +92,8 @@ pub struct Running {
     pub store: Store,
     /// Where the server must not connect to for others.
     pub place: Own,
+    /// The way to exchange certificates while the server runs.
+    pub exchange: Exchange,
 }
 
 impl Running {
@@ -126,8 +130,11 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let (pki, store, key_services) = open(&config, shutdown).await?;
     let objects = Arc::new(Objects::new(store.clone(), &config)?);
     let identities = Identities::new(&mut config, &pki)?;
-    let keys =
-        Keys { client_ca: identities.client_ca.clone(), signing_key_pem: identities.signing_key_pem.clone() };
+    let keys = Keys {
+        client_ca: identities.client_ca.clone(),
+        front_proxy_ca: identities.front_proxy_ca.clone(),
+        signing_key_pem: identities.signing_key_pem.clone(),
+    };
     let surroundings = (config.gates, config.clock);
     let leads_here = [
         Some(SocketAddr::new(advertised, address.port())),
@@ -144,7 +151,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let kubelet = identities.kubelet_tls()?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone());
-    let admission = Arc::clone(&security.admission);
+    let (admission, token_uses) = (Arc::clone(&security.admission), security.token_uses);
     let parts = Parts {
         objects,
         auth: security.auth,
@@ -159,6 +166,12 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     server.metrics().register(|registry| {
         admission.register(registry);
         conversions.register(registry);
+        network.register(registry);
+        registry.register(
+            "aggregator_discovery_aggregation_count",
+            "[ALPHA] Counter of number of times discovery was aggregated",
+            server.0.objects.catalog().discovery.made().clone(),
+        );
     });
     if let Some(check) = key_services {
         server.health().add("kms-providers", Of::NotLiveness, check);
@@ -168,6 +181,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
     let tls = identities.server_tls()?;
+    let exchange = identities.exchange();
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
     let env = Env {
@@ -178,8 +192,11 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         transport: server.transport(own_identity(), "kube-apiserver"),
         advertised,
         network,
-        front_proxy: Some(Arc::new(identities.front_proxy)),
+        front_proxy: Some(identities.front_proxy),
         authentication: identities.authentication,
+        gates: config.gates,
+        hostname: config.serving.hostname.clone(),
+        token_uses,
         metrics: Arc::clone(&server.0.front.metrics),
         shutdown: shutdown.clone(),
     };
@@ -189,7 +206,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         store.compact_every(compaction_interval, shutdown);
     }
     store.end_stuck_watchers(shutdown);
-    Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
+    Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place, exchange })
 }
 
 /// The first address of the Services' range, which the `kubernetes` Service has.
@@ -216,7 +233,6 @@ async fn open(config: &Config, shutdown: &Shutdown) -> Result<(Pki, Store, Optio
         names: serving.names.clone(),
         service_address: service_address(config),
         cluster_domain: serving.cluster_domain.clone(),
-        node: serving.node.clone(),
         now: config.clock.now(),
     };
     let Storage { durability, quota, .. } = config.storage;

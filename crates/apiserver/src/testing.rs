@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use access::UserInfo;
 use access::admission::{Admission, AdmissionRequest};
 use access::auth::{Access, Auth, Authenticator, Authorizer, Decision, Eventual, Reviewer};
+use access::{Notes, UserInfo};
 use api::{Status, Struct};
 use bytes::Bytes;
 use client::{Call, Resource, Transport, Verb};
@@ -28,6 +28,7 @@ impl Authenticator for Open {
         &'a self,
         _: &'a request::Parts,
         _: Option<&'a [CertificateDer<'static>]>,
+        _: &'a Notes,
     ) -> Eventual<'a, Result<Arc<UserInfo>, Status>> {
         Eventual::Now(Err(Status::unauthorized()))
     }
@@ -51,6 +52,7 @@ impl Reviewer for Open {
         _: &'a Arc<UserInfo>,
         _: &'a str,
         _: &'a mut Struct,
+        _: &'a Notes,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async { Ok(()) }.boxed()
     }

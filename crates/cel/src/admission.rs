@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::environment::{Environment, Version};
+use crate::environment::{CompileError, Environment, Version};
+use crate::program::Program;
 use crate::types::{Objects, Type};
 
 /// The fields of objects: the object, the field, its type.
@@ -80,6 +81,39 @@ const DEVICE: Table = &[
 /// Attributes and capacities stand below their domain.
 fn by_domain(value: Type) -> Type {
     Type::map(Type::String, Type::map(Type::String, value))
+}
+
+/// The greatest length of a driver's name and of a domain.
+const LONGEST_DOMAIN: u64 = 63;
+/// The greatest length of an attribute's or capacity's name, and the most that a device has of them.
+const LONGEST_ID: u64 = 32;
+/// The greatest length of an attribute's value.
+const LONGEST_VALUE: u64 = 64;
+
+/// A device. Its attributes and capacities are bounded, so the costs of expressions are, too.
+#[derive(Debug)]
+struct Device;
+
+impl Objects for Device {
+    fn has(&self, name: &str) -> bool {
+        name == "kubernetes.DRADevice"
+    }
+    fn field(&self, name: &str, field: &str) -> Option<Type> {
+        Fixed(DEVICE).field(name, field)
+    }
+    fn size(&self, path: &[&str]) -> Option<u64> {
+        let ["device", rest @ ..] = path else { return None };
+        match rest {
+            ["driver"] | ["attributes" | "capacity", "@keys"] => Some(LONGEST_DOMAIN),
+            ["allowMultipleAllocations"] => Some(1),
+            ["attributes" | "capacity"]
+            | ["attributes" | "capacity", "@values" | "@items"]
+            | ["attributes" | "capacity", "@values" | "@items", "@keys"] => Some(LONGEST_ID),
+            ["attributes", "@values" | "@items", _] => Some(LONGEST_VALUE),
+            [] | ["capacity", "@values" | "@items", "@values" | "@items"] => Some(0),
+            _ => None,
+        }
+    }
 }
 
 /// Objects whose fields are in a table.
@@ -214,6 +248,24 @@ pub fn with_composed(env: Environment, variables: Arc<Composed>) -> Environment 
 pub fn device(version: Version) -> Environment {
     Environment::new(version)
         .with_variable("device", Type::object("kubernetes.DRADevice"))
-        .with_objects(Arc::new(Fixed(DEVICE)))
+        .with_objects(Arc::new(Device))
         .with_bindings()
 }
+
+/// Compiles a selector of devices, which is a boolean, or an attribute that may be one.
+///
+/// # Errors
+/// In upstream's words, if it is none.
+pub fn selector(env: &Environment, expression: &str) -> Result<Program, String> {
+    let program = env.compile(expression).map_err(|e| match e {
+        CompileError::Issues(issues) => format!("compilation failed: {issues}"),
+        CompileError::Constant(text) => format!("program instantiation failed: {text}"),
+    })?;
+    match program.result_type() {
+        Type::Bool | Type::Any => Ok(program),
+        other => Err(format!("must evaluate to bool or the unknown type, not {}", other.long_name())),
+    }
+}
+
+/// The most that a selector of devices may cost (upstream's `CELSelectorExpressionMaxCost`).
+pub const SELECTOR_COST: u64 = 1_000_000;

@@ -104,12 +104,25 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
+        self.annotated(about, BTreeMap::new(), kind, reason, message);
+    }
+
+    /// Records an Event with annotations about what a reference names.
+    pub fn annotated(
+        &self,
+        about: ObjectReference,
+        annotations: BTreeMap<String, String>,
+        kind: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         let now = self.clock.now();
         let namespace = about.namespace.clone().filter(|n| !n.is_empty());
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name_at(about.name.as_deref().unwrap_or_default(), now)),
                 namespace: Some(namespace.unwrap_or_else(|| "default".to_owned())),
+                annotations: Some(annotations).filter(|all| !all.is_empty()),
                 ..ObjectMeta::default()
             },
             involved_object: about,

@@ -63,6 +63,11 @@ impl Factory {
         Self { client, known: Arc::default(), started: Arc::default(), asked: None }
     }
 
+    /// The client through which the informers read.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
     /// keeps one resource from being read does not concern those who need others.
     pub fn view(&self) -> Self {

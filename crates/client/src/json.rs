@@ -56,13 +56,14 @@ macro_rules! both_ways {
 
 /// The types of k8s-openapi that components use. A type that is missing is one more line.
 mod types {
+    use k8s_openapi::api::apiserverinternal::v1alpha1 as internal;
     use k8s_openapi::api::apps::v1 as apps;
     use k8s_openapi::api::authentication::v1 as authentication;
     use k8s_openapi::api::authorization::v1 as authorization;
     use k8s_openapi::api::autoscaling::v1 as autoscaling;
     use k8s_openapi::api::autoscaling::v2 as autoscaling_v2;
     use k8s_openapi::api::batch::v1 as batch;
-    use k8s_openapi::api::certificates::v1 as certificates;
+    use k8s_openapi::api::certificates::{v1 as certificates, v1beta1 as certificates_v1beta1};
     use k8s_openapi::api::coordination::v1 as coordination;
     use k8s_openapi::api::core::v1 as core;
     use k8s_openapi::api::discovery::v1 as discovery;
@@ -70,8 +71,12 @@ mod types {
     use k8s_openapi::api::node::v1 as node;
     use k8s_openapi::api::policy::v1 as policy;
     use k8s_openapi::api::rbac::v1 as rbac;
-    use k8s_openapi::api::resource::v1 as resource;
+    use k8s_openapi::api::resource::{
+        v1 as resource, v1alpha3 as resource_v1alpha3, v1beta2 as resource_v1beta2,
+    };
+    use k8s_openapi::api::scheduling::v1alpha2 as scheduling;
     use k8s_openapi::api::storage::v1 as storage;
+    use k8s_openapi::api::storagemigration::v1beta1 as storage_migration;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
     use super::{Bytes, FromJson, Status, ToJson, Value, parse, set_times, value, write};
@@ -89,6 +94,8 @@ mod types {
         batch::CronJob,
         batch::Job,
         certificates::CertificateSigningRequest,
+        certificates_v1beta1::ClusterTrustBundle,
+        certificates_v1beta1::PodCertificateRequest,
         coordination::Lease,
         core::ConfigMap,
         core::Endpoints,
@@ -106,6 +113,7 @@ mod types {
         core::Service,
         core::ServiceAccount,
         discovery::EndpointSlice,
+        internal::StorageVersion,
         networking::IPAddress,
         networking::NetworkPolicy,
         networking::ServiceCIDR,
@@ -117,12 +125,18 @@ mod types {
         rbac::RoleBinding,
         resource::DeviceClass,
         resource::ResourceClaim,
+        resource::ResourceClaimTemplate,
+        resource::ResourceSlice,
+        resource_v1alpha3::ResourcePoolStatusRequest,
+        resource_v1beta2::DeviceTaintRule,
+        scheduling::PodGroup,
         storage::CSIDriver,
         storage::CSINode,
         storage::CSIStorageCapacity,
         storage::StorageClass,
         storage::VolumeAttachment,
         storage::VolumeAttributesClass,
+        storage_migration::StorageVersionMigration,
     );
 
     macro_rules! written_only {

@@ -1,10 +1,12 @@
 //! The settings of the controllers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::FeatureGates;
 use component::Clock;
 
+use crate::account_tokens::TokenSigner;
 use crate::certificates::Signers;
 use crate::choice::Choice;
 use crate::load_balancers::pool::Range;
@@ -47,6 +49,10 @@ pub struct Config {
     pub local_path: bool,
     /// The authorities that sign what the API is asked for.
     pub signers: Signers,
+    /// The signer of tokens in Secrets; with `None`, nobody fills them.
+    pub token_signer: Option<Arc<dyn TokenSigner>>,
+    /// The time without use after which a token that an older controller made becomes invalid, and goes.
+    pub legacy_token_clean_up_period: Duration,
     /// Whether the certificates of nodes are approved that upstream leaves to an administrator.
     pub node_certificates: bool,
     /// The numbers of keys that controllers look at at a time.
@@ -80,6 +86,8 @@ pub struct Workers {
     pub ttl_after_finished: usize,
     /// Of HorizontalPodAutoscalers.
     pub pod_autoscalers: usize,
+    /// Of ServiceAccounts' tokens in Secrets.
+    pub account_tokens: usize,
 }
 
 impl Default for Workers {
@@ -93,6 +101,7 @@ impl Default for Workers {
             resource_quotas: 5,
             ttl_after_finished: 5,
             pod_autoscalers: 5,
+            account_tokens: 5,
         }
     }
 }
@@ -117,6 +126,8 @@ impl Config {
             dynamic_provisioning: true,
             local_path: false,
             signers: Signers::default(),
+            token_signer: None,
+            legacy_token_clean_up_period: Duration::from_hours(365 * 24),
             node_certificates: false,
             workers: Workers::default(),
             resource_quota_sync_period: Duration::from_mins(5),

@@ -6,6 +6,7 @@
 //! `serviceaccounts`. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on `api`,
 //! `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
+mod account_tokens;
 mod bootstrap;
 pub mod certificates;
 mod choice;
@@ -15,6 +16,7 @@ mod config;
 mod cron_jobs;
 mod daemon_sets;
 mod deployment;
+mod device_taints;
 mod discovery;
 mod disruption;
 mod endpoints;
@@ -28,19 +30,25 @@ mod namespace;
 mod nodes;
 mod persistent_volumes;
 mod pod_autoscalers;
+mod pod_groups;
 mod policy_status;
+mod pool_status;
 mod protection;
 mod replicas;
+mod resource_claims;
 mod resource_quotas;
 mod root_ca;
 mod service_cidrs;
 mod serviceaccounts;
 mod stateful_sets;
+mod storage_migration;
+mod storage_versions;
 mod ttl_after_finished;
 pub mod views;
 
 use std::time::Duration;
 
+pub use account_tokens::{TokenSigner, TokenSubject};
 pub use choice::Choice;
 pub use common::pods::informer as pods;
 pub use config::{Autoscaling, Config, EndpointSettings, LoadBalancers, NodeMonitor, Workers};
@@ -85,7 +93,10 @@ pub fn run(
         health: health.clone(),
         shutdown: shutdown.clone(),
     };
-    let own = |account: &str| clients.of(&format!("system:serviceaccount:kube-system:{account}"));
+    let own = |account: &str| match account {
+        "" => clients.of(SHARED_USER),
+        _ => clients.of(&format!("system:serviceaccount:kube-system:{account}")),
+    };
     host::start(&config.controllers, &shared, &own);
     Ok(())
 }

@@ -194,6 +194,18 @@ impl Images {
         image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse;
     }
 
+    /// Removes an image; the call ends also when its caller has gone.
+    ///
+    /// # Errors
+    /// The runtime's, or `DeadlineExceeded` when the time is up.
+    pub async fn remove_image(
+        &self,
+        request: pb::RemoveImageRequest,
+    ) -> Result<Response<pb::RemoveImageResponse>, Status> {
+        let mut client = self.client.clone();
+        detached(Box::pin(async move { limited(LIMIT, client.remove_image(request)).await })).await
+    }
+
     /// Pulls an image. Like upstream's, the call has no limit of its own, since the runtime watches the progress, and
     /// ends with its caller: the runtime keeps or collects the parts that were fetched.
     ///

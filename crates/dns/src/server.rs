@@ -26,7 +26,7 @@ use crate::zone::{Event, PodMode, Zone, ZoneConfig};
 
 /// The account under which DNS reads the cluster: it needs to list and watch Services, EndpointSlices and namespaces,
 /// and Pods if their names are verified.
-pub const USER: &str = "system:serviceaccount:kube-system:coredns";
+pub const USER: &str = "system:node-dns";
 /// How long a start waits for the whole state before it answers; CoreDNS' `startup_timeout`.
 const STARTUP: Duration = Duration::from_secs(5);
 /// The most sockets for datagrams of one address.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, bail};
+use api::FeatureGates;
 use client::certificate::pem;
 use client::{Clients, Config, Election};
 use component::{Clock, Shutdown};
@@ -29,8 +30,21 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
             .with_context(|| format!("cannot read --root-ca-file {}", path.display()))?,
         None => authorities(&flags.component.kubeconfig)?,
     };
+    let token_signer = match &flags.service_account_private_key_file {
+        Some(path) => {
+            let unusable = || format!("cannot use --service-account-private-key-file {}", path.display());
+            let pem = std::fs::read_to_string(path).with_context(unusable)?;
+            Some(signing::token_signer(&pem).with_context(unusable)?)
+        }
+        None => None,
+    };
+    let gates = FeatureGates::parse(flags.feature_gates.iter().map(String::as_str))
+        .context("invalid --feature-gates")?;
     let clock = Clock::system();
     let mut config = controllers::Config {
+        token_signer,
+        gates,
+        legacy_token_clean_up_period: flags.legacy_service_account_token_clean_up_period,
         cluster_cidr: flags.cluster_cidr.clone(),
         service_cidrs: flags.service_cluster_ip_range.clone(),
         // Other API servers may share the store.

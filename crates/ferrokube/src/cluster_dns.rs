@@ -13,14 +13,14 @@ use api::Status;
 use client::{Backoff, Client, ListParams};
 use component::Shutdown;
 use dns::{Name, ResolvConf, Upstreams};
-use k8s_openapi::api::core::v1::{Service, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::core::v1::Service;
 use netlink::{Address, Routing};
 use objects::Cidr;
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
 use crate::introduce::create;
+use crate::joining::dns_account;
 use crate::seat::Seat;
 
 /// The domain of the cluster.
@@ -28,9 +28,6 @@ const DOMAIN: &str = "cluster.local";
 const NAMESPACE: &str = "kube-system";
 /// The name of the Service, upstream's.
 const SERVICE: &str = "kube-dns";
-/// The name of the account and of its role, those of upstream's installers.
-const ACCOUNT: &str = "coredns";
-const ROLE: &str = "system:coredns";
 /// The label that Service proxies obey, and our value.
 const PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 const PROXY: &str = "ferrokube-dns";
@@ -155,10 +152,7 @@ impl From<Status> for Refusal {
 }
 
 async fn introduce_once(admin: &Client, addresses: &[IpAddr]) -> Result<(), Refusal> {
-    let account = json!({"metadata": {"name": ACCOUNT, "namespace": NAMESPACE, "labels": labels()}});
-    create::<ServiceAccount>(admin, NAMESPACE, account).await?;
-    create::<ClusterRole>(admin, "", role()).await?;
-    create::<ClusterRoleBinding>(admin, "", binding()).await?;
+    dns_account(admin).await?;
     let found = match admin.api::<Service>(NAMESPACE).get(SERVICE).await {
         // An address is taken before a name is found to be taken, so it is not tried.
         Err(status) if status.code == 404 => {
@@ -195,24 +189,6 @@ fn judge(found: &Service, addresses: &[IpAddr]) -> Result<(), String> {
 
 fn labels() -> Value {
     json!({"k8s-app": SERVICE, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS", PROXY_LABEL: PROXY})
-}
-
-fn role() -> Value {
-    json!({
-        "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
-        "rules": [
-            {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-        ],
-    })
-}
-
-fn binding() -> Value {
-    json!({
-        "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-    })
 }
 
 fn service(addresses: &[IpAddr]) -> Value {

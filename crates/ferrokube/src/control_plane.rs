@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::UserInfo;
-use access::pki::{NodeIdentity, Pki};
+use access::pki::Pki;
 use anyhow::{Context, Result, anyhow, bail};
 use api::{FeatureGates, Text};
 use apiserver::config::{self, Config};
@@ -16,13 +16,14 @@ use apiserver::standalone;
 use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
-use rustls::RootCertStore;
+use rustls::{RootCertStore, ServerConfig};
 
+use crate::certificate_files::Files;
 use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
 use crate::failure::Failure;
-use crate::seat::{NodeParts, Seat};
-use crate::{cli, endpoints, machine, openapi};
+use crate::seat::{Identity, NodeParts, Seat};
+use crate::{cli, endpoints, machine, openapi, signing};
 
 /// The port that the nodes' kubelets have, unless told otherwise.
 const KUBELET_PORT: u16 = 10250;
@@ -31,6 +32,8 @@ const KUBELET_PORT: u16 = 10250;
 pub(crate) struct Settings {
     /// The API server's part.
     api: Config,
+    /// The certificates' files that are read again.
+    files: Files,
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
     controllers: controllers::Choice,
@@ -46,6 +49,7 @@ impl Settings {
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
             api,
+            files: Files::default(),
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
             controllers: controllers::Choice::parse(&f.controllers).context("invalid --controllers")?,
@@ -65,6 +69,7 @@ impl Settings {
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
             api,
+            files: f.security.files(),
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
             controllers: controllers::Choice::parse([""; 0]).context("invalid --controllers")?,
@@ -77,11 +82,6 @@ impl Settings {
         let serving = &mut self.api.serving;
         serving.addresses.extend(addresses);
         serving.advertise_address = serving.advertise_address.or(addresses.first().copied());
-        self
-    }
-    /// With the node of this machine, which gets its certificates from the control plane.
-    pub(crate) fn with_node(mut self, node: NodeIdentity) -> Self {
-        self.api.serving.node = Some(node);
         self
     }
 }
@@ -138,7 +138,7 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready.
     pub(crate) async fn start(dir: DataDir, settings: Settings) -> Result<Self> {
-        let Settings { mut api, kubeconfig, cluster_cidr, controllers, load_balancers, local_path } =
+        let Settings { mut api, files, kubeconfig, cluster_cidr, controllers, load_balancers, local_path } =
             settings;
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
@@ -160,6 +160,7 @@ impl ControlPlane {
                 return Err(explain(e));
             }
         };
+        files.follow(running.exchange.clone(), &serving);
         let kubeconfig = kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
         if knows_own {
             let written = running.write_kubeconfig(&kubeconfig);
@@ -189,6 +190,7 @@ impl ControlPlane {
             clock: self.clock,
             root_ca: self.running.pki.ca.certificate_pem.clone(),
             signers: self.signers()?,
+            token_signer: signing::token_signer(&self.running.pki.service_account_key_pem)?,
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
             gates: self.gates,
@@ -198,8 +200,7 @@ impl ControlPlane {
             controllers_tell: Telling::default(),
             scheduler_tells: Telling::default(),
         };
-        let mut roots = RootCertStore::empty();
-        roots.add(self.running.pki.ca.certificate())?;
+        let roots = self.roots()?;
         let (serving, stop) = (parts.clone(), self.components.clone());
         self.components.spawn(async move { serving.serve(roots, stop).await });
         if !self.running.store.capabilities().others_write {
@@ -265,6 +266,10 @@ impl ControlPlane {
     pub(crate) fn port(&self) -> u16 {
         self.running.address.port()
     }
+    /// The data directory.
+    pub(crate) fn dir(&self) -> &DataDir {
+        &self.dir
+    }
     /// The clock of all parts.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -302,14 +307,18 @@ impl ControlPlane {
         self.failure.clone()
     }
 
-    /// The surroundings of this machine's node, whose kubelet listens where the API server does unless told otherwise.
-    pub(crate) fn seat(&self, bind: IpAddr, node: NodeIdentity, parts: NodeParts) -> Result<Seat<'_>> {
-        let credentials = self.pki().node.as_ref().context("the node has no certificates")?;
+    /// The authority of clients.
+    pub(crate) fn roots(&self) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         roots.add(self.pki().ca.certificate())?;
-        let serving = &credentials.serving;
+        Ok(roots)
+    }
+
+    /// The surroundings of this machine's node, whose kubelet listens where the API server does unless told otherwise,
+    /// with this TLS.
+    pub(crate) fn seat(&self, bind: IpAddr, node: Identity, parts: NodeParts, tls: ServerConfig) -> Seat<'_> {
         let server = self.running.server.clone();
-        Ok(Seat {
+        Seat {
             name: node.name,
             addresses: node.addresses,
             dir: &self.dir,
@@ -319,13 +328,14 @@ impl ControlPlane {
             bind,
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
-            tls: kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?,
+            tls,
             parts,
+            pod_network: None,
             nodes_of_machine: 1,
             clock: self.clock,
             shutdown: self.components.clone(),
             failure: self.failure(),
-        })
+        }
     }
 
     /// Stops all parts, each before those that it needs.
@@ -343,6 +353,7 @@ struct Parts {
     clock: Clock,
     root_ca: String,
     signers: Signers,
+    token_signer: Arc<dyn controllers::TokenSigner>,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
     gates: FeatureGates,
@@ -364,6 +375,7 @@ impl Parts {
             load_balancers: self.load_balancers.clone(),
             local_path: self.local_path,
             signers: self.signers.clone(),
+            token_signer: Some(Arc::clone(&self.token_signer)),
             node_certificates: true,
             gates: self.gates,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
@@ -376,7 +388,7 @@ impl Parts {
 
     fn scheduler(&self, stop: Shutdown) -> impl Future<Output = ()> + Send + use<> {
         let metrics = self.scheduler_tells.metrics.clone();
-        scheduler::run::run(self.clients("kube-scheduler"), self.clock, metrics, stop)
+        scheduler::run::run(self.gates, self.clients("kube-scheduler"), self.clock, metrics, stop)
     }
 
     /// Clients in this process, by user name.

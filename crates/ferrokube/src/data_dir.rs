@@ -26,6 +26,8 @@ pub(crate) struct DataDir {
 pub(crate) struct Footprint {
     /// The runtime's socket, "" if the cluster has no node.
     pub(crate) runtime_endpoint: String,
+    /// Whether that is the built-in runtime.
+    pub(crate) built_in: bool,
     /// The directory of the CNI configuration.
     pub(crate) cni_conf_dir: PathBuf,
     /// The directory of the CNI plugin.

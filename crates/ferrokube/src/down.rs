@@ -1,8 +1,9 @@
 //! Removes everything that a cluster made on this machine.
 
 use anyhow::{Context, Result};
-use component::Shutdown;
+use component::{Clock, Shutdown};
 
+use crate::built_in::{CniDirs, NodeRuntime, Places};
 use crate::cli::Down;
 use crate::cluster_dns;
 use crate::data_dir::DataDir;
@@ -27,10 +28,24 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, dir.path());
         let shutdown = Shutdown::new();
         // The runtime takes each Pod out of the network before it removes it.
-        network::Agent::start(place.clone(), None, &shutdown)
+        let agent = network::Agent::start(place.clone(), None, &shutdown)
             .await
             .context("the pod network's agent can't run")?;
+        let runtime = if footprint.built_in {
+            let places = Places { data_dir: dir.path(), images: None };
+            let runtime = Box::pin(NodeRuntime::start(places, Clock::system(), &shutdown)).await?;
+            if let Some(network) = &runtime.network {
+                let (conf, bin) = (footprint.cni_conf_dir.clone(), footprint.cni_bin_dir.clone());
+                network.by_agent(agent, CniDirs { conf, bin });
+            }
+            Some(runtime)
+        } else {
+            None
+        };
         kubelet::teardown::tear_down(&config).await.context("the containers could not all be removed")?;
+        if let Some(runtime) = runtime {
+            runtime.stop().await;
+        }
         shutdown.stop();
         shutdown.finish().await;
         network::teardown::teardown(&place).await.context("the pod network could not be removed")?;

@@ -128,7 +128,7 @@ mod tests {
         check("kubelet --kubeconfig=k --kube-api-qps=50", Ok(&[qps]));
         let dsr = "--ipvs-scheduler has no effect here: there is no IPVS";
         check("kube-proxy --kubeconfig=k --ipvs-scheduler=rr --masquerade-all", Ok(&[dsr]));
-        let pods = "--pod-manifest-path=/m cannot be had: static Pods are not there yet; leave it out";
-        check("kubelet --kubeconfig=k --pod-manifest-path /m", Err(pods));
+        let runs = "--runonce=true cannot be had: the kubelet runs on; leave it out";
+        check("kubelet --kubeconfig=k --runonce", Err(runs));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const SETTINGS_KEY: &str = "ClusterConfiguration";
 /// The key of the names of the parts that nodes run themselves besides the kubelet.
 pub(crate) const PARTS_KEY: &str = "FerroKubeNodeParts";
 /// The user as whom a node's DNS server reads; one of [`controllers::certificates::NODE_ACCOUNTS`].
-pub(crate) const DNS_USER: &str = "system:node-dns";
+pub(crate) const DNS_USER: &str = dns::USER;
 /// The user as whom a node reads network policies, another of them.
 pub(crate) const POLICY_USER: &str = "system:node-policy";
 /// The user as whom a node announces load balancers, another of them.
@@ -72,6 +72,7 @@ async fn introduce_once(admin: &Client, facts: &Facts) -> Result<(), Status> {
     for binding in cluster_bindings() {
         create::<ClusterRoleBinding>(admin, "", binding).await?;
     }
+    dns_account(admin).await?;
     for (namespace, name, map) in [
         (CLUSTER_INFO.0, "kubeadm:bootstrap-signer-clusterinfo", CLUSTER_INFO.1),
         (SETTINGS.0, "kubeadm:nodes-kubeadm-config", SETTINGS.1),
@@ -93,6 +94,24 @@ async fn introduce_once(admin: &Client, facts: &Facts) -> Result<(), Status> {
     tell(admin, CLUSTER_INFO, KUBECONFIG_KEY, &cluster_info(&facts.server, &facts.ca)).await?;
     tell(admin, SETTINGS, SETTINGS_KEY, &settings(facts)).await?;
     tell(admin, SETTINGS, PARTS_KEY, &facts.parts).await
+}
+
+/// Gives nodes' DNS servers their rights, which are those of CoreDNS.
+pub(crate) async fn dns_account(admin: &Client) -> Result<(), Status> {
+    let role = json!({
+        "metadata": {"name": DNS_USER},
+        "rules": [
+            {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        ],
+    });
+    create::<ClusterRole>(admin, "", role).await?;
+    let binding = json!({
+        "metadata": {"name": DNS_USER},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": DNS_USER},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": DNS_USER}],
+    });
+    create::<ClusterRoleBinding>(admin, "", binding).await
 }
 
 /// The kubeconfig of `cluster-info`: the cluster without anybody's credentials.
@@ -142,14 +161,6 @@ fn cluster_roles() -> Vec<Value> {
                 rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
             ],
         }),
-        // The rights of CoreDNS.
-        json!({
-            "metadata": {"name": DNS_USER},
-            "rules": [
-                rule(&["list", "watch"], "", &["endpoints", "services", "pods", "namespaces"]),
-                rule(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]),
-            ],
-        }),
     ]
 }
 
@@ -162,7 +173,6 @@ fn cluster_bindings() -> Vec<Value> {
     let approver = "system:controller:node-certificate-approver";
     let account =
         json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": "node-certificate-approver"});
-    let dns = json!({"apiGroup": RBAC, "kind": "User", "name": DNS_USER});
     vec![
         binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", group(NODE_GROUP)),
         binding("kubeadm:get-nodes", "kubeadm:get-nodes", group(NODE_GROUP)),
@@ -170,7 +180,6 @@ fn cluster_bindings() -> Vec<Value> {
         binding("kubeadm:node-autoapprove-certificate-rotation", &requests("selfnodeclient"), group(NODES)),
         binding(&requests("nodeaccount"), &requests("nodeaccount"), group(NODES)),
         binding(approver, approver, account),
-        binding(DNS_USER, DNS_USER, dns),
     ]
 }
 

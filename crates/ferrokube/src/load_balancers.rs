@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use api::Status;
-use balancer::{ACCOUNT, NAMESPACE};
+use balancer::NAMESPACE;
 use client::{Backoff, Client};
 use component::Shutdown;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
@@ -18,10 +18,6 @@ use crate::seat::Seat;
 
 /// The name of the roles.
 const ROLE: &str = "system:ferrokube-balancer";
-/// The user that the account is.
-pub(crate) fn user() -> String {
-    format!("system:serviceaccount:kube-system:{ACCOUNT}")
-}
 
 /// Whether nodes announce addresses: those of a pool, unless somebody else does.
 pub(crate) fn are_announced(flags: &cli::Server) -> bool {
@@ -30,7 +26,7 @@ pub(crate) fn are_announced(flags: &cli::Server) -> bool {
 
 /// Starts this node's part, once the API server has its account.
 pub(crate) fn start(seat: &Seat<'_>) {
-    let (admin, client) = (seat.admin.clone(), (seat.clients)("balancer").of(&user()));
+    let (admin, client) = (seat.admin.clone(), (seat.clients)("balancer").of(BALANCER_USER));
     let config = balancer::Config {
         node: seat.name.clone(),
         clock: seat.clock,
@@ -73,10 +69,7 @@ async fn introduce(admin: &Client, shutdown: &Shutdown) -> bool {
 
 async fn introduce_once(admin: &Client) -> Result<(), Status> {
     const RBAC: &str = "rbac.authorization.k8s.io";
-    let subject = json!([
-        {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"},
-        {"apiGroup": RBAC, "kind": "User", "name": BALANCER_USER},
-    ]);
+    let subject = json!([{"apiGroup": RBAC, "kind": "User", "name": BALANCER_USER}]);
     let reference = |kind: &str| json!({"apiGroup": RBAC, "kind": kind, "name": ROLE});
     let everywhere = json!([
         {"apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"]},
@@ -94,7 +87,6 @@ async fn introduce_once(admin: &Client) -> Result<(), Status> {
         object
     };
     let bound = |kind: &str| json!({"roleRef": reference(kind), "subjects": subject});
-    create::<ServiceAccount>(admin, "kube-system", named("kube-system", ACCOUNT, json!({}))).await?;
     create::<Namespace>(admin, "", named("", NAMESPACE, json!({}))).await?;
     create::<ClusterRole>(admin, "", named("", ROLE, json!({"rules": everywhere}))).await?;
     create::<ClusterRoleBinding>(admin, "", named("", ROLE, bound("ClusterRole"))).await?;

@@ -2,15 +2,21 @@
 
 mod agent;
 mod alone;
+mod archives;
+mod built_in;
+mod certificate_files;
+mod changes;
 mod cli;
 mod cluster_dns;
 mod control_plane;
+mod cri_runtime;
 mod data_dir;
 mod down;
 mod endpoints;
 mod failure;
 mod flags;
 mod hosts;
+mod image;
 mod introduce;
 mod joining;
 mod kube_proxy;
@@ -40,12 +46,12 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use access::pki::NodeIdentity;
+use agent::Beside;
 use cli::{Cli, Command};
-use control_plane::{ControlPlane, Settings};
+use control_plane::{ControlPlane, Settings, user_of};
 use data_dir::DataDir;
 use say::{say, took};
-use seat::NodeParts;
+use seat::{Identity, NodeParts};
 use until::until_stopped;
 
 #[global_allocator]
@@ -58,6 +64,9 @@ const STACK: usize = 16 << 20;
 
 /// The time for which tasks that nothing waits for may still run at the end.
 const LAST_TASKS: Duration = Duration::from_secs(2);
+
+/// The time within which the kubelet's serving certificate is signed in a cluster that is called ready.
+const SIGNED: Duration = Duration::from_secs(5);
 
 /// The levels that `FERROKUBE_LOG` names (`info`, `warn,ferrokube_kubelet=debug`); warnings otherwise.
 fn log_levels() -> Targets {
@@ -143,6 +152,8 @@ async fn run(command: Command) -> Result<()> {
             Some(hosted) => hosts::member::run(&flags, hosted).await,
             None => agent::run(&flags).await,
         },
+        Command::CriRuntime(flags) => cri_runtime::run(&flags).await,
+        Command::Image(command) => image::run(&command).await,
         Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
@@ -192,7 +203,7 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     let name = machine::node_name(flags.node.node_name.as_deref())?;
     let runtime = node::check_runtime(&flags.node).await?;
     let addresses = node::addresses(&flags.node, server.bind_address)?;
-    let identity = NodeIdentity { name: name.clone(), addresses };
+    let identity = Identity { name: name.clone(), addresses };
     let dir = DataDir::open(&server.data_dir)?;
     if hosts::present(&dir) > 0 {
         let shown = dir.path().display();
@@ -201,27 +212,49 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
         );
     }
     node::check_port(&flags.node, server.bind_address)?;
-    let claim = node::claim(&flags.node, &dir, &server.cluster_cidr, &server.service_cidr);
+    let parts = node::parts(flags);
+    let claim = node::claim(&flags.node, &dir, &server.cluster_cidr, &server.service_cidr, parts.network);
     let _held = neighbours::claim(&dir, &claim)?;
-    let settings = Settings::of_server(server)?.with_node(identity.clone());
-    let plane = ControlPlane::start(dir, settings).await?;
+    let process = component::Shutdown::new();
+    let runtime = Box::pin(node::start_runtime(&flags.node, runtime, &dir, &process)).await?;
+    let plane = ControlPlane::start(dir, Settings::of_server(server)?).await?;
     say(&format!("control plane: {}", plane.url()));
     plane.start_components()?;
-    let parts = node::parts(flags);
-    let seat = plane.seat(server.bind_address, identity, parts)?;
+    let certificates = Beside {
+        name: &identity.name,
+        addresses: &identity.addresses,
+        dir: plane.dir(),
+        url: plane.url(),
+        authority: plane.pki().ca.certificate(),
+        node: plane.client_as(user_of(&format!("system:node:{name}")), "kubelet"),
+        admin: plane.admin(),
+        clock: plane.clock(),
+    };
+    let serving = certificates.keep(plane.shutdown())?;
+    let mut seat = plane.seat(server.bind_address, identity, parts, serving.tls(&plane.roots()?)?);
+    seat.pod_network = runtime.network.clone();
     plane.kubelet_at(node::start_kubelet(&flags.node, &seat)?);
     node::start_parts(&flags.node, &seat)?;
     joining::introduce(&plane, parts);
-    say(&format!("node {name}: {runtime}"));
+    say(&format!("node {name}: {}", runtime.name));
     say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
     let (admin, stop) = (plane.admin(), plane.shutdown().clone());
+    let served = serving.there();
     plane.shutdown().spawn(async move {
-        if stop.run(node::ready(&admin, &name, &stop)).await.is_some() {
+        let ready = async {
+            node::ready(&admin, &name, &stop).await;
+            // The cluster's controllers sign it at once; where somebody else signs, nobody knows when.
+            let _ = tokio::time::timeout(SIGNED, served).await;
+        };
+        if stop.run(ready).await.is_some() {
             say(&format!("ready in {}", took(started)));
         }
     });
     drop(seat);
-    until_stopped(plane, None, "stopping; containers go on running").await
+    let ended = until_stopped(plane, None, "stopping; containers go on running").await;
+    // The kubelet has ended; the runtime goes last.
+    runtime.stop().await;
+    ended
 }
 
 #[cfg(test)]

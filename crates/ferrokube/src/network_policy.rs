@@ -7,7 +7,6 @@ use std::time::Duration;
 use api::Status;
 use client::{Backoff, Client, Key};
 use component::Registry;
-use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use network::{Guard, Joined};
 use policy::{Attached, Config, Gate, Owner};
@@ -22,12 +21,8 @@ use crate::seat::Seat;
 
 /// The port of `/metrics`, kube-network-policies'.
 const METRICS_PORT: u16 = 9080;
-const NAMESPACE: &str = "kube-system";
-/// The name of the account, and that of its role.
-const ACCOUNT: &str = "ferrokube-network-policy";
+/// The name of the role.
 const ROLE: &str = "system:ferrokube-network-policy";
-/// The user that the account is.
-pub(crate) const USER: &str = "system:serviceaccount:kube-system:ferrokube-network-policy";
 
 /// The table of a cluster's network policies.
 pub(crate) fn table(dir: &DataDir) -> String {
@@ -63,7 +58,7 @@ impl Guard for Door {
 pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
     let gate = Gate::default();
     let config = Config { table: table(seat.dir), node: seat.name.clone(), gate: gate.clone(), registry };
-    let (admin, client) = (seat.admin.clone(), (seat.clients)("network-policy").of(USER));
+    let (admin, client) = (seat.admin.clone(), (seat.clients)("network-policy").of(POLICY_USER));
     let shutdown = seat.shutdown.clone();
     seat.shutdown.spawn(async move {
         if let Some(admin) = admin
@@ -123,8 +118,6 @@ async fn introduce(admin: &Client) {
 }
 
 async fn introduce_once(admin: &Client) -> Result<(), Status> {
-    let account = json!({"metadata": {"name": ACCOUNT, "namespace": NAMESPACE}});
-    create::<ServiceAccount>(admin, NAMESPACE, account).await?;
     create::<ClusterRole>(admin, "", role()).await?;
     create::<ClusterRoleBinding>(admin, "", binding()).await
 }
@@ -143,9 +136,6 @@ fn binding() -> Value {
     json!({
         "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE},
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": POLICY_USER},
-        ],
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": POLICY_USER}],
     })
 }

@@ -12,6 +12,7 @@ use kubelet::{Kubelet, Runtime};
 use network::Place;
 use objects::Cidr;
 
+use crate::built_in::{self, NodeRuntime, Places};
 use crate::cli::{Network, Node as Flags, Up};
 use crate::cluster_dns;
 use crate::data_dir::{DataDir, Footprint};
@@ -33,19 +34,37 @@ fn socket(endpoint: &str) -> &Path {
     Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
 }
 
-/// Asks the runtime for its name, before anything is started.
-pub(crate) async fn check_runtime(flags: &Flags) -> Result<String> {
-    let endpoint = &flags.container_runtime_endpoint;
+/// Asks another program's runtime for its name, before anything is started; none if the runtime is the built-in one.
+pub(crate) async fn check_runtime(flags: &Flags) -> Result<Option<String>> {
+    let Some(endpoint) = &flags.container_runtime_endpoint else { return Ok(None) };
     if !socket(endpoint).exists() {
         bail!(
-            "no container runtime at {endpoint}; start containerd, or name its socket with --container-runtime-endpoint"
+            "no container runtime at {endpoint}; start containerd, or leave --container-runtime-endpoint out: this program is a container runtime itself"
         );
     }
     let runtime = Runtime::connect(endpoint)
         .await
         .with_context(|| format!("the container runtime at {endpoint} does not answer"))?;
     let version = runtime.version();
-    Ok(format!("{} {}", version.runtime_name, version.runtime_version))
+    Ok(Some(format!("{} {}", version.runtime_name, version.runtime_version)))
+}
+
+/// The runtime of a node: another program's, if it told its name, or the built-in one, which is started.
+pub(crate) async fn start_runtime(
+    flags: &Flags,
+    other: Option<String>,
+    dir: &DataDir,
+    process: &component::Shutdown,
+) -> Result<NodeRuntime> {
+    if let Some(name) = other {
+        return Ok(NodeRuntime::of_another(name));
+    }
+    built_in::check_socket(dir.path())?;
+    let places = Places {
+        data_dir: dir.path(),
+        images: Some(flags.images.clone().unwrap_or_else(|| dir.path().join("images"))),
+    };
+    NodeRuntime::start(places, component::Clock::system(), process).await
 }
 
 /// Refuses a port for the kubelet that was asked for and is taken, before anything is started.
@@ -61,14 +80,22 @@ pub(crate) fn check_port(flags: &Flags, bind: IpAddr) -> Result<()> {
 }
 
 /// The things that this cluster needs of the machine.
-pub(crate) fn claim(flags: &Flags, dir: &DataDir, cluster_cidr: &str, service_cidrs: &[String]) -> Claim {
+pub(crate) fn claim(
+    flags: &Flags,
+    dir: &DataDir,
+    cluster_cidr: &str,
+    service_cidrs: &[String],
+    own_network: bool,
+) -> Claim {
+    let cni = built_in::cni_dirs(flags, dir.path(), own_network);
+    let endpoint = built_in::endpoint(flags, dir.path());
     Claim {
         data_dir: dir.path().to_owned(),
         cluster_cidrs: cluster_cidr.split(',').map(|range| range.trim().to_owned()).collect(),
         service_cidrs: service_cidrs.to_vec(),
-        links: place(&flags.cni_conf_dir, &flags.cni_bin_dir, dir.path()).links(),
-        runtime_endpoint: socket(&flags.container_runtime_endpoint).to_string_lossy().into_owned(),
-        cni_conf_dir: flags.cni_conf_dir.clone(),
+        links: place(&cni.conf, &cni.bin, dir.path()).links(),
+        runtime_endpoint: socket(&endpoint).to_string_lossy().into_owned(),
+        cni_conf_dir: cni.conf,
     }
 }
 
@@ -91,12 +118,16 @@ pub(crate) fn parts(flags: &Up) -> NodeParts {
 /// Starts the kubelet; returns the port on which it serves.
 pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     let cgroup_root = cgroup_root(&seat.dir.id());
+    // `down` may run in another directory, and so may the next process.
+    let whole = std::path::absolute(seat.dir.path())?;
+    let endpoint = built_in::endpoint(flags, &whole);
+    let cni = built_in::cni_dirs(flags, &whole, seat.parts.network);
     seat.dir.write_footprint(&Footprint {
-        runtime_endpoint: flags.container_runtime_endpoint.clone(),
-        cni_conf_dir: flags.cni_conf_dir.clone(),
-        cni_bin_dir: flags.cni_bin_dir.clone(),
+        runtime_endpoint: endpoint.clone(),
+        built_in: flags.container_runtime_endpoint.is_none(),
+        cni_conf_dir: cni.conf,
+        cni_bin_dir: cni.bin,
         cgroup_root: cgroup_root.clone(),
-        // `down` may run in another directory.
         kubeconfig: std::path::absolute(&seat.kubeconfig)?,
         node_name: seat.name.clone(),
         cluster_cidr: seat.cluster_cidr.clone(),
@@ -112,14 +143,14 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
     };
     let config = kubelet::Config {
+        eviction: eviction(flags)?,
         node_ips: seat.addresses.clone(),
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         // Volumes name their directory, which must be the same wherever the next process is started.
-        local_volumes: Some(std::path::absolute(seat.dir.path())?.join("volumes")),
+        local_volumes: Some(whole.join("volumes")),
         node: kubelet::node::Options {
             port,
-            eviction_hard: flags.eviction_hard.clone().unwrap_or_default(),
             nodes_of_machine: seat.nodes_of_machine,
             ..kubelet::node::Options::default()
         },
@@ -128,7 +159,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             tls: Arc::new(seat.tls.clone()),
             flags: BTreeMap::new(),
         }),
-        ..settings(&seat.name, seat.dir.path(), &flags.container_runtime_endpoint, &cgroup_root)
+        ..settings(&seat.name, seat.dir.path(), &endpoint, &cgroup_root)
     };
     let clients = (seat.clients)("kubelet");
     let (clock, shutdown, failure) = (seat.clock, seat.shutdown.clone(), seat.failure.clone());
@@ -138,6 +169,16 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         }
     });
     Ok(port)
+}
+
+/// How Pods are evicted.
+fn eviction(flags: &Flags) -> Result<kubelet::config::Eviction> {
+    let mut eviction = kubelet::config::Eviction::default();
+    if let Some(hard) = &flags.eviction_hard {
+        eviction.stated.hard = hard.clone();
+        eviction.thresholds = eviction.stated.thresholds(true).context("invalid --eviction-hard")?;
+    }
+    Ok(eviction)
 }
 
 /// Starts the node's other parts.
@@ -177,6 +218,8 @@ pub(crate) fn start_parts(flags: &Flags, seat: &Seat<'_>) -> Result<()> {
             None
         };
         start_network(flags, network::Clients { nodes, own }, guard, seat);
+    } else if let Some(network) = &seat.pod_network {
+        network.by_plugins(built_in::cni_dirs(flags, seat.dir.path(), false));
     }
     if let Some(config) = services {
         kube_proxy::start(config, seat);
@@ -194,20 +237,27 @@ fn start_network(
     guard: Option<Arc<dyn network::Guard>>,
     seat: &Seat<'_>,
 ) {
-    let place = place(&flags.cni_conf_dir, &flags.cni_bin_dir, seat.dir.path());
+    let cni = built_in::cni_dirs(flags, seat.dir.path(), true);
+    let place = place(&cni.conf, &cni.bin, seat.dir.path());
     let tunnel = network::Tunnel { id: flags.vxlan_id, port: flags.vxlan_port };
     let options = network::Options {
         node: seat.name.clone(),
         cluster: seat.pod_ranges().filter_map(|range| range.parse().ok()).collect(),
         inside: flags.non_masquerade_cidr.clone(),
         tunnel,
-        guard,
+        plugin: seat.pod_network.is_none(),
     };
     let (clock, stop, failure) = (seat.clock, seat.shutdown.clone(), seat.failure.clone());
+    let pod_network = seat.pod_network.clone();
     seat.shutdown.spawn(async move {
-        if let Err(e) = network::run(clients, options, place, clock, stop).await {
-            failure.report(format!("the pod network can't run: {e}"));
+        let agent = match network::Agent::start(place.clone(), guard, &stop).await {
+            Ok(agent) => agent,
+            Err(e) => return failure.report(format!("the pod network can't run: {e}")),
+        };
+        if let Some(pod_network) = pod_network {
+            pod_network.by_agent(agent.clone(), cni);
         }
+        network::run(agent, clients, options, place, clock, stop).await;
     });
 }
 

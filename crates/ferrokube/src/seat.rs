@@ -8,6 +8,7 @@ use std::sync::Arc;
 use client::{Client, Clients};
 use component::{Clock, Shutdown};
 
+use crate::built_in::PodNetwork;
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
 
@@ -59,6 +60,13 @@ impl NodeParts {
     }
 }
 
+/// The name of a node with its addresses, the primary one first.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
 /// The surroundings of a node.
 pub(crate) struct Seat<'a> {
     /// The Node's name.
@@ -83,6 +91,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) tls: rustls::ServerConfig,
     /// The parts that run.
     pub(crate) parts: NodeParts,
+    /// The Pod network of the built-in container runtime; none of another program's.
+    pub(crate) pod_network: Option<Arc<PodNetwork>>,
     /// The number of nodes that share this machine.
     pub(crate) nodes_of_machine: u32,
     pub(crate) clock: Clock,

@@ -1,15 +1,40 @@
-//! The authorities of the signers of certificates, by upstream's flags.
+//! The authorities of the signers of certificates, by upstream's flags, and the signer of tokens in Secrets.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use access::auth::{SigningKey, token};
 use anyhow::{Context, Result, bail};
 use controllers::certificates::{Authority, Signers};
+use controllers::{TokenSigner, TokenSubject};
 use jiff::SignedDuration;
 
 use crate::cli::Signing;
 
 /// A file of a certificate and that of its key.
 type Pair<'a> = (&'a Option<PathBuf>, &'a Option<PathBuf>);
+
+/// The key of the tokens of service accounts.
+struct AccountKey(SigningKey);
+
+impl fmt::Debug for AccountKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.public().id)
+    }
+}
+
+impl TokenSigner for AccountKey {
+    fn sign(&self, of: TokenSubject<'_>) -> Result<String, String> {
+        token::legacy(&self.0, of.namespace, of.account, of.uid, of.secret).map_err(|e| e.to_string())
+    }
+}
+
+/// The signer of tokens in Secrets, by its key.
+pub(crate) fn token_signer(key_pem: &str) -> Result<Arc<dyn TokenSigner>> {
+    let key = SigningKey::from_pem(key_pem).context("a key of service account tokens cannot be used")?;
+    Ok(Arc::new(AccountKey(key)))
+}
 
 /// The signers of the control plane.
 pub(crate) fn signers(f: &Signing) -> Result<Signers> {

@@ -3,10 +3,10 @@
 use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 use serde_json::{Value, json};
 use testkit::image::Image;
-use testkit::{Cluster, Host, Hosts, Options, binary, eventually};
+use testkit::{Cluster, Host, Hosts, Options, Signal, binary, eventually};
 
 /// The address of the node on the control plane's host.
 const ADDRESS: &str = "192.0.2.11";
@@ -84,6 +84,62 @@ fn signed(cluster: &Cluster) -> Result<Vec<(String, String)>> {
         .collect();
     users.sort();
     Ok(users)
+}
+
+/// The node of `ferrokube up` has its certificates as any other node, and its parts are users of their own.
+#[test]
+fn the_node_beside_its_control_plane_joins_as_others_do() -> Result<()> {
+    let flags = ["--eviction-hard", "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%"];
+    let flags = flags.map(str::to_owned).to_vec();
+    let mut cluster = Cluster::start("beside", Options { flags, ..Options::default() })?;
+    let name = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"])?;
+    let node = format!("system:node:{name}");
+    let expected = vec![
+        ("kubernetes.io/kube-apiserver-client-kubelet".to_owned(), node.clone()),
+        ("kubernetes.io/kubelet-serving".to_owned(), node.clone()),
+    ];
+    eventually("both certificates", || Ok((signed(&cluster)? == expected).then_some(())))
+        .with_context(|| cluster.report())?;
+    // The API server verifies the kubelet's certificate.
+    let health = format!("/api/v1/nodes/{name}/proxy/healthz");
+    ensure!(cluster.kubectl(&["get", "--raw", &health])? == "ok");
+    // The node's own kubeconfig has its rights and no others.
+    let own = cluster.data_dir().join("kubelet.kubeconfig").display().to_string();
+    let as_node = |args: &[&str]| cluster.kubectl(&[args, &["--kubeconfig", &own]].concat());
+    let me = eventually("the node's kubeconfig", || Ok(as_node(&["auth", "whoami", "-o", "json"]).ok()))?;
+    let me: Value = serde_json::from_str(&me)?;
+    ensure!(me["status"]["userInfo"]["username"] == node, "{me}");
+    ensure!(as_node(&["get", "node", &name, "-o", "name"])?.trim() == format!("node/{name}"));
+    ensure!(as_node(&["get", "secrets", "-A"]).is_err(), "a node reads nobody's secrets");
+    // No account of a Pod stands for a part of the node.
+    let accounts = cluster.kubectl(&["get", "serviceaccounts", "-n", "kube-system", "-o", "name"])?;
+    ensure!(!accounts.contains("coredns") && !accounts.contains("ferrokube"), "{accounts}");
+    let bindings = cluster.kubectl(&["get", "clusterrolebindings", "-o", "wide"])?;
+    for user in ["system:node-dns", "system:node-policy"] {
+        ensure!(bindings.contains(user), "{user}: {bindings}");
+    }
+
+    // A restart takes the same certificates; those of earlier versions go.
+    let pki = cluster.data_dir().join("pki");
+    let current = |file: &str| std::fs::read(pki.join(format!("{file}-current.pem")));
+    let before = (current("kubelet-client")?, current("kubelet-server")?);
+    cluster.stop_ferrokube(Signal::TERM)?;
+    std::fs::write(pki.join("kubelet.key"), "old")?;
+    cluster.start_ferrokube()?;
+    cluster.wait_ready()?;
+    ensure!(cluster.kubectl(&["get", "--raw", &health])? == "ok");
+    ensure!((current("kubelet-client")?, current("kubelet-server")?) == before);
+    ensure!(signed(&cluster)? == expected, "{:?}", signed(&cluster)?);
+    ensure!(!pki.join("kubelet.key").exists());
+
+    // A certificate that is lost is asked for again.
+    cluster.stop_ferrokube(Signal::KILL)?;
+    std::fs::remove_file(pki.join("kubelet-server-current.pem"))?;
+    cluster.start_ferrokube()?;
+    cluster.wait_ready()?;
+    eventually("another certificate", || Ok((signed(&cluster)?.len() == 3).then_some(())))?;
+    eventually("the kubelet", || Ok(cluster.kubectl(&["get", "--raw", &health]).ok()))?;
+    Ok(())
 }
 
 #[test]

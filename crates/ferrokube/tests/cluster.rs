@@ -1,4 +1,4 @@
-//! Whole clusters: `ferrokube up` on a host for each test, with real containerd, runc and kubectl.
+//! Whole clusters: `ferrokube up` on a host for each test, with real containers and kubectl.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,6 +11,10 @@ use testkit::{Cluster, Options, Signal, eventually, within};
 const IMAGE: &str = "test.local/app:1";
 
 fn cluster(name: &str) -> Result<Cluster> {
+    start(name, false)
+}
+
+fn start(name: &str, containerd: bool) -> Result<Cluster> {
     let mut second = Image::busybox("test.local/app:2")?;
     second.texts.push(("version".into(), "2\n".into(), 0o644));
     let images = vec![Image::busybox(IMAGE)?, second];
@@ -19,7 +23,7 @@ fn cluster(name: &str) -> Result<Cluster> {
         "--eviction-hard".into(),
         "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
     ];
-    Cluster::start(name, Options { images, flags, ..Options::default() })
+    Cluster::start(name, Options { images, flags, containerd, ..Options::default() })
 }
 
 const APP: &str = r#"
@@ -87,7 +91,16 @@ fn ready(c: &Cluster, replicas: i64) -> Result<()> {
 
 #[test]
 fn a_deployment_runs_heals_and_rolls() {
-    let mut c = cluster("rolls").unwrap();
+    rolls(cluster("rolls").unwrap());
+}
+
+#[test]
+fn a_deployment_runs_heals_and_rolls_on_containerd() {
+    rolls(start("rolls-containerd", true).unwrap());
+}
+
+#[expect(clippy::unwrap_used, reason = "the body of two tests")]
+fn rolls(mut c: Cluster) {
     c.apply(APP).unwrap();
     ready(&c, 3).unwrap();
     let name = pods(&c, "app=app").unwrap()[0]["metadata"]["name"].as_str().unwrap().to_owned();

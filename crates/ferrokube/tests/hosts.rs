@@ -1,4 +1,4 @@
-//! Several nodes on one machine: `ferrokube up --nodes`, with a containerd each.
+//! Several nodes on one machine: `ferrokube up --nodes`, with a container runtime each.
 
 use std::collections::BTreeMap;
 

@@ -14,8 +14,8 @@ use testkit::{Cluster, Host, Options, binary, eventually};
 
 use crate::certificates::{admin, issue, kubeconfig};
 
-const IMAGE: &str = "test.local/app:1";
-const NODE: &str = "alone";
+pub(crate) const IMAGE: &str = "test.local/app:1";
+pub(crate) const NODE: &str = "alone";
 /// The address of a test host.
 const ADDRESS: &str = "192.0.2.10";
 
@@ -30,7 +30,7 @@ spec:
 "#;
 
 /// Settings as upstream's file has them; the disk of the test machine does not matter.
-fn settings(cluster: &Cluster) -> String {
+pub(crate) fn settings(cluster: &Cluster) -> String {
     let (ca, logs) = (cluster.data_dir().join("pki/ca.crt"), cluster.host().path("pod-logs"));
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1
@@ -40,6 +40,9 @@ authorization: {{mode: Webhook}}
 podLogsDir: {}
 maxPods: 17
 kubeAPIQPS: 50
+failCgroupV1: false
+failSwapOn: false
+healthzPort: 0
 evictionHard: {{memory.available: 10Mi, nodefs.available: 1%, imagefs.available: 1%}}
 ",
         ca.display(),
@@ -48,11 +51,11 @@ evictionHard: {{memory.available: 10Mi, nodefs.available: 1%, imagefs.available:
 }
 
 /// The cgroup of the kubelet's Pods, which is the machine's and not the host's.
-fn cgroup() -> String {
+pub(crate) fn cgroup() -> String {
     format!("ferrokube-alone-{}", std::process::id())
 }
 
-fn remove_cgroups() -> Result<()> {
+pub(crate) fn remove_cgroups() -> Result<()> {
     let below = format!("*/{}*", cgroup());
     let find = ["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &below, "-exec", "rmdir", "{}", "+"];
     Command::new("find").args(find).output()?;
@@ -60,7 +63,7 @@ fn remove_cgroups() -> Result<()> {
 }
 
 /// The flags of a kubelet, and the files that they name.
-fn flags(cluster: &Cluster) -> Result<Vec<String>> {
+pub(crate) fn flags(cluster: &Cluster) -> Result<Vec<String>> {
     let host = cluster.host();
     let node = format!("system:node:{NODE}");
     let kubeconfig = kubeconfig(
@@ -86,7 +89,7 @@ fn flags(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 /// Starts a kubelet by a link of its name.
-fn start(cluster: &Cluster, flags: &[String]) -> Result<Child> {
+pub(crate) fn start(cluster: &Cluster, flags: &[String]) -> Result<Child> {
     let host = cluster.host();
     let link = host.path("kubelet-link/kubelet");
     if !link.exists() {
@@ -97,14 +100,14 @@ fn start(cluster: &Cluster, flags: &[String]) -> Result<Child> {
 }
 
 /// Kills a kubelet, which is the child of the child.
-fn kill(mut kubelet: Child) -> Result<()> {
+pub(crate) fn kill(mut kubelet: Child) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(Host::pid_of(&kubelet)?)?).context("no process has this id")?;
     kill_process(pid, Signal::KILL)?;
     kubelet.wait()?;
     Ok(())
 }
 
-fn node_is_ready(cluster: &Cluster) -> Result<Option<Value>> {
+pub(crate) fn node_is_ready(cluster: &Cluster) -> Result<Option<Value>> {
     let node = cluster.get("node", NODE)?;
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     Ok(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True").then_some(node))
@@ -186,7 +189,7 @@ fn runs_and_is_adopted(cluster: &Cluster) -> Result<()> {
 }
 
 /// A control plane with a runtime beside it, whose Pods have a network of somebody else's.
-fn control_plane() -> Result<Cluster> {
+pub(crate) fn control_plane() -> Result<Cluster> {
     let options = Options {
         images: vec![Image::busybox(IMAGE)?],
         control_plane_only: true,
@@ -302,6 +305,11 @@ fn settings_that_cannot_be_had_are_refused() -> Result<()> {
     refuse("", &["--anonymous-auth"], anonymous)?;
     refuse("maxPodz: 1", &[], "strict decoding error: unknown field \"maxPodz\"")?;
     refuse("", &["--no-such-flag"], "unexpected argument '--no-such-flag'")?;
-    refuse("", &["--pod-manifest-path=/m"], "static Pods are not there yet")?;
-    refuse("", &[], "--kubeconfig /nowhere cannot be used")
+    refuse("", &["--runonce"], "the kubelet runs on")?;
+    let v1 = "--fail-cgroupv1=false";
+    refuse("evictionHard: {memory: 1Gi}", &[v1], "unsupported eviction signal memory")?;
+    refuse("", &[v1, "--eviction-soft=memory.available<1Gi"], "grace period must be specified")?;
+    refuse("kubeReserved: {gpu: 1}\nfailCgroupV1: false", &[], "cannot reserve \"gpu\" resource")?;
+    refuse("", &["--cloud-provider=acme", "--fail-cgroupv1=false"], "unknown cloud provider \"acme\"")?;
+    refuse("failCgroupV1: false", &["--fail-swap-on=false"], "--kubeconfig /nowhere cannot be used")
 }

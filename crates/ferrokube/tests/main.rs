@@ -13,6 +13,8 @@ mod hostile;
 mod hosts;
 mod kill;
 mod kubelet_alone;
+mod kubelet_pressure;
+mod kubelet_sources;
 mod load_balancers;
 mod neighbours;
 mod network;

@@ -37,7 +37,7 @@ fn containerd(host: &Host, dir: &Path) -> Result<std::process::Child> {
 #[test]
 fn a_second_cluster_needs_its_own() -> Result<()> {
     let flags = vec!["--kubelet-port=10250".to_owned(), "--eviction-hard=memory.available<1Mi".to_owned()];
-    let cluster = Cluster::start("first", Options { flags, ..Options::default() })?;
+    let cluster = Cluster::start("first", Options { flags, containerd: true, ..Options::default() })?;
     let (host, first) = (cluster.host(), cluster.data_dir());
     let second = host.path("second");
     let _containerd = containerd(host, &second)?;

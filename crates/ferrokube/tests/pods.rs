@@ -1,4 +1,4 @@
-//! Pods on a real node, with real containerd: their end, their messages, and their view of ConfigMaps and Secrets.
+//! Pods on a real node, with real containers: their end, their messages, and their view of ConfigMaps and Secrets.
 //! `cluster.rs` tests that containers outlive the kubelet.
 
 use anyhow::Result;

@@ -177,3 +177,102 @@ fn tokens_of_a_file_and_front_proxies_are_known() -> Result<()> {
     ensure!(admin["status"]["userInfo"]["username"] == "admin", "{admin}");
     Ok(())
 }
+
+/// Certificates and authorities are read again while the server runs, and several issuers are believed.
+#[test]
+fn certificates_are_read_again() -> Result<()> {
+    let etcd = Etcd::start(1)?;
+    let dir = tempfile::Builder::new().prefix("ferrokube-").tempdir()?;
+    let dir = dir.path();
+    let port = free_port()?;
+    let mut flags = envtest(dir, port, &etcd)?;
+    let at = |name: &str| dir.join(name).display().to_string();
+    let proxies = Authority::new("proxies")?;
+    std::fs::write(dir.join("proxies.crt"), proxies.pem())?;
+    std::fs::write(dir.join("tokens.csv"), "secret,ann,7,system:masters\n")?;
+    flags.extend([
+        format!("--token-auth-file={}", at("tokens.csv")),
+        format!("--requestheader-client-ca-file={}", at("proxies.crt")),
+        "--requestheader-username-headers=X-Remote-User".into(),
+        "--requestheader-group-headers=X-Remote-Group".into(),
+        "--service-account-issuer=https://older.example".into(),
+        "--service-account-jwks-uri=https://keys.example/jwks".into(),
+    ]);
+    let mut server = start(&flags)?;
+    let kubectl = Kubectl { dir, server: format!("https://127.0.0.1:{port}") };
+    let ann = ["--token", "secret"];
+    eventually("the API server", || {
+        ensure!(server.0.try_wait()?.is_none(), "it ended");
+        Ok(kubectl.run(&ann, &["get", "--raw", "/readyz"]).ok())
+    })?;
+
+    // The first issuer issues, and tells where its keys are; the audiences are those of both.
+    let known: Value =
+        serde_json::from_str(&kubectl.run(&ann, &["get", "--raw", "/.well-known/openid-configuration"])?)?;
+    ensure!(known["issuer"] == format!("https://127.0.0.1:{port}/"), "{known}");
+    ensure!(known["jwks_uri"] == "https://keys.example/jwks", "{known}");
+    kubectl.run(&ann, &["create", "serviceaccount", "robot"])?;
+    let token = kubectl.run(&ann, &["create", "token", "robot", "--audience=https://older.example"])?;
+    kubectl.run(&["--token", token.trim()], &["auth", "whoami"])?;
+
+    // Another authority of clients.
+    let as_admin = || {
+        let (crt, key) = (at("admin.crt"), at("admin.key"));
+        kubectl.run(&["--client-certificate", &crt, "--client-key", &key], &["get", "pods"])
+    };
+    as_admin()?;
+    let clients = Authority::new("other clients")?;
+    std::fs::write(dir.join("client-cert-auth-ca.crt"), "junk")?;
+    clients.issue(("admin", "system:masters"), &[], (dir, "other-admin"))?;
+    std::fs::write(dir.join("new"), clients.pem())?;
+    std::fs::rename(dir.join("new"), dir.join("client-cert-auth-ca.crt"))?;
+    eventually("the other authority", || {
+        let (crt, key) = (at("other-admin.crt"), at("other-admin.key"));
+        let admin = ["--client-certificate", crt.as_str(), "--client-key", &key];
+        Ok(kubectl.run(&admin, &["get", "pods"]).ok())
+    })?;
+    ensure!(as_admin().is_err(), "the authority before is believed no more");
+    let map = || {
+        kubectl.run(
+            &ann,
+            &["get", "cm", "-n", "kube-system", "extension-apiserver-authentication", "-o", "json"],
+        )
+    };
+    eventually("what aggregated servers are told", || {
+        let map: Value = serde_json::from_str(&map()?)?;
+        let told = map["data"]["client-ca-file"].as_str().unwrap_or_default();
+        Ok(told.contains(clients.pem().trim()).then_some(()))
+    })?;
+
+    // Another authority of front proxies.
+    let other = Authority::new("other proxies")?;
+    other.issue(("proxy", ""), &[], (dir, "other-proxy"))?;
+    std::fs::write(dir.join("proxies.crt"), other.pem())?;
+    eventually("the other proxies", || {
+        let url = format!("https://127.0.0.1:{port}/apis/authentication.k8s.io/v1/selfsubjectreviews");
+        let out = Command::new("curl")
+            .args(["-q", "-s", "--cacert", &at("serving-ca.crt"), "--cert", &at("other-proxy.crt")])
+            .args(["--key", &at("other-proxy.key"), "-H", "X-Remote-User: bob"])
+            .args(["-H", "Content-Type: application/json", "-d", "{}", &url])
+            .output()?;
+        let review: Value = serde_json::from_slice(&out.stdout)?;
+        Ok((review["status"]["userInfo"]["username"] == "bob").then_some(()))
+    })?;
+
+    // Another certificate to serve with, of another authority. It comes in two steps, and connections before go on.
+    let serving = Authority::new("other serving")?;
+    serving.issue(("localhost", ""), &["127.0.0.1"], (dir, "new-apiserver"))?;
+    let before = std::fs::read(dir.join("serving-ca.crt"))?;
+    for file in ["apiserver.crt", "apiserver.key"] {
+        std::fs::copy(dir.join(format!("new-{file}")), dir.join(file))?;
+    }
+    std::fs::write(dir.join("serving-ca.crt"), serving.pem())?;
+    eventually("the other certificate", || Ok(kubectl.run(&ann, &["get", "--raw", "/readyz"]).ok()))?;
+    std::fs::write(dir.join("serving-ca.crt"), before)?;
+    ensure!(
+        kubectl.run(&ann, &["get", "--raw", "/readyz"]).is_err(),
+        "it serves with the certificate before"
+    );
+    ensure!(server.0.try_wait()?.is_none(), "it ended");
+    Ok(())
+}

@@ -13,6 +13,8 @@ use crate::pods::resources::{MIN_SHARES, PodCgroup, QUOTA_PERIOD, pod_cgroup, sh
 use crate::pods::spec::{self, Qos};
 
 const MOUNT: &str = "/sys/fs/cgroup";
+/// A limit of memory from which on there is none; upstream's.
+const UNLIMITED: u64 = 1 << 62;
 
 /// The cgroups of one kubelet.
 #[derive(Debug, Clone)]
@@ -21,14 +23,16 @@ pub(crate) struct Cgroups {
     root: String,
     unified: bool,
     driver: CgroupDriver,
+    /// How many process ids a Pod may have.
+    pids: Option<i64>,
 }
 
 impl Cgroups {
     /// Below `root` of the machine's hierarchy, in the runtime's way of naming.
-    pub(crate) fn new(root: &str, driver: CgroupDriver) -> Self {
+    pub(crate) fn new(root: &str, driver: CgroupDriver, pids: Option<i64>) -> Self {
         let mount = PathBuf::from(MOUNT);
         let unified = mount.join("cgroup.controllers").exists();
-        Self { mount, root: root.trim_matches('/').to_owned(), unified, driver }
+        Self { mount, root: root.trim_matches('/').to_owned(), unified, driver, pids }
     }
 
     /// Names of the cgroups from the root to the Pod's.
@@ -94,6 +98,9 @@ impl Cgroups {
                 let max = want.quota.map_or("max".to_owned(), |q| q.to_string());
                 write(&dir, "cpu.max", format!("{max} {QUOTA_PERIOD}"))?;
                 write(&dir, "memory.max", want.memory.map_or("max".to_owned(), |m| m.to_string()))?;
+                if let Some(pids) = want.pids {
+                    write(&dir, "pids.max", pids)?;
+                }
                 continue;
             }
             match dir.strip_prefix(&self.mount).ok().and_then(|d| d.iter().next()).and_then(|c| c.to_str()) {
@@ -105,6 +112,7 @@ impl Cgroups {
                     }
                 }
                 Some("memory") => write(&dir, "memory.limit_in_bytes", want.memory.unwrap_or(-1))?,
+                Some("pids") => want.pids.map_or(Ok(()), |pids| write(&dir, "pids.max", pids))?,
                 _ => {}
             }
         }
@@ -137,6 +145,29 @@ impl Cgroups {
         Ok(())
     }
 
+    /// The memory that all Pods may have together, and what is left of it, in bytes; none where it is not limited.
+    pub(crate) fn memory_of_pods(&self) -> Option<(u64, u64)> {
+        let names = self.names(Qos::Guaranteed, None);
+        let dir = self
+            .dirs(&names)
+            .into_iter()
+            .find(|dir| self.unified || dir.starts_with(self.mount.join("memory")))?;
+        let text = |file: &str| std::fs::read_to_string(dir.join(file)).ok();
+        let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
+        let (limit, used, inactive) = if self.unified {
+            ("memory.max", "memory.current", "inactive_file ")
+        } else {
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ")
+        };
+        // The kernel's word for no limit is a number that no machine has.
+        let limit = number(limit).filter(|limit| *limit < UNLIMITED)?;
+        let cache = text("memory.stat")?
+            .lines()
+            .find_map(|l| l.strip_prefix(inactive)?.trim().parse::<u64>().ok())?;
+        let working_set = number(used)?.saturating_sub(cache);
+        Some((limit, limit.saturating_sub(working_set)))
+    }
+
     /// Gives the burstable class the shares that its Pods ask for together.
     pub(crate) fn balance(&self, pods: &[std::sync::Arc<Pod>]) {
         if self.driver == CgroupDriver::Systemd {
@@ -167,7 +198,7 @@ impl Cgroups {
         }
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;
-        self.set(&names, &pod_cgroup(pod))
+        self.set(&names, &PodCgroup { pids: self.pids, ..pod_cgroup(pod) })
     }
 
     /// Every hierarchy's root: the runtime makes a Pod's cgroup in each of them.

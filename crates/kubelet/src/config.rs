@@ -1,11 +1,15 @@
 //! The settings of a kubelet.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
+pub use crate::eviction::Settings as Eviction;
+pub use crate::garbage::policy::{ContainerPolicy, ImagePolicy};
 pub use crate::images::Verification;
 use crate::node::Options as NodeOptions;
 use crate::server::Options as ServerOptions;
+use crate::sources::manifest::Statics;
 
 /// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, log directory,
 /// cgroup root and runtime socket.
@@ -33,6 +37,17 @@ pub struct Config {
     pub cgroup_root: String,
     /// How many Pods the node takes; upstream's `maxPods`, 110.
     pub max_pods: u32,
+    /// How many process ids a Pod may have, as many as the node has without; upstream's `podPidsLimit`.
+    pub pod_pids_limit: Option<i64>,
+    /// Kernel parameters that Pods may set beside the safe ones, each a name or the beginning of one with `*`; upstream's
+    /// `allowedUnsafeSysctls`.
+    pub allowed_sysctls: Vec<String>,
+    /// Whether exec, attach, logs and port-forward are served; upstream's `enableDebuggingHandlers`.
+    pub debugging_handlers: bool,
+    /// Whether the node's own logs are served; upstream's `enableSystemLogHandler`.
+    pub system_log_handler: bool,
+    /// Where `/healthz` is served in plain HTTP; upstream's `healthzBindAddress` and `healthzPort`.
+    pub healthz: Option<SocketAddr>,
     /// How many images are pulled at once; upstream's `maxParallelImagePulls`.
     pub max_parallel_image_pulls: usize,
     /// The images whose users are asked for their credentials; upstream's
@@ -42,6 +57,23 @@ pub struct Config {
     pub container_log_max_size: u64,
     /// How many logs of a container are kept; upstream's `containerLogMaxFiles`, 5.
     pub container_log_max_files: u32,
+    /// How many logs are rotated at once; upstream's `containerLogMaxWorkers`, 1.
+    pub container_log_max_workers: usize,
+    /// How often the sizes of logs are looked at; upstream's `containerLogMonitorInterval`, 10 s.
+    pub container_log_monitor_interval: Duration,
+    /// How many containers that have ended are kept.
+    pub container_gc: ContainerPolicy,
+    /// When images that nobody uses are removed.
+    pub image_gc: ImagePolicy,
+    /// How often the room that a Pod's volumes and logs take is measured; upstream's `volumeStatsAggPeriod`, 1 min, and
+    /// never if there is none.
+    pub volume_stats_period: Option<Duration>,
+    /// How Pods are evicted.
+    pub eviction: Eviction,
+    /// Where static Pods come from; none if there are none.
+    pub statics: Option<Statics>,
+    /// Whether there is no API server: then there are static Pods alone, and no Node.
+    pub standalone: bool,
     /// How the Node is registered.
     pub node: NodeOptions,
     /// Where this kubelet serves, and with which certificates; without, it does not.
@@ -63,10 +95,23 @@ impl Config {
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             cgroup_root: "/".into(),
             max_pods: 110,
+            pod_pids_limit: None,
+            allowed_sysctls: Vec::new(),
+            debugging_handlers: true,
+            system_log_handler: true,
+            healthz: None,
             max_parallel_image_pulls: 4,
             image_verification: Verification::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
+            container_log_max_workers: 1,
+            container_log_monitor_interval: Duration::from_secs(10),
+            container_gc: ContainerPolicy::default(),
+            image_gc: ImagePolicy::default(),
+            volume_stats_period: Some(Duration::from_mins(1)),
+            eviction: Eviction::default(),
+            statics: None,
+            standalone: false,
             node: NodeOptions::default(),
             server: None,
         }

@@ -44,6 +44,7 @@ struct State {
     supplemental_groups_policy: Option<bool>,
     images: Option<Vec<Image>>,
     image_dir: Option<PathBuf>,
+    container_dir: Option<PathBuf>,
 }
 
 impl State {
@@ -101,9 +102,10 @@ impl Health {
         self.state.read().handlers.iter().any(|(name, read_only, _)| name.is_empty() && *read_only)
     }
 
-    /// Where images are kept, once the runtime has said so.
-    pub(crate) fn image_dir(&self) -> Option<PathBuf> {
-        self.state.read().image_dir.clone()
+    /// Where images and the layers of containers are kept, once the runtime has said so.
+    pub(crate) fn file_systems(&self) -> (Option<PathBuf>, Option<PathBuf>) {
+        let state = self.state.read();
+        (state.image_dir.clone(), state.container_dir.clone())
     }
 
     /// The state to report. A state that looks bad may only be old, if this process itself stood still: then the
@@ -165,8 +167,13 @@ impl Health {
             self.state.write().images = Some(images);
         }
         if let Ok(answer) = images.image_fs_info(pb::ImageFsInfoRequest {}).await {
-            let mount = answer.into_inner().image_filesystems.into_iter().next().and_then(|fs| fs.fs_id);
-            self.state.write().image_dir = mount.map(|id| PathBuf::from(id.mountpoint));
+            let answer = answer.into_inner();
+            let first = |all: Vec<pb::FilesystemUsage>| {
+                all.into_iter().next()?.fs_id.map(|id| PathBuf::from(id.mountpoint))
+            };
+            let mut state = self.state.write();
+            state.image_dir = first(answer.image_filesystems);
+            state.container_dir = first(answer.container_filesystems);
         }
         done
     }

@@ -16,18 +16,26 @@ use crate::backoff::Backoffs;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::events::Follower;
+use crate::eviction::manager::Evictor;
+use crate::garbage::Collectors;
+use crate::garbage::containers::ContainerCollector;
+use crate::garbage::images::ImageCollector;
 use crate::health::Health;
-use crate::housekeeping::{Housekeeper, Listing};
+use crate::housekeeping::Housekeeper;
 use crate::images::ImageManager;
+use crate::listing::Listing;
 use crate::logs::Rotation;
+use crate::metrics::Metrics;
 use crate::node::{self, NodeView};
 use crate::objects::Objects;
 use crate::pods::addresses::Addresses;
 use crate::pods::admission::Admission;
 use crate::pods::config::Requests;
+use crate::pods::devices::Devices;
 use crate::pods::host::PodHost;
 use crate::pods::kill::Killer;
 use crate::pods::lifecycle::Lifecycle;
+use crate::pods::mirrors::Mirrors;
 use crate::pods::observer::Observer;
 use crate::pods::reporter::Reporter;
 use crate::pods::resize::Resizer;
@@ -39,9 +47,17 @@ use crate::pods::{PodManager, env};
 use crate::probes::{Prober, Probes};
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
+use crate::sources::api::ApiSource;
+use crate::sources::directory::Directory;
+use crate::sources::mirrors::Mirroring;
+use crate::sources::statics::StaticSource;
+use crate::sources::url::Url;
+use crate::sources::{Source, Sources};
+use crate::stats::collect::Collector;
+use crate::stats::disks::Disks;
 use crate::volumes::VolumeManager;
 use crate::volumes::local_path::LocalVolumes;
-use crate::{server, volumes};
+use crate::{health, server, volumes};
 
 /// A kubelet that is prepared to run.
 pub struct Kubelet {
@@ -55,11 +71,14 @@ pub struct Kubelet {
     host: Arc<PodHost>,
     nodes: Informer<Node>,
     services: Informer<Service>,
-    /// The Pods that are bound to the node.
-    bound: Informer<Pod>,
+    sources: Sources,
+    mirroring: Arc<Mirroring>,
+    node: NodeView,
     follower: Arc<Follower>,
     rotation: Arc<Rotation>,
     housekeeper: Arc<Housekeeper>,
+    evictor: Arc<Evictor>,
+    images: Arc<ImageCollector>,
     local_volumes: Option<Arc<LocalVolumes>>,
     reported: node::Machinery,
     served: server::Served,
@@ -109,6 +128,10 @@ struct Base {
     prober: Prober,
     admission: Arc<Admission>,
     housekeeping: Arc<Notify>,
+    images: Arc<ImageManager>,
+    collector: Arc<Collector>,
+    metrics: Metrics,
+    mirrors: Arc<Mirrors>,
 }
 
 impl Base {
@@ -126,13 +149,11 @@ impl Base {
                 self.recorder.clone(),
             ),
         });
-        let (runtime, recorder) = (self.runtime.clone(), self.recorder.clone());
-        let images = ImageManager::new(&self.config, runtime, self.clock, recorder, self.objects.clone());
         let starter = Starter {
             clock: self.clock,
             runtime: self.runtime.clone(),
             recorder: self.recorder.clone(),
-            images: Arc::new(images),
+            images: self.images.clone(),
             requests: requests.clone(),
             services: self.services.clone(),
             node: self.node.clone(),
@@ -163,6 +184,7 @@ impl Base {
             node: self.node.clone(),
             objects: self.objects.clone(),
             volumes: self.volumes.clone(),
+            devices: Devices::new(self.client.clone()),
             cgroups: self.cgroups.clone(),
             workers: self.workers.clone(),
             prober: self.prober.clone(),
@@ -203,6 +225,74 @@ impl Base {
             observer,
             reporter,
             housekeeping: self.housekeeping.clone(),
+            mirrors: self.mirrors.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// The sources of Pods: the API's are `bound` to the node.
+    fn sources(&self, bound: Informer<Pod>) -> Sources {
+        let mut all: Vec<Arc<dyn Source>> = Vec::new();
+        if !self.config.standalone {
+            all.push(Arc::new(ApiSource(bound)));
+        }
+        let node = &self.config.node_name;
+        if let Some(statics) = &self.config.statics {
+            let manifests = || statics.manifests.clone();
+            if let Some(path) = &statics.path {
+                let reader = Directory::new(manifests(), path.clone(), node, statics.file_period);
+                all.push(Arc::new(StaticSource::new(reader, self.clock)));
+            }
+            if let Some(url) = &statics.url {
+                let reader = Url {
+                    manifests: manifests(),
+                    url: url.clone(),
+                    headers: statics.headers.clone(),
+                    node: node.clone(),
+                    period: statics.url_period,
+                    last: Mutex::default(),
+                };
+                all.push(Arc::new(StaticSource::new(reader, self.clock)));
+            }
+        }
+        Sources(all.into())
+    }
+
+    /// The collectors of what the runtime has of no use.
+    fn collectors(&self) -> Collectors {
+        let containers = ContainerCollector {
+            config: self.config.clone(),
+            clock: self.clock,
+            runtime: self.runtime.clone(),
+            killer: self.killer.clone(),
+            workers: self.workers.clone(),
+        };
+        let images = ImageCollector {
+            node: self.config.node_name.clone(),
+            policy: self.config.image_gc,
+            runtime: self.runtime.clone(),
+            recorder: self.recorder.clone(),
+            collector: self.collector.clone(),
+            workers: self.workers.clone(),
+            images: self.images.clone(),
+            metrics: self.metrics.clone(),
+            known: tokio::sync::Mutex::default(),
+        };
+        Collectors { containers: Arc::new(containers), images: Arc::new(images) }
+    }
+
+    fn evictor(&self, collectors: Collectors) -> Evictor {
+        Evictor {
+            settings: self.config.eviction.clone(),
+            clock: self.clock,
+            node: self.config.node_name.clone(),
+            collector: self.collector.clone(),
+            workers: self.workers.clone(),
+            recorder: self.recorder.clone(),
+            pressure: self.admission.pressure.clone(),
+            collectors: Arc::new(collectors),
+            metrics: self.metrics.clone(),
+            state: Mutex::default(),
         }
     }
 
@@ -216,6 +306,8 @@ impl Base {
             probes: self.prober.probes.clone(),
             admission: self.admission.clone(),
             workers: self.workers.clone(),
+            collector: self.collector.clone(),
+            metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),
         }
     }
@@ -248,10 +340,19 @@ impl Kubelet {
         };
         let nodes: Informer<Node> = Informer::new(&client, named("metadata.name"));
         let node = NodeView::new(&config.node_name, nodes.clone(), config.node.nodes_of_machine);
-        let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver);
-        let limit = (config.node.nodes_of_machine > 1).then_some(node.memory());
-        cgroups.ensure_root(node.milli_cpus() as i64, limit).map_err(StartError::Cgroups)?;
-        let recorder = Recorder::start(client.clone(), "kubelet", &config.node_name, clock, &shutdown);
+        let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, config.pod_pids_limit);
+        let reserved = config.node.reserved;
+        let own = i64::try_from(reserved.memory).unwrap_or(i64::MAX);
+        let limited = config.node.nodes_of_machine > 1 || (own > 0 && config.node.enforce_allocatable);
+        let limit = limited.then(|| node.memory().saturating_sub(own).max(1));
+        let milli = node.milli_cpus().saturating_sub(reserved.milli_cpus);
+        cgroups.ensure_root(milli as i64, limit).map_err(StartError::Cgroups)?;
+        let recorder = if config.standalone {
+            // Nobody would take its Events.
+            Recorder::channel("kubelet", clock).0
+        } else {
+            Recorder::start(client.clone(), "kubelet", &config.node_name, clock, &shutdown)
+        };
         let recorder = PodRecorder(recorder);
         let workers = Arc::new(Workers::default());
         let woken = workers.clone();
@@ -273,10 +374,23 @@ impl Kubelet {
             shutdown: shutdown.clone(),
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
+        let images = ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
+        let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone()));
+        let collector = Collector::new(
+            (config.clone(), clock),
+            (runtime.clone(), health.clone()),
+            pods.clone(),
+            cgroups.clone(),
+            disks,
+        );
         let base = Base {
+            images: Arc::new(images),
+            collector: Arc::new(collector),
+            metrics: Metrics::default(),
+            mirrors: Arc::default(),
             services: Informer::new(&client, Selection::default()),
             volumes: Arc::new(volumes),
-            admission: Arc::default(),
+            admission: Arc::new(Admission::new(config.allowed_sysctls.clone())),
             housekeeping: Arc::default(),
             config,
             client,
@@ -303,7 +417,16 @@ impl Kubelet {
             workers: base.workers.clone(),
             lifecycle: Arc::new(base.lifecycle()),
             recorder: base.recorder.clone(),
+            mirrors: base.mirrors.clone(),
             shutdown: base.shutdown.clone(),
+        };
+        let sources = base.sources(bound);
+        let mirroring = Mirroring {
+            client: base.client.clone(),
+            node: base.node.clone(),
+            sources: sources.clone(),
+            workers: base.workers.clone(),
+            mirrors: base.mirrors.clone(),
         };
         let follower = Follower {
             runtime: base.runtime.clone(),
@@ -314,18 +437,22 @@ impl Kubelet {
         let rotation = Rotation {
             most: base.config.container_log_max_size,
             keep: base.config.container_log_max_files,
+            at_once: base.config.container_log_max_workers,
+            period: base.config.container_log_monitor_interval,
             clock: base.clock,
             runtime: base.runtime.clone(),
             workers: base.workers.clone(),
         };
+        let collectors = base.collectors();
+        let images = collectors.images.clone();
         let housekeeper = Housekeeper {
             config: base.config.clone(),
             runtime: base.runtime.clone(),
             cgroups: base.cgroups.clone(),
-            killer: base.killer.clone(),
+            collector: collectors.containers.clone(),
             volumes: base.volumes.clone(),
             workers: base.workers.clone(),
-            pods: bound.clone(),
+            sources: sources.clone(),
             woken: base.housekeeping.clone(),
         };
         let reported = node::Machinery {
@@ -336,8 +463,11 @@ impl Kubelet {
             nodes: nodes.clone(),
             health: base.health.clone(),
             runtime: base.runtime.clone(),
+            pressure: base.admission.pressure.clone(),
         };
         Self {
+            evictor: Arc::new(base.evictor(collectors)),
+            images,
             local_volumes: LocalVolumes::new(&base.config, base.client.clone(), nodes.clone()).map(Arc::new),
             served: base.served(),
             host: Arc::new(host),
@@ -346,7 +476,9 @@ impl Kubelet {
             housekeeper: Arc::new(housekeeper),
             reported,
             nodes,
-            bound,
+            sources,
+            mirroring: Arc::new(mirroring),
+            node: base.node.clone(),
             config: base.config,
             runtime: base.runtime,
             shutdown: base.shutdown,
@@ -369,7 +501,9 @@ impl Kubelet {
     ) -> Result<(), StartError> {
         let kubelet = Self::new(config, clients, clock, shutdown).await?;
         server::start(kubelet.served.clone()).await?;
-        kubelet.report_node();
+        if !kubelet.config.standalone {
+            kubelet.report_node();
+        }
         kubelet.run_pods().await;
         Ok(())
     }
@@ -381,29 +515,48 @@ impl Kubelet {
 
     /// Runs the Pods of this node until shutdown, which leaves the containers running.
     pub async fn run_pods(&self) {
-        self.nodes.start(&self.shutdown);
-        self.services.start(&self.shutdown);
-        let workers = self.workers.clone();
-        self.nodes.handle(move |change| {
-            if matches!(change, Change::Added(_)) {
-                workers.wake_all();
-            }
-        });
-        let host = self.host.clone();
-        self.bound.handle(move |change| host.changed(change));
-        self.bound.start(&self.shutdown);
+        self.node.would_be(node::initial(&self.reported).await);
+        if self.config.standalone {
+            // Nobody else looks after the runtime's health.
+            let (health, runtime) = (self.reported.health.clone(), self.runtime.clone());
+            self.until_shutdown(async move { Box::pin(health::follow(&health, &runtime)).await });
+        } else {
+            self.follow_api();
+        }
+        for source in self.sources.0.iter() {
+            source.clone().follow(self.host.clone(), &self.shutdown);
+        }
         let follower = self.follower.clone();
         self.until_shutdown(async move { Box::pin(follower.follow()).await });
         let rotation = self.rotation.clone();
         self.until_shutdown(async move { rotation.run().await });
         let (housekeeper, host) = (self.housekeeper.clone(), self.host.clone());
         self.until_shutdown(async move { Box::pin(housekeeper.keep(|worker| host.start(worker))).await });
+        let (evictor, images) = (self.evictor.clone(), self.images.clone());
+        let disks = evictor.collector.disks.clone();
+        self.until_shutdown(async move { disks.keep().await });
+        self.until_shutdown(async move { Box::pin(evictor.keep()).await });
+        self.until_shutdown(async move { Box::pin(images.keep()).await });
         if let Some(volumes) = self.local_volumes.clone() {
             self.until_shutdown(async move { volumes.follow().await });
         }
         let _ = self.shutdown.run(self.open_admission()).await;
         self.shutdown.wait().await;
         self.runtime.finish().await;
+    }
+
+    fn follow_api(&self) {
+        self.nodes.start(&self.shutdown);
+        self.services.start(&self.shutdown);
+        let (workers, mirrors) = (self.workers.clone(), self.mirroring.mirrors.clone());
+        self.nodes.handle(move |change| {
+            if matches!(change, Change::Added(_)) {
+                workers.wake_all();
+                mirrors.woken.notify_one();
+            }
+        });
+        let mirroring = self.mirroring.clone();
+        self.until_shutdown(async move { Box::pin(mirroring.keep()).await });
     }
 
     fn until_shutdown(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -425,7 +578,8 @@ impl Kubelet {
                 }
             }
         };
-        self.bound.synced().await;
-        self.admission.open(ran);
+        self.admission.ran(ran);
+        self.sources.known().await;
+        self.admission.open();
     }
 }

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use component::Clock;
 use cri::runtime as pb;
+use futures::StreamExt;
 use rustix::fs::{AtFlags, OFlags};
 
 use crate::files::{self, Links};
+use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
 use crate::runtime::{CallError, Runtime};
 use crate::work::{blocking, try_blocking};
-
-/// How often sizes are looked at; upstream's `containerLogMonitorInterval`.
-pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 
 /// The directory of a container's log, and the log's name in it. The path is
 /// `<logs>/<Pod>/<container>/<count>.log`.
@@ -62,6 +61,10 @@ pub(crate) struct Rotation {
     pub(crate) most: u64,
     /// How many logs of a container are kept.
     pub(crate) keep: u32,
+    /// How many logs are rotated at once.
+    pub(crate) at_once: usize,
+    /// How often sizes are looked at.
+    pub(crate) period: Duration,
     pub(crate) clock: Clock,
     pub(crate) runtime: Runtime,
     pub(crate) workers: Arc<Workers>,
@@ -71,24 +74,30 @@ impl Rotation {
     /// Looks at the logs of all containers that run, again and again.
     pub(crate) async fn run(&self) {
         loop {
-            tokio::time::sleep(PERIOD).await;
-            for worker in self.workers.all() {
+            tokio::time::sleep(self.period).await;
+            let running = |worker: Arc<Worker>| {
                 let observed = worker.state.lock().observed.clone();
-                for c in observed.running().filter(|c| !c.log_path.is_empty()) {
-                    let path = PathBuf::from(&c.log_path);
-                    let (of, most) = (path.clone(), self.most);
-                    let long = blocking(move || {
-                        let metadata = open(&of).and_then(|f| f.metadata());
-                        metadata.is_ok_and(|m| m.len() > most)
-                    })
-                    .await;
-                    if long.unwrap_or(false)
-                        && let Err(error) = self.rotate(&c.id, path).await
-                    {
-                        tracing::warn!(path = c.log_path, %error, "log not rotated");
-                    }
-                }
-            }
+                let logs = observed.running().filter(|c| !c.log_path.is_empty());
+                logs.map(|c| (c.id.clone(), PathBuf::from(&c.log_path))).collect::<Vec<_>>()
+            };
+            let all: Vec<_> = self.workers.all().into_iter().flat_map(running).collect();
+            let each = |(id, path)| self.look(id, path);
+            futures::stream::iter(all).for_each_concurrent(self.at_once, each).await;
+        }
+    }
+
+    /// Rotates a log if it is too long.
+    async fn look(&self, id: String, path: PathBuf) {
+        let (of, most) = (path.clone(), self.most);
+        let long = blocking(move || {
+            let metadata = open(&of).and_then(|f| f.metadata());
+            metadata.is_ok_and(|m| m.len() > most)
+        })
+        .await;
+        if long.unwrap_or(false)
+            && let Err(error) = self.rotate(&id, path.clone()).await
+        {
+            tracing::warn!(path = %path.display(), %error, "log not rotated");
         }
     }
 

@@ -4,12 +4,13 @@ use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::Shutdown;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
@@ -22,6 +23,19 @@ use crate::steps::Steps;
 
 /// The number of calls that are read or answered at a time; others wait to be accepted.
 const CALLS: usize = 32;
+
+/// The container about which a runtime of this process asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// The file of its network namespace; empty if that is gone.
+    pub namespace: &'a Path,
+    /// Its interface.
+    pub interface: &'a str,
+    /// `CNI_ARGS`, which name its Pod.
+    pub arguments: &'a str,
+}
 
 /// The agent of a node. Clones are the same agent.
 #[derive(Clone)]
@@ -49,6 +63,28 @@ impl Agent {
         let agent = Self { place, pods: Arc::new(Mutex::new(pods)), guard };
         agent.serve(shutdown)?;
         Ok(agent)
+    }
+
+    /// Answers a runtime of this process as it answers the plugin: `command` is CNI's, and `settings` are those that a
+    /// configuration has besides its name and version. The kernel is asked by calls that block.
+    ///
+    /// # Errors
+    /// The sentence that a runtime would get.
+    pub fn ask(&self, command: &str, container: &Asked<'_>, settings: Value) -> Result<Value, String> {
+        let mut config = json!({ "cniVersion": "1.1.0", "name": self.place.name() });
+        if let (Some(config), Value::Object(settings)) = (config.as_object_mut(), settings) {
+            config.extend(settings);
+        }
+        let call = Call {
+            command: command.to_owned(),
+            container: container.id.to_owned(),
+            namespace: container.namespace.to_string_lossy().into_owned(),
+            interface: container.interface.to_owned(),
+            arguments: container.arguments.to_owned(),
+            config,
+        };
+        let answer = Request::read(&call).and_then(|request| self.work(&request));
+        answer.map_err(|error| error.to_string())
     }
 
     /// Takes new facts of the node.
@@ -144,7 +180,6 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use testkit::Host;
 
     use super::*;

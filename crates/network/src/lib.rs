@@ -34,7 +34,7 @@ pub mod teardown;
 #[cfg(test)]
 mod testing;
 
-pub use agent::Agent;
+pub use agent::{Agent, Asked};
 pub use firewall::that_drops as firewalls;
 pub use guard::{Guard, Joined, PodName};
 pub use nodes::{Tunnel, WayError};

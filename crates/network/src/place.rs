@@ -136,6 +136,11 @@ impl Place {
         Ok(Installed::Ours)
     }
 
+    /// Whether the directory has another configuration, for a runtime that needs no plugin of this network.
+    pub fn without_plugin(&self) -> Installed {
+        self.foreign().map_or(Installed::Ours, Installed::Foreign)
+    }
+
     /// Removes the configuration and the plugin; missing ones are no error.
     pub fn remove(&self) -> Result<(), PlaceError> {
         // The configuration first: a runtime must not look for a plugin that is gone.

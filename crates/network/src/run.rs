@@ -1,6 +1,5 @@
 //! Keeps a node's pod network in step with the Nodes.
 
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,6 @@ use serde_json::{Value, json};
 use crate::agent::Agent;
 use crate::filter::Ranges;
 use crate::firewall;
-use crate::guard::Guard;
 use crate::nodes::{self, Machine, Tunnel};
 use crate::place::{Installed, Place};
 use crate::pods::Facts;
@@ -38,8 +36,8 @@ pub struct Options {
     pub inside: Vec<Cidr>,
     /// The tunnel to nodes that share no link with this one.
     pub tunnel: Tunnel,
-    /// The one who must agree before a Pod is in the network.
-    pub guard: Option<Arc<dyn Guard>>,
+    /// Whether a runtime executes the plugin, which must be there for it then; one of this process asks the agent.
+    pub plugin: bool,
 }
 
 /// The API server, for those who ask it.
@@ -51,15 +49,15 @@ pub struct Clients {
     pub own: Client,
 }
 
-/// Runs the pod network of a node until `shutdown`; fails if it cannot begin.
+/// Keeps the pod network of a node in step until `shutdown`; `agent` is that of `place`.
 pub async fn run(
+    agent: Agent,
     clients: Clients,
     options: Options,
     place: Place,
     clock: Clock,
     shutdown: Shutdown,
-) -> io::Result<()> {
-    let agent = Agent::start(place.clone(), options.guard.clone(), &shutdown).await?;
+) {
     let nodes: Informer<Node> = Informer::new(&clients.nodes, Selection::default());
     let changed = Arc::new(tokio::sync::Notify::new());
     let notify = changed.clone();
@@ -103,7 +101,6 @@ pub async fn run(
         }
     };
     let _ = shutdown.run(follow).await;
-    Ok(())
 }
 
 /// The outcome of a look at the machine.
@@ -136,7 +133,8 @@ fn apply(place: &Place, agent: &Agent, options: &Options, own: &Machine, others:
     if let Err(error) = agent.learn(facts) {
         sentences.push(format!("Pods reach nothing outside, and no port of the node leads to them: {error}"));
     }
-    let ours = match place.install() {
+    let installed = if options.plugin { place.install() } else { Ok(place.without_plugin()) };
+    let ours = match installed {
         Ok(Installed::Ours) => true,
         Ok(Installed::Foreign(path)) => {
             sentences.push(format!("{} configures the pod network, so FerroKube does not", path.display()));

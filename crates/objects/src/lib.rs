@@ -6,6 +6,8 @@
 
 pub mod backends;
 pub mod cidr;
+pub mod claims;
+pub mod devices;
 pub mod features;
 pub mod labels;
 pub mod local_path;

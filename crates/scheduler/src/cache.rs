@@ -15,6 +15,7 @@ use objects::{Amount, Resources, quantity};
 
 use crate::affinity::Namespaces;
 use crate::events::{self, Events};
+use crate::inventory::Devices;
 use crate::owners::Owners;
 use crate::pod::PodInfo;
 use crate::storage::Storage;
@@ -132,6 +133,7 @@ pub struct Cache {
     image_nodes: HashMap<String, i64>,
     namespaces: Namespaces,
     storage: Storage,
+    devices: Devices,
     owners: Owners,
     /// How many placed Pods use a claim, by its namespace and name.
     claim_users: HashMap<(Text, Text), usize>,
@@ -250,6 +252,14 @@ impl Cache {
     /// The claims, the volumes, and what is known of them.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+    /// The devices, and the claims on them.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+    /// A class of devices came, changed or went: other resources may be devices now.
+    pub fn classes_changed(&mut self) {
+        self.end_epoch();
     }
     /// The Services and controllers, as far as they select Pods.
     pub fn owners(&self) -> &Owners {

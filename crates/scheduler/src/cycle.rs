@@ -8,7 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use crate::cache::{Cache, NodeInfo};
 use crate::extender::{Interrupted, Question, Talk};
 use crate::framework::points::{
-    Candidate, Consent, Cycle, Dissent, Failed, Move, PostFiltered, Prefiltered, Simulation,
+    Candidate, Consent, Cycle, Dissent, Errand, Failed, Move, PostFiltered, Prefiltered, Simulation,
 };
 use crate::framework::profile::Profile;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
@@ -27,6 +27,8 @@ pub struct FitError {
     pub verdicts: Verdicts,
     /// The answers of the PostFilter plugins.
     pub post_filter: String,
+    /// This is what they want to be written.
+    pub errands: Vec<Errand>,
 }
 
 impl FitError {
@@ -187,6 +189,10 @@ impl Turn<'_> {
             return Ok(Decision::Node(node.name().to_owned()));
         }
         let mut verdicts = self.filter(cycle, kept, only.as_ref());
+        if let Some((failed, _)) = verdicts.counts().find(|(r, _)| r.failed) {
+            let why = failed.reasons.join(", ");
+            return Ok(Decision::Error(format!("running {:?} filter plugin: {why}", failed.plugin)));
+        }
         let feasible = keeper.enough(&verdicts, self.around.profile.percentage);
         let feasible = self.talk.filter(pod, cluster, feasible, &mut verdicts)?;
         let chosen = match feasible.as_slice() {
@@ -303,6 +309,10 @@ impl Turn<'_> {
                     said.push(why);
                 }
                 PostFiltered::Keep(why) | PostFiltered::Other(why) => said.push(why),
+                PostFiltered::Does(errand, why) => {
+                    error.errands.push(errand);
+                    said.push(why);
+                }
             }
         }
         error.post_filter = said.join(", ");

@@ -10,7 +10,7 @@ use objects::features;
 pub struct Events(u32);
 
 /// How many kinds there are.
-pub const KINDS: usize = 24;
+pub const KINDS: usize = 28;
 
 impl Events {
     /// None.
@@ -65,6 +65,14 @@ impl Events {
     pub const ATTACHMENT_DELETED: Self = Self(1 << 22);
     /// A Pod with claims or disks left its node.
     pub const VOLUMES_FREED: Self = Self(1 << 23);
+    /// A claim on devices came or changed.
+    pub const DEVICE_CLAIM: Self = Self(1 << 24);
+    /// A claim gave its devices back.
+    pub const DEVICES_FREED: Self = Self(1 << 25);
+    /// A class of devices came or changed.
+    pub const DEVICE_CLASS: Self = Self(1 << 26);
+    /// A driver published devices, or their taints changed.
+    pub const DEVICE_SLICE: Self = Self(1 << 27);
 
     /// Whether there is none.
     pub fn is_empty(self) -> bool {

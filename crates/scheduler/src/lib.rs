@@ -4,6 +4,7 @@
 //! - [`cache`]: the cluster as data. Nodes stand in a dense array with their sums; an *epoch* says whether they are the
 //!   same nodes still, a *journal* which Pods came and went, and *columns* in which place of a topology each node is.
 //! - [`storage`]: claims and volumes, as the API shows them and as they are assumed to be.
+//! - [`inventory`]: the same of claims on devices; [`devices`] chooses devices for them, purely.
 //! - [`framework`]: upstream's extension points as traits, plugins, profiles made of a [`config`]uration, and a registry
 //!   to which a third party adds its own.
 //! - [`plugins`]: those of v1.36. They answer for all nodes at once where the scheduler asks, and for one node where
@@ -17,15 +18,17 @@
 //! - [`run`]: one task owns all this, so that no decision needs a lock; binding and writing happen in tasks of their own.
 //!
 //! Extension points, plugins, weights and messages are upstream's (`pkg/scheduler`). The crate depends on `api`,
-//! `component`, `client` and `objects`; it knows the server only through the API.
+//! `cel`, `component`, `client` and `objects`; it knows the server only through the API.
 
 pub mod affinity;
 pub mod cache;
 pub mod config;
 pub mod cycle;
+pub mod devices;
 pub mod events;
 pub mod extender;
 pub mod framework;
+pub mod inventory;
 pub mod kept;
 pub mod nominated;
 pub mod owners;

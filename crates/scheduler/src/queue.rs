@@ -271,6 +271,17 @@ impl Queue {
             self.wake(&uid, now);
         }
     }
+    /// Looks again at Pods that are held back.
+    pub fn look_again(&mut self, concerned: impl Fn(&PodInfo) -> bool) {
+        let held = self.entries.iter().filter(|(_, e)| e.state == State::Gated && concerned(&e.info));
+        let free: Vec<String> =
+            held.filter(|(_, e)| !self.gated(&e.info)).map(|(uid, _)| uid.clone()).collect();
+        for uid in free {
+            if let Some(e) = self.remove(&uid) {
+                self.enter(e, State::Ready);
+            }
+        }
+    }
     /// A waiting Pod is to be tried again.
     pub fn activate(&mut self, uid: &str, now: Instant) {
         if self.entries.get(uid).is_some_and(|e| matches!(e.state, State::Waiting(_))) {
@@ -320,6 +331,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::Devices;
 
     fn pod(uid: &str, priority: i32, gates: serde_json::Value) -> PodInfo {
         let pod = json!({"metadata": {"uid": uid}, "spec": {"priority": priority, "schedulingGates": gates, "containers": []}});
@@ -331,7 +343,10 @@ mod tests {
     fn queue() -> Queue {
         let profile = crate::plugins::tests::profile();
         let sort = profile.queue_sort.clone();
-        let gated = move |p: &PodInfo| profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(p).is_err());
+        let devices = Devices::default();
+        let gated = move |p: &PodInfo| {
+            profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(p, &devices).is_err())
+        };
         Queue::new(Rules {
             sort,
             gated: Box::new(gated),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::UserInfo;
+use access::auth::Authorities;
 use access::pki::{Pki, PkiConfig};
 use access::security::Keys;
 use anyhow::{Context, Result, bail};
+use api::FeatureGates;
 use apiserver::{Server, in_process};
 use client::{Client, Clients, KubeObject, ListParams, Patch};
 use component::{Clock, Health, Registry, Shutdown};
@@ -48,6 +50,14 @@ impl Cluster {
     /// # Errors
     /// Where the machine has no room for the keys, or the server does not take what it is made of.
     pub async fn start() -> Result<Self> {
+        Self::start_with(|_| {}).await
+    }
+
+    /// The same with settings of the API server.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub async fn start_with(set: impl FnOnce(&mut apiserver::Config)) -> Result<Self> {
         let clock = Clock::from("2026-01-01T00:00:00Z".parse::<Timestamp>()?);
         let shutdown = Shutdown::new();
         let dir = tempfile::tempdir()?;
@@ -59,22 +69,24 @@ impl Cluster {
                 names: Vec::new(),
                 service_address: None,
                 cluster_domain: "cluster.local".into(),
-                node: None,
                 now: clock.now(),
             },
         )?;
         let keys = Keys {
-            client_ca: vec![pki.ca.certificate()],
+            client_ca: Authorities::new(vec![pki.ca.certificate()])?,
+            front_proxy_ca: None,
             signing_key_pem: pki.service_account_key_pem.clone(),
         };
         let mut config = apiserver::Config::new(dir.path());
         config.clock = clock;
+        "simulation".clone_into(&mut config.serving.hostname);
         // A thread would work while the clock goes on.
         config.limits.threads = false;
         // Services of both families.
         config.services.cidrs.push("fd00:10:96::/112".to_owned());
         let loads = Loads::new(clock);
         config.pages = Some(Arc::new(loads.clone()));
+        set(&mut config);
         let server = in_process::start(config, keys, Store::inline(clock), &shutdown).await?;
         let cluster = Self {
             server,
@@ -91,7 +103,7 @@ impl Cluster {
     /// Clients by user name, each with the groups that belong to the user.
     pub fn clients(&self) -> Clients {
         let (server, faults) = (self.server.clone(), self.faults.clone());
-        Clients::new(move |user| Client::new(faults.on(server.transport(user_of(user), user)), user))
+        Clients::new(move |user| Client::new(faults.on(server.transport(user_of(user), user), user), user))
     }
 
     /// The faults that requests meet, but for the administrator's.
@@ -168,7 +180,13 @@ impl Cluster {
 
     /// Starts a scheduler that ends with a shutdown of its own.
     pub fn scheduler_until(&self, stop: &Shutdown) {
-        let run = scheduler::run::run(self.clients(), self.clock, Registry::default(), stop.clone());
+        let run = scheduler::run::run(
+            FeatureGates::default(),
+            self.clients(),
+            self.clock,
+            Registry::default(),
+            stop.clone(),
+        );
         stop.spawn(run);
     }
 

@@ -58,6 +58,8 @@ pub struct Rule {
     name: Option<String>,
     path: Option<String>,
     writes: bool,
+    updates: bool,
+    controllers: bool,
     skip: usize,
     times: usize,
     /// The names that it met, where it meets each name once.
@@ -75,6 +77,8 @@ impl Rule {
             name: None,
             path: None,
             writes: false,
+            updates: false,
+            controllers: false,
             skip: 0,
             times: usize::MAX,
             met: None,
@@ -106,9 +110,19 @@ impl Rule {
         self.path = Some(path.to_owned());
         self
     }
-    /// For requests that change something alone, Events aside.
+    /// For requests that change something alone, Events and Leases aside.
     pub fn writes(mut self) -> Self {
         self.writes = true;
+        self
+    }
+    /// For requests alone that change an object that is there.
+    pub fn updates(mut self) -> Self {
+        self.updates = true;
+        self
+    }
+    /// For requests of controllers alone.
+    pub fn controllers(mut self) -> Self {
+        self.controllers = true;
         self
     }
     /// Not for the first so many of these requests.
@@ -127,11 +141,12 @@ impl Rule {
         self
     }
 
-    fn picks(&self, call: &Call) -> bool {
+    fn picks(&self, call: &Call, by: By) -> bool {
         let is = |wanted: &Option<String>, has: &str| wanted.as_deref().is_none_or(|w| w == has);
-        let reads = matches!(call.verb, Verb::Get | Verb::List | Verb::Watch);
         self.path.is_none()
-            && !(self.writes && (reads || call.resource.plural == "events"))
+            && (!self.writes || is_write(call))
+            && !(self.updates && matches!(call.verb, Verb::Create | Verb::Delete | Verb::DeleteCollection))
+            && (!self.controllers || by == By::Controller)
             && self.verb.is_none_or(|v| v == call.verb)
             && is(&self.resource, &call.resource.plural)
             && is(&self.subresource, &call.subresource)
@@ -153,6 +168,26 @@ impl Rule {
     }
 }
 
+/// Whether a request changes something that matters: Events tell of what happened, Leases that somebody is there.
+fn is_write(call: &Call) -> bool {
+    let reads = matches!(call.verb, Verb::Get | Verb::List | Verb::Watch);
+    !reads && !matches!(call.resource.plural.as_str(), "events" | "leases")
+}
+
+/// The sort of those who ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Controller,
+    Others,
+}
+
+impl By {
+    fn of(user: &str) -> Self {
+        let account = user.starts_with("system:serviceaccount:kube-system:");
+        if account || user == controllers::SHARED_USER { Self::Controller } else { Self::Others }
+    }
+}
+
 /// The fate of open watches, by the plural names of resources.
 #[derive(Debug, Default)]
 struct Watches {
@@ -167,6 +202,10 @@ struct State {
     rules: Vec<Rule>,
     /// The requests so far, if anybody wants to know.
     seen: Option<Vec<Call>>,
+    /// The number of writes of controllers.
+    writes: usize,
+    /// The number of requests that a rule met.
+    met: usize,
 }
 
 /// The faults of a cluster. Clones are the same.
@@ -216,17 +255,29 @@ impl Faults {
         self.state.lock().seen.clone().unwrap_or_default()
     }
 
-    /// The way of one client.
-    pub(crate) fn on(&self, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
-        Arc::new(Faulty { inner, faults: self.clone() })
+    /// The number of writes of controllers so far, Events and Leases aside.
+    pub fn controller_writes(&self) -> usize {
+        self.state.lock().writes
+    }
+    /// The number of requests so far that a rule met.
+    pub fn met(&self) -> usize {
+        self.state.lock().met
     }
 
-    fn fate(&self, call: &Call) -> Option<Fault> {
+    /// The way of a user's client.
+    pub(crate) fn on(&self, inner: Arc<dyn Transport>, user: &str) -> Arc<dyn Transport> {
+        Arc::new(Faulty { inner, faults: self.clone(), by: By::of(user) })
+    }
+
+    fn fate(&self, call: &Call, by: By) -> Option<Fault> {
         let mut state = self.state.lock();
+        state.writes += usize::from(by == By::Controller && is_write(call));
         if let Some(seen) = &mut state.seen {
             seen.push(call.clone());
         }
-        state.rules.iter_mut().filter(|r| r.picks(call)).find_map(|r| r.take(&call.name))
+        let fate = state.rules.iter_mut().filter(|r| r.picks(call, by)).find_map(|r| r.take(&call.name));
+        state.met += usize::from(fate.is_some());
+        fate
     }
 
     fn fate_of_path(&self, path: &str) -> Option<Fault> {
@@ -269,6 +320,7 @@ impl Faults {
 struct Faulty {
     inner: Arc<dyn Transport>,
     faults: Faults,
+    by: By,
 }
 
 /// Carries out a request as its fate has it. `answer` turns JSON into an answer.
@@ -304,7 +356,7 @@ fn bytes(value: &Value) -> Result<Bytes, Status> {
 
 impl Transport for Faulty {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
-        meet(self.faults.fate(&call), self.inner.call(call), bytes).boxed()
+        meet(self.faults.fate(&call, self.by), self.inner.call(call), bytes).boxed()
     }
     fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
         let items = |value: &Value| {
@@ -315,7 +367,7 @@ impl Transport for Faulty {
                 items: items.iter().map(|i| Bytes::from(i.to_string())).collect(),
             })
         };
-        meet(self.faults.fate(&call), self.inner.list(call), items).boxed()
+        meet(self.faults.fate(&call, self.by), self.inner.list(call), items).boxed()
     }
     fn raw(&self, path: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
         let (fate, path) = (self.faults.fate_of_path(path), path.to_owned());
@@ -327,7 +379,7 @@ impl Transport for Faulty {
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
         let plural = call.resource.plural.clone();
         let no_events = |_: &Value| Err(Status::bad_request("a watch has no single answer"));
-        let opened = meet(self.faults.fate(&call), self.inner.watch(call), no_events);
+        let opened = meet(self.faults.fate(&call, self.by), self.inner.watch(call), no_events);
         async move { Ok(self.faults.events(&plural, opened.await?)) }.boxed()
     }
 }

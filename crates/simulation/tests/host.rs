@@ -95,7 +95,8 @@ async fn only_those_that_are_chosen_run() -> Result<()> {
     assert!(!has_account(&cluster, "n").await?);
     let page = running.metrics.page().text();
     assert!(
-        page.contains("name=\"namespace-controller\"} 1") && !page.contains("name=\"serviceaccount"),
+        page.contains("name=\"namespace-controller\"} 1")
+            && !page.contains("name=\"serviceaccount-controller"),
         "{page}"
     );
     Ok(())

@@ -1,11 +1,15 @@
 //! Controllers and the scheduler with a real API server, on a simulated clock.
 
+mod bounded;
 mod common;
 mod daemon_sets;
+mod devices;
 mod disruption;
 mod endpoints;
 mod extenders;
+mod gated;
 mod host;
+mod identity;
 mod jobs;
 mod leader;
 mod load_balancers;

@@ -203,3 +203,71 @@ async fn a_lost_answer_gives_no_block_twice() -> Result<()> {
     }
     Ok(())
 }
+
+/// The rules of rates: hundreds of nodes in four zones, most of which fall silent at once.
+#[tokio::test(start_paused = true)]
+async fn zones_lose_their_nodes_at_their_own_rates() -> Result<()> {
+    // The zone, its nodes, how many of them fall silent, and how many are tainted in the first five minutes after that:
+    // at 0.1 a second where the whole zone is silent, or few nodes are; at 0.01 where many are in a large zone; none
+    // where many are in a small one. A zone may give one away at once.
+    const ZONES: [(&str, usize, usize, std::ops::RangeInclusive<usize>); 4] = [
+        ("all", 60, 60, 28..=32),
+        ("large", 100, 60, 3..=5),
+        ("small", 40, 30, 0..=1),
+        ("few", 60, 5, 5..=5),
+    ];
+    let cluster = lifecycle().await?;
+    let mut alive = Vec::new();
+    for (zone, count, silent, _) in &ZONES {
+        for i in 0..*count {
+            let name = format!("{zone}-{i:03}");
+            node(&cluster, &name).await?;
+            let labels = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
+            cluster.admin().api::<Node>("").patch(&name, &client::Patch::Merge(labels)).await?;
+            renew(&cluster, &name).await?;
+            if i >= *silent {
+                alive.push(name);
+            }
+        }
+    }
+    let tainted = async |zone: &str| -> Result<usize> {
+        let all = cluster.list::<Node>("").await?;
+        let of_zone =
+            all.iter().filter(|n| n.metadata.name.as_ref().is_some_and(|name| name.starts_with(zone)));
+        let gone = |n: &&Node| {
+            let taints = n.spec.iter().flat_map(|s| s.taints.iter().flatten());
+            taints.clone().any(|t| t.key == "node.kubernetes.io/unreachable" && t.effect == "NoExecute")
+        };
+        Ok(of_zone.filter(gone).count())
+    };
+    let live_for = async |seconds: u64| -> Result<()> {
+        for _ in 0..seconds / 20 {
+            for name in &alive {
+                renew(&cluster, name).await?;
+            }
+            sleep(Duration::from_secs(20)).await;
+        }
+        Ok(())
+    };
+    live_for(60).await?;
+    live_for(300).await?;
+    for (zone, _, _, wanted) in &ZONES {
+        let found = tainted(zone).await?;
+        assert!(wanted.contains(&found), "{zone}: {found} instead of {wanted:?}");
+    }
+    // All nodes of all zones fall silent: nothing is taken away any more, and what was comes back.
+    sleep(Duration::from_mins(3)).await;
+    for (zone, ..) in &ZONES {
+        assert_eq!(tainted(zone).await?, 0, "{zone}");
+    }
+    // One gives a sign of life: each zone goes on by its own rule, and each node has its grace once more.
+    renew(&cluster, "few-059").await?;
+    node(&cluster, "few-059").await?;
+    for _ in 0..6 {
+        sleep(Duration::from_secs(20)).await;
+        renew(&cluster, "few-059").await?;
+    }
+    let found = tainted("all").await?;
+    assert!((6..=14).contains(&found), "{found} in two minutes");
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! FerroKube with its own containerd on a test host.
+//! FerroKube on a test host, with its built-in container runtime or a containerd of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,9 +71,18 @@ pub struct Options {
     pub runtime: bool,
     /// The binary to start; by default [`binary`].
     pub binary: Option<PathBuf>,
-    /// The number of nodes that FerroKube makes of namespaces (`--nodes`), each with a containerd that it starts; 0 for
-    /// one node, the host itself.
+    /// Whether the runtime is a containerd of the cluster's own; by default it is the built-in one. The environment
+    /// variable `FERROKUBE_TEST_RUNTIME=containerd` gives one to every cluster.
+    pub containerd: bool,
+    /// The number of nodes that FerroKube makes of namespaces (`--nodes`); 0 for one node, the host itself.
     pub nodes: usize,
+}
+
+impl Options {
+    fn has_containerd(&self) -> bool {
+        let chosen = std::env::var("FERROKUBE_TEST_RUNTIME").is_ok_and(|runtime| runtime == "containerd");
+        self.containerd || self.runtime || chosen
+    }
 }
 
 /// A running cluster.
@@ -104,8 +113,12 @@ impl Cluster {
         let mut cluster = Self { host, containerd: None, ferrokube: None, options };
         if cluster.options.nodes > 0 {
             cluster.prepare_nodes()?;
-        } else if !cluster.options.control_plane_only || cluster.options.runtime {
+        } else if cluster.options.runtime
+            || (cluster.options.has_containerd() && !cluster.options.control_plane_only)
+        {
             cluster.start_containerd()?;
+        } else if !cluster.options.control_plane_only {
+            cluster.write_images()?;
         }
         cluster.start_ferrokube()?;
         cluster.wait_ready()?;
@@ -158,7 +171,12 @@ impl Cluster {
         self.host.path("admin.kubeconfig")
     }
 
-    /// The runtime's socket.
+    /// Whether the runtime is a containerd.
+    pub fn has_containerd(&self) -> bool {
+        self.containerd.is_some()
+    }
+
+    /// The socket of containerd, if the cluster has one.
     pub fn socket(&self) -> PathBuf {
         self.host.path("containerd.sock")
     }
@@ -186,13 +204,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes what the containerds of nodes on one host have: their settings, and archives of images.
+    /// Writes what the runtimes of nodes on one host have: archives of images, and the settings of containerds.
     fn prepare_nodes(&self) -> Result<()> {
-        fs::write(self.host.path("containerd.toml"), nodes_containerd_config())?;
+        self.write_images()?;
+        if self.options.has_containerd() {
+            fs::write(self.host.path("containerd.toml"), nodes_containerd_config())?;
+            Image::pause(PAUSE)?.write(&self.host.path("images").join("pause.tar"))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the archives of images that the runtime finds at its start.
+    fn write_images(&self) -> Result<()> {
         let images = self.host.path("images");
         fs::create_dir_all(&images)?;
-        let pause = Image::pause(PAUSE)?;
-        for (number, image) in std::iter::once(&pause).chain(&self.options.images).enumerate() {
+        for (number, image) in self.options.images.iter().enumerate() {
             image.write(&images.join(format!("{number}.tar")))?;
         }
         Ok(())
@@ -223,6 +249,12 @@ impl Cluster {
     pub fn import(&self, image: &Image) -> Result<()> {
         let tar = self.host.path("image.tar");
         image.write(&tar)?;
+        if self.containerd.is_none() {
+            let (dir, file) = (self.data_dir(), tar.to_string_lossy().into_owned());
+            let args = ["image", "import", "--data-dir", dir.to_str().unwrap_or_default(), &file];
+            self.host.run(self.binary().to_str().unwrap_or_default(), &args)?;
+            return Ok(fs::remove_file(tar)?);
+        }
         self.ctr(&["images", "import", "--local", tar.to_str().unwrap_or_default()])?;
         Ok(fs::remove_file(tar)?)
     }
@@ -238,12 +270,18 @@ impl Cluster {
         command.arg("--write-kubeconfig").arg(self.kubeconfig());
         if self.options.nodes > 0 {
             command.env("PATH", tools_path()).arg("--nodes").arg(self.options.nodes.to_string());
-            command.arg("--containerd").arg(tool("containerd"));
-            command.arg("--containerd-config").arg(h.path("containerd.toml"));
+            if self.options.has_containerd() {
+                command.arg("--containerd").arg(tool("containerd"));
+                command.arg("--containerd-config").arg(h.path("containerd.toml"));
+            }
             command.arg("--images").arg(h.path("images"));
             command.args(["--node-name", h.name()]);
         } else if !self.options.control_plane_only {
-            command.arg("--container-runtime-endpoint").arg(self.socket());
+            if self.containerd.is_some() {
+                command.arg("--container-runtime-endpoint").arg(self.socket());
+            } else {
+                command.arg("--images").arg(h.path("images"));
+            }
             command.arg("--cni-conf-dir").arg(h.path("cni"));
             command.arg("--cni-bin-dir").arg(h.path("cni-bin"));
             command.args(["--node-name", h.name()]);

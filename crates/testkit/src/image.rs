@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::registry::{Layer, Pushed, Registry};
+
 /// The place of the binary in Debian's busybox-static.
 pub const BUSYBOX: &str = "/bin/busybox";
 
@@ -93,6 +95,11 @@ impl Image {
         }
         tar.finish()?;
         Ok(())
+    }
+
+    /// Puts the image into a registry.
+    pub fn push(&self, registry: &Registry, repository: &str, tag: &str) -> Result<Pushed> {
+        Ok(registry.push(repository, tag, &self.config, &[Layer::gzip(&self.layer()?)?]))
     }
 
     fn layer(&self) -> Result<Vec<u8>> {

@@ -2,10 +2,11 @@
 //!
 //! A [`Host`] is a machine for one test: PID, mount, network and UTS namespaces with a private `/run`, so that
 //! everything in it dies with the test, also when the test itself is killed. [`Hosts`] are several that reach each other,
-//! on one link or behind a router. A [`Cluster`] is FerroKube with its own
-//! containerd on such a host, driven through the real kubectl. A [`Server`] is an API server without a node, asked
+//! on one link or behind a router. A [`Cluster`] is FerroKube
+//! on such a host, with its built-in container runtime or a containerd of its own, driven through the real kubectl. A [`Server`] is an API server without a node, asked
 //! through curl and kubectl. A [`Webhook`] is one that a test makes, or an aggregated API server. An
-//! [`Authority`] issues certificates. [`Etcd`] is a real etcd of one member or several.
+//! [`Authority`] issues certificates. [`Etcd`] is a real etcd of one member or several. A [`Registry`] has images
+//! that tests make, and faults on request.
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
@@ -19,6 +20,7 @@ mod hosts;
 mod http;
 pub mod image;
 mod ports;
+pub mod registry;
 mod seeds;
 mod server;
 mod wait;
@@ -31,6 +33,7 @@ pub use host::Host;
 pub use hosts::Hosts;
 pub use http::{Answer, Pending, Request, Stream};
 pub use ports::free_port;
+pub use registry::Registry;
 pub use seeds::{Property, try_seeds};
 pub use server::Server;
 pub use wait::{eventually, within};

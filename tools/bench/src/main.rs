@@ -6,14 +6,18 @@
 mod alone;
 mod baseline;
 mod cluster;
+mod containers;
+mod controllers;
 mod dns;
 mod extension;
 mod first;
+mod images;
 mod informers;
 mod network;
 mod policies;
 mod process;
 mod requests;
+mod runtime;
 mod scheduler;
 mod server;
 mod storage;
@@ -57,10 +61,18 @@ enum Bench {
     Informers(informers::Args),
     /// The scheduler's decisions under the workloads of upstream's scheduler_perf
     Scheduler(scheduler::Args),
+    /// Containers without a cluster: create, start, exec, the shim's memory; beside runc where it is installed
+    Containers(containers::Args),
+    /// The controllers of a whole control plane under load, beside upstream where asked to
+    Controllers(controllers::Args),
     /// DNS: memory of names, CPU time of answers; beside unbound where it is installed
     Dns(dns::Args),
+    /// Container runtimes: a Pod, a command in it and its removal, by the built-in one and by containerd
+    Runtime(runtime::Args),
     /// Services in the packet filter: full start, start of the next process, one change
     Network(network::Args),
+    /// Images: one pulled and unpacked, beside `gzip -dc | tar x`
+    Images(images::Args),
 }
 
 /// The load on an API server.
@@ -138,9 +150,13 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::Storage(args) => storage::run(args, root),
         Bench::Informers(args) => informers::run(args),
         Bench::Extension(args) => extension::run(args, root),
-        Bench::Scheduler(args) => scheduler::run(args),
+        Bench::Scheduler(args) => scheduler::run(args, root),
+        Bench::Containers(args) => containers::run(args),
+        Bench::Controllers(args) => controllers::run(args, root),
         Bench::Dns(args) => dns::run(args),
         Bench::Network(args) => network::run(args),
+        Bench::Runtime(args) => block_on(runtime::run(args, root)),
+        Bench::Images(args) => images::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;

@@ -52,16 +52,52 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `ferrokube kube-apiserver` with its data in `DIR/data`.
     pub(crate) async fn ferrokube(bin: &Path, dir: &Path) -> Result<Self> {
+        Self::api_server(bin, dir, &[]).await
+    }
+
+    /// The same with more flags.
+    pub(crate) async fn api_server(bin: &Path, dir: &Path, more: &[&str]) -> Result<Self> {
         let port = free_port()?;
         let kubeconfig = dir.join("admin.kubeconfig");
-        let args = [
+        let mut args = vec![
             "kube-apiserver".to_owned(),
             format!("--data-dir={}", dir.join("data").display()),
             format!("--write-kubeconfig={}", kubeconfig.display()),
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
         ];
+        args.extend(more.iter().map(|flag| (*flag).to_owned()));
         Self::ready("ferrokube", dir, bin, &args, Vec::new(), kubeconfig, port).await
+    }
+
+    /// Starts `ferrokube server`: API server, controllers and scheduler in one process.
+    pub(crate) async fn control_plane(bin: &Path, dir: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let kubeconfig = dir.join("admin.kubeconfig");
+        let args = [
+            "server".to_owned(),
+            format!("--data-dir={}", dir.join("data").display()),
+            format!("--write-kubeconfig={}", kubeconfig.display()),
+            format!("--port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+        ];
+        Self::ready("ferrokube", dir, bin, &args, Vec::new(), kubeconfig, port).await
+    }
+
+    /// Starts a program that belongs to the server; its process.
+    pub(crate) fn beside(&mut self, name: &str, dir: &Path, program: &Path, args: &[String]) -> Result<u32> {
+        let program = Program::start(name, dir, program, args)?;
+        let pid = program.0.id();
+        self.programs.push(program);
+        Ok(pid)
+    }
+
+    /// Writes the administrator's kubeconfig with the address of this server.
+    pub(crate) fn write_kubeconfig(&self, to: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(&self.kubeconfig)?;
+        let old = Config::from_kubeconfig(&self.kubeconfig, None)?.server;
+        std::fs::write(to, text.replace(&old, &self.url))?;
+        Ok(())
     }
 
     /// Starts upstream's API server, with the keys and certificates that [`Server::ferrokube`] left in `DIR/data`, so

@@ -1,5 +1,5 @@
-//! Makes the Rust code of the protocols of container runtimes, etcd and KMS plugins. It is committed, so that a build
-//! of the project needs no compiler of protobuf, which would be a tenth of the first build.
+//! Makes the Rust code of the protocols of container runtimes, of a node's plugins, of etcd and of KMS plugins. It is
+//! committed, so that a build of the project needs no compiler of protobuf, which would be a tenth of the first build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,20 @@ const PROTOCOLS: &[Protocol] = &[
         file: "v2.rs",
         with: |all| all.btree_map("."),
     },
+    plugin("registration.proto", "pluginregistration", "registration.rs"),
+    plugin("device.proto", "v1beta1", "device.rs"),
+    plugin("resources.proto", "v1", "resources.rs"),
+    plugin("resources_v1alpha1.proto", "v1alpha1", "resources_v1alpha1.rs"),
+    plugin("dra.proto", "k8s.io.kubelet.pkg.apis.dra.v1", "dra.rs"),
+    plugin("dra_v1beta1.proto", "k8s.io.kubelet.pkg.apis.dra.v1beta1", "dra_v1beta1.rs"),
+    plugin("dra_health.proto", "v1alpha1", "dra_health.rs"),
+    plugin("csi.proto", "csi.v1", "csi.rs"),
 ];
+
+/// A protocol of plugins: the kubelet is a client or a server of it, and tests are the other side.
+const fn plugin(proto: &'static str, package: &'static str, file: &'static str) -> Protocol {
+    Protocol { of: "crates/plugins", proto, package, file, with: |all| all.btree_map(".") }
+}
 
 /// Makes all files from the `.proto` files below `root`.
 pub fn generate(root: &Path) -> Result<Vec<File>> {

@@ -17,6 +17,8 @@ use debian::Package;
 pub(crate) enum Purpose {
     /// A cluster: `cargo xtask up`
     Up,
+    /// A cluster with a containerd: `cargo xtask up --containerd`
+    Containerd,
     /// All tests
     Test,
     /// The schema's generator
@@ -38,10 +40,16 @@ const UP: Needs = Needs {
         "busybox-static", // the image to try with
         "ca-certificates",
         "debian-archive-keyring", // signs the newer packages
-        "runc",
     ],
-    newer: &[Package::tool("kubectl", "1.36.4"), Package::tool("containerd", "2.1.9")],
-    programs: &["kubectl", "containerd", "containerd-shim-runc-v2", "ctr"],
+    newer: &[Package::tool("kubectl", "1.36.4")],
+    programs: &["kubectl"],
+};
+
+/// Another container runtime, beside which the built-in one is tested and measured.
+const CONTAINERD: Needs = Needs {
+    system: &["runc"],
+    newer: &[Package::tool("containerd", "2.1.9")],
+    programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
 };
 
 const TEST: Needs = Needs {
@@ -78,7 +86,8 @@ impl Purpose {
     fn needs(self) -> &'static [Needs] {
         match self {
             Self::Up => &[UP],
-            Self::Test => &[UP, TEST, SCHEMA],
+            Self::Containerd => &[UP, CONTAINERD],
+            Self::Test => &[UP, CONTAINERD, TEST, SCHEMA],
             Self::Schema => &[SCHEMA],
         }
     }
@@ -86,6 +95,7 @@ impl Purpose {
     fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
+            Self::Containerd => "containerd",
             Self::Test => "test",
             Self::Schema => "schema",
         }

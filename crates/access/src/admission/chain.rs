@@ -16,6 +16,7 @@ use super::certificates::{
 use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
 use super::declared_features::NodeDeclaredFeatureValidator;
 use super::devices::DeviceAdminAccess;
+use super::durations::{Durations, Step};
 use super::escalation::RbacEscalation;
 use super::event_rate::EventRateLimit;
 use super::external_ips::DenyServiceExternalIps;
@@ -149,6 +150,7 @@ pub enum ChainError {
 pub struct Chain {
     env: Env,
     plugins: Vec<Box<dyn Plugin>>,
+    durations: Durations,
 }
 
 impl Chain {
@@ -177,13 +179,19 @@ impl Chain {
         let on = |name: &str, default: bool| {
             enable.iter().any(|e| e == name) || default && !disable.iter().any(|d| d == name)
         };
-        let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
-        let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
+        let in_order =
+            || ORDER.iter().filter(|place| place.plugin.is_some() && on(place.name, place.default));
+        let durations = Durations::new(in_order().map(|place| place.name));
+        let plugins = in_order()
+            .filter_map(|place| place.plugin)
+            .chain(OF_STORAGE)
+            .map(|make| make(config))
+            .collect::<Result<_, _>>();
         let plugins = plugins.map_err(ChainError::Configuration)?;
         let loopback = Loopback::default();
         let (webhooks, conditions) = (WebhookMetrics::default(), expressions::Metrics::default());
         let env = Env { schema, reader, authorizer, gates, clock, loopback, network, webhooks, conditions };
-        Ok(Self { env, plugins })
+        Ok(Self { env, plugins, durations })
     }
     /// Shows plugins the way to the own server: a client that works as the server itself, `None` once that is gone.
     pub fn connect(&self, client: impl Fn() -> Option<Client> + Send + Sync + 'static) {
@@ -193,6 +201,7 @@ impl Chain {
     pub fn register(&self, registry: &mut Registry) {
         self.env.webhooks.register(registry);
         self.env.conditions.register(registry);
+        self.durations.register(registry);
         for plugin in &self.plugins {
             plugin.register(registry);
         }
@@ -207,17 +216,27 @@ impl Admission for Chain {
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
             let mut again = Reinvocation::default();
-            loop {
-                for plugin in &self.plugins {
-                    plugin.mutate(&self.env, request, object)?;
-                    if let Some(rest) = plugin.mutate_waiting(&self.env, request, object, &mut again) {
-                        rest.await?;
+            let mut running = self.durations.begin(Step::Admit, request.operation);
+            let outcome = async {
+                loop {
+                    for (at, plugin) in self.plugins.iter().enumerate() {
+                        let mut outcome = plugin.mutate(&self.env, request, object);
+                        if outcome.is_ok()
+                            && let Some(rest) = plugin.mutate_waiting(&self.env, request, object, &mut again)
+                        {
+                            outcome = rest.await;
+                        }
+                        running.done(at, &outcome);
+                        outcome?;
+                    }
+                    if !again.begin() {
+                        return Ok(());
                     }
                 }
-                if !again.begin() {
-                    return Ok(());
-                }
-            }
+            };
+            let outcome: Result<(), Status> = outcome.await;
+            running.end(&outcome);
+            outcome
         }
         .boxed()
     }
@@ -229,19 +248,39 @@ impl Admission for Chain {
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
             if request.operation == Operation::Delete {
-                for plugin in &self.plugins {
-                    if let Some(answer) = plugin.admit_deletion(&self.env, request) {
-                        answer.await?;
+                let mut running = self.durations.begin(Step::Admit, request.operation);
+                let outcome = async {
+                    for (at, plugin) in self.plugins.iter().enumerate() {
+                        let outcome = match plugin.admit_deletion(&self.env, request) {
+                            Some(answer) => answer.await,
+                            None => Ok(()),
+                        };
+                        running.done(at, &outcome);
+                        outcome?;
                     }
-                }
+                    Ok(())
+                };
+                let outcome: Result<(), Status> = outcome.await;
+                running.end(&outcome);
+                outcome?;
             }
-            for plugin in &self.plugins {
-                plugin.validate(&self.env, request, object)?;
-                if let Some(rest) = plugin.validate_waiting(&self.env, request, object) {
-                    rest.await?;
+            let mut running = self.durations.begin(Step::Validate, request.operation);
+            let outcome = async {
+                for (at, plugin) in self.plugins.iter().enumerate() {
+                    let mut outcome = plugin.validate(&self.env, request, object);
+                    if outcome.is_ok()
+                        && let Some(rest) = plugin.validate_waiting(&self.env, request, object)
+                    {
+                        outcome = rest.await;
+                    }
+                    running.done(at, &outcome);
+                    outcome?;
                 }
-            }
-            Ok(())
+                Ok(())
+            };
+            let outcome: Result<(), Status> = outcome.await;
+            running.end(&outcome);
+            outcome
         }
         .boxed()
     }
@@ -251,6 +290,12 @@ impl Admission for Chain {
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ORDER.iter().filter(|place| place.plugin.is_some()).map(|place| place.name)
+}
+
+/// The names of all places, in their order.
+#[cfg(test)]
+pub(super) fn all_names() -> impl Iterator<Item = &'static str> {
+    ORDER.iter().map(|place| place.name)
 }
 
 #[cfg(test)]

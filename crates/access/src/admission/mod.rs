@@ -6,6 +6,7 @@ mod classes;
 mod config;
 mod declared_features;
 mod devices;
+mod durations;
 mod escalation;
 mod event_rate;
 mod expressions;

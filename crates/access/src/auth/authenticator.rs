@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{Status, Text};
 use base64::Engine;
@@ -13,21 +12,20 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::request::Parts;
 use jiff::Timestamp;
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use streaming::websocket::is_websocket;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::authorities::Authorities;
 use super::bearer::BearerTokens;
 use super::cache::{Cache, Digest};
-use super::front_proxy::{ClientCaError, FrontProxy, RequestHeaders};
+use super::front_proxy::{FrontProxy, RequestHeaders};
 use super::groups::add_authenticated;
 use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
 use crate::RequestInfo;
 use crate::UserInfo;
+use crate::notes::Notes;
 
 /// The number of certificates that are remembered.
 const CACHED: usize = 1024;
@@ -37,9 +35,9 @@ pub(super) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io."
 /// The configuration of authentication.
 pub struct AuthenticationConfig {
     /// The authorities of client certificates.
-    pub client_ca: Vec<CertificateDer<'static>>,
-    /// The front proxies that may name users, and whether their uids count.
-    pub request_headers: Option<(RequestHeaders, bool)>,
+    pub client_ca: Authorities,
+    /// The front proxies that may name users with the authorities of their certificates, and whether their uids count.
+    pub front_proxies: Option<(Authorities, RequestHeaders, bool)>,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
     /// The clock.
@@ -49,11 +47,13 @@ pub struct AuthenticationConfig {
 struct Certified {
     user: Arc<UserInfo>,
     not_after: i64,
+    /// The exchanges of authorities before the certificate was judged.
+    version: u64,
 }
 
 /// Recognises callers by everything that this server knows.
 pub struct UnionAuthenticator {
-    verifier: Arc<dyn ClientCertVerifier>,
+    authorities: Authorities,
     front_proxy: Option<FrontProxy>,
     tokens: Arc<BearerTokens>,
     authorizer: Arc<UnionAuthorizer>,
@@ -68,47 +68,40 @@ impl UnionAuthenticator {
         config: AuthenticationConfig,
         tokens: Arc<BearerTokens>,
         authorizer: Arc<UnionAuthorizer>,
-    ) -> Result<Self, ClientCaError> {
-        let mut roots = RootCertStore::empty();
-        for authority in config.client_ca {
-            roots.add(authority).map_err(ClientCaError::new)?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(ClientCaError::new)?;
-        let front_proxy = config.request_headers.map(|(headers, uid)| FrontProxy::new(headers, uid));
-        let anonymous = config.anonymous.then(nobody);
-        Ok(Self {
-            verifier,
-            front_proxy: front_proxy.transpose()?,
+    ) -> Self {
+        let proxies = config.front_proxies;
+        Self {
+            authorities: config.client_ca,
+            front_proxy: proxies
+                .map(|(authorities, headers, uid)| FrontProxy::new(authorities, headers, uid)),
             tokens,
             authorizer,
-            anonymous,
+            anonymous: config.anonymous.then(nobody),
             clock: config.clock,
             certificates: Cache::new(CACHED),
-        })
+        }
     }
 
     /// Returns the user of a certificate chain; `None` if the chain is not good.
     fn by_certificate(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Option<Arc<UserInfo>> {
         let (leaf, intermediates) = chain.split_first()?;
         let digest: Digest = Sha256::digest(leaf).into();
+        // Taken before the judgement, so that an exchange meanwhile is followed by another one.
+        let version = self.authorities.version();
         if let Some(known) = self.certificates.get(&digest)
             && now.as_second() <= known.not_after
+            && known.version == version
         {
             return Some(known.user.clone());
         }
-        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
-        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        if let Err(error) = self.verifier.verify_client_cert(leaf, intermediates, time) {
+        if let Err(error) = self.authorities.verify(leaf, intermediates, now) {
             tracing::debug!(%error, "client certificate refused");
             return None;
         }
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let user = Arc::new(certificate_user(&certificate, &digest)?);
         let not_after = certificate.validity().not_after.timestamp();
-        self.certificates.put(digest, Arc::new(Certified { user: user.clone(), not_after }));
+        self.certificates.put(digest, Arc::new(Certified { user: user.clone(), not_after, version }));
         Some(user)
     }
 }
@@ -190,6 +183,7 @@ impl UnionAuthenticator {
         &self,
         request: &Parts,
         peer: Option<&[CertificateDer<'static>]>,
+        notes: &Notes,
     ) -> Result<Arc<UserInfo>, Status> {
         let now = self.clock.now();
         let mut refused = false;
@@ -207,7 +201,7 @@ impl UnionAuthenticator {
         for token in bearers(&request.headers) {
             refused = true;
             let Ok(token) = token else { continue };
-            match self.tokens.authenticate(&token, &[]) {
+            match self.tokens.authenticate(&token, &[], notes) {
                 Ok(Some(who)) => return Ok(who.user),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "token refused"),
@@ -230,8 +224,9 @@ impl Authenticator for UnionAuthenticator {
         &'a self,
         request: &'a Parts,
         peer: Option<&'a [CertificateDer<'static>]>,
+        notes: &'a Notes,
     ) -> Eventual<'a, Result<Arc<UserInfo>, Status>> {
-        Eventual::Now(self.known(request, peer))
+        Eventual::Now(self.known(request, peer, notes))
     }
 
     fn impersonate<'a>(

@@ -8,6 +8,7 @@ use component::Clock;
 use super::bootstrap::{BootstrapTokens, audiences_for};
 use super::token::{Authenticated, TokenError, TokenService};
 use super::token_file::TokenFile;
+use crate::notes::Notes;
 use crate::reader::Reader;
 
 /// The kinds of bearer tokens that a server takes: those of service accounts, and perhaps bootstrap tokens.
@@ -38,11 +39,16 @@ impl BearerTokens {
         &self.accounts
     }
     /// Authenticates a token. `None` if nobody knows it, an error if it is known and is not good. With empty `wanted`,
-    /// the audience must be the API server.
+    /// the audience must be the API server. Notes tell of tokens that should be replaced.
     ///
     /// # Errors
     /// Where the token of a service account is not good.
-    pub fn authenticate(&self, token: &str, wanted: &[Text]) -> Result<Option<Authenticated>, TokenError> {
+    pub fn authenticate(
+        &self,
+        token: &str,
+        wanted: &[Text],
+        notes: &Notes,
+    ) -> Result<Option<Authenticated>, TokenError> {
         let audiences = self.accounts.audiences();
         if let Some(user) = self.file.user(token)
             && let Some(audiences) = audiences_for(wanted, audiences)
@@ -53,6 +59,6 @@ impl BearerTokens {
         if let Some(known) = self.bootstrap.as_ref().and_then(|tokens| tokens.authenticate(token, wanted)) {
             return Ok(Some(known));
         }
-        self.accounts.authenticate(token, wanted, self.clock.now())
+        self.accounts.authenticate(token, wanted, self.clock.now(), notes)
     }
 }

@@ -3,34 +3,18 @@
 //! with an allowed name.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use api::Text;
 use client::subject::subject;
 use http::HeaderMap;
 use http::header::HeaderName;
 use jiff::Timestamp;
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
-use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::authorities::Authorities;
 use super::groups::add_authenticated;
 use crate::UserInfo;
-
-/// The reason for which the authenticator cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error("the authority of client certificates is not usable")]
-pub struct ClientCaError(#[source] Box<dyn std::error::Error + Send + Sync>);
-
-impl ClientCaError {
-    /// Of an authority that cannot be used.
-    pub(super) fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self(source.into())
-    }
-}
 
 /// The proxies that are believed, and the headers that they write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,33 +47,20 @@ impl RequestHeaders {
             extra_prefixes: one("X-Remote-Extra-"),
         }
     }
-    /// The authorities' certificates.
-    ///
-    /// # Errors
-    /// Where one of them is none.
-    pub fn authorities(&self) -> Result<Vec<CertificateDer<'static>>, ClientCaError> {
-        let all = CertificateDer::pem_slice_iter(self.authorities_pem.as_bytes());
-        all.collect::<Result<_, _>>().map_err(|e| ClientCaError::new(format!("{e:?}")))
-    }
 }
 
 /// Recognises the callers whom front proxies name.
 pub(super) struct FrontProxy {
-    verifier: Arc<dyn ClientCertVerifier>,
+    authorities: Authorities,
     config: RequestHeaders,
     /// Whether uids count (the feature `RemoteRequestHeaderUID`).
     uid: bool,
 }
 
 impl FrontProxy {
-    pub(super) fn new(config: RequestHeaders, uid: bool) -> Result<Self, ClientCaError> {
-        let mut roots = RootCertStore::empty();
-        for authority in config.authorities()? {
-            roots.add(authority).map_err(ClientCaError::new)?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        Ok(Self { verifier: verifier.build().map_err(ClientCaError::new)?, config, uid })
+    /// Proxies whose certificates are signed by these authorities, which count in place of the configuration's.
+    pub(super) fn new(authorities: Authorities, config: RequestHeaders, uid: bool) -> Self {
+        Self { authorities, config, uid }
     }
 
     /// The user that a proxy names; none if it names nobody. An error if the certificate is not a proxy's, or another
@@ -101,9 +72,7 @@ impl FrontProxy {
         now: Timestamp,
     ) -> Result<Option<UserInfo>, String> {
         let Some((leaf, intermediates)) = chain.split_first() else { return Ok(None) };
-        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
-        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        self.verifier.verify_client_cert(leaf, intermediates, time).map_err(|e| e.to_string())?;
+        self.authorities.verify(leaf, intermediates, now).map_err(|e| e.to_string())?;
         let (_, certificate) = X509Certificate::from_der(leaf).map_err(|e| e.to_string())?;
         let name = subject(certificate.subject().as_raw()).map_err(|e| e.to_string())?.common_name;
         let allowed = &self.config.allowed_names;
@@ -231,7 +200,8 @@ mod tests {
                      want: Result<Option<&str>, ()>| {
             let mut config = RequestHeaders::of_own(&own.certificate_pem);
             config.allowed_names = allowed.iter().map(|n| (*n).to_owned()).collect();
-            let found = FrontProxy::new(config, true).unwrap().authenticate(headers, chain, now);
+            let authorities = Authorities::parse(&config.authorities_pem).unwrap();
+            let found = FrontProxy::new(authorities, config, true).authenticate(headers, chain, now);
             let found = found.as_ref().map(|u| u.as_ref().map(|u| u.name.as_str())).map_err(|_| ());
             assert_eq!(found, want);
         };
@@ -252,7 +222,8 @@ mod tests {
         let mut config =
             RequestHeaders::of_own(&Authority::generate("a", Timestamp::UNIX_EPOCH).unwrap().certificate_pem);
         config.username.insert(0, "X-First".into());
-        let proxies = |uid| FrontProxy::new(config.clone(), uid).unwrap();
+        let authorities = Authorities::parse(&config.authorities_pem).unwrap();
+        let proxies = |uid| FrontProxy::new(authorities.clone(), config.clone(), uid);
         let given = headers(&[
             ("X-Remote-User", "ann"),
             ("X-Remote-Uid", "7"),

@@ -3,6 +3,7 @@
 mod access;
 mod access_review;
 mod authenticator;
+mod authorities;
 mod authorizer;
 mod bearer;
 mod bootstrap;
@@ -34,10 +35,11 @@ pub use access::{Access, forbidden};
 #[cfg(test)]
 pub(crate) use authenticator::certificate_user;
 pub use authenticator::{AuthenticationConfig, UnionAuthenticator, nobody};
+pub use authorities::{Authorities, Changes, ClientCaError};
 pub use authorizer::{Authorizer, Decision};
 pub use bearer::BearerTokens;
 pub use eventual::Eventual;
-pub use front_proxy::{ClientCaError, RequestHeaders};
+pub use front_proxy::RequestHeaders;
 pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub use review::Reviews;
@@ -46,16 +48,18 @@ pub use union::{AuthorizationMode, UnionAuthorizer};
 
 use crate::RequestInfo;
 use crate::UserInfo;
+use crate::notes::Notes;
 
 /// Authenticates the callers of requests.
 pub trait Authenticator: Send + Sync + 'static {
     /// Returns the caller by its client certificate chain (leaf first; the TLS handshake proved possession of the key
     /// but did not check the chain) or by its headers; also decides whether a caller without credentials is
-    /// `system:anonymous`. A 401 otherwise.
+    /// `system:anonymous`. A 401 otherwise. Notes tell of credentials that should be replaced.
     fn authenticate<'a>(
         &'a self,
         request: &'a Parts,
         peer: Option<&'a [CertificateDer<'static>]>,
+        notes: &'a Notes,
     ) -> Eventual<'a, Result<Arc<UserInfo>, Status>>;
     /// Returns the user as whom the caller `user` wants to act, by the impersonation headers; `None` without them. An
     /// error if the caller may not.
@@ -86,6 +90,7 @@ pub trait Reviewer: Send + Sync + 'static {
         caller: &'a Arc<UserInfo>,
         namespace: &'a str,
         review: &'a mut Struct,
+        notes: &'a Notes,
     ) -> BoxFuture<'a, Result<(), Status>>;
     /// Fills the `status` of a `TokenRequest` for a service account; `account` is its stored tree.
     fn issue_token(

@@ -17,6 +17,7 @@ use super::rbac::Rule;
 use super::token::{Authenticated, Bound, Claims, Ref};
 use super::{Access, Authorizer, Decision, Reviewer, UnionAuthorizer};
 use crate::UserInfo;
+use crate::notes::Notes;
 use crate::reader::{Reader, read};
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -37,6 +38,8 @@ pub struct Reviews {
     max_lifetime: i64,
     /// The anonymous user; `None` if requests without credentials are refused.
     anonymous: Option<Arc<UserInfo>>,
+    /// The address of the keys that the issuer's document tells (`--service-account-jwks-uri`).
+    jwks_uri: Option<String>,
 }
 
 impl Reviews {
@@ -50,10 +53,16 @@ impl Reviews {
         max_lifetime: i64,
         anonymous: Option<Arc<UserInfo>>,
     ) -> Self {
-        Self { schema, authorizer, tokens, reader, clock, max_lifetime, anonymous }
+        Self { schema, authorizer, tokens, reader, clock, max_lifetime, anonymous, jwks_uri: None }
     }
 
-    fn token_review(&self, namespace: &str, review: &mut Struct) -> Result<(), Status> {
+    /// With another address of the keys than the server's own.
+    #[must_use]
+    pub fn keys_at(self, jwks_uri: Option<String>) -> Self {
+        Self { jwks_uri, ..self }
+    }
+
+    fn token_review(&self, namespace: &str, review: &mut Struct, notes: &Notes) -> Result<(), Status> {
         if !namespace.is_empty() {
             return Err(Status::bad_request(format!("namespace is not allowed on this type: {namespace}")));
         }
@@ -65,7 +74,7 @@ impl Reviews {
         let audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
         // The token is tried like one of a request; without a token, a request comes from the anonymous user.
         let answer = match bearer_of(format!("Bearer {token}").as_bytes()) {
-            Some(Ok(token)) => self.tokens.authenticate(&token, &audiences),
+            Some(Ok(token)) => self.tokens.authenticate(&token, &audiences, notes),
             Some(Err(())) => Ok(None),
             None => Ok(self.anonymous.clone().map(|user| {
                 let own = || self.tokens.accounts().audiences().to_vec();
@@ -289,10 +298,11 @@ impl Reviewer for Reviews {
         caller: &'a Arc<UserInfo>,
         namespace: &'a str,
         review: &'a mut Struct,
+        notes: &'a Notes,
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
             match resource {
-                "tokenreviews" => self.token_review(namespace, review),
+                "tokenreviews" => self.token_review(namespace, review, notes),
                 "selfsubjectreviews" => {
                     self.self_subject_review(caller, review);
                     Ok(())
@@ -309,10 +319,14 @@ impl Reviewer for Reviews {
 
     fn issuer_document(&self, path: &str, server: &str) -> Option<(&'static str, Vec<u8>)> {
         const KEYS: &str = "/openid/v1/jwks";
+        let accounts = self.tokens.accounts();
         let (media_type, document) = match path {
-            KEYS => ("application/jwk-set+json", self.tokens.accounts().jwks()),
+            // As upstream: an issuer that OpenID does not know has no documents.
+            _ if !accounts.has_documents() => return None,
+            KEYS => ("application/jwk-set+json", accounts.jwks()),
             "/.well-known/openid-configuration" => {
-                ("application/json", self.tokens.accounts().openid_configuration(&format!("{server}{KEYS}")))
+                let keys = self.jwks_uri.clone().unwrap_or_else(|| format!("{server}{KEYS}"));
+                ("application/json", accounts.openid_configuration(&keys))
             }
             _ => return None,
         };

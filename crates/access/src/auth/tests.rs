@@ -14,6 +14,7 @@ use super::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
 use super::token::{Bound, Claims, Ref, TokenService};
 use super::*;
 use crate::UserInfo;
+use crate::notes::Notes;
 use crate::pki::{Authority, Profile};
 use crate::reader::Reader;
 use crate::testing::Fake;
@@ -67,17 +68,17 @@ fn world() -> World {
         Arc::new(UnionAuthorizer::new(&modes, Arc::new(NodeAuthorizer::default()), Arc::new(rbac)));
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let signer = SigningKey::from_pem(&key).unwrap();
-    let tokens = Arc::new(TokenService::new(ISSUER, vec![ISSUER.into()], signer, vec![], reader.clone()));
+    let tokens = Arc::new(TokenService::new(&[ISSUER], vec![ISSUER.into()], signer, vec![], reader.clone()));
     let ca = Authority::generate("kubernetes", start).unwrap();
     let config = AuthenticationConfig {
-        client_ca: vec![ca.certificate()],
-        request_headers: None,
+        client_ca: super::Authorities::new(vec![ca.certificate()]).unwrap(),
+        front_proxies: None,
         anonymous: true,
         clock,
     };
     let bearers = Arc::new(BearerTokens::new(tokens.clone(), clock));
     World {
-        authenticator: UnionAuthenticator::new(config, bearers.clone(), authorizer.clone()).unwrap(),
+        authenticator: UnionAuthenticator::new(config, bearers.clone(), authorizer.clone()),
         reviews: Reviews::new(
             Schema::builtin(),
             authorizer,
@@ -146,7 +147,11 @@ async fn callers() {
         let chain: Option<Vec<_>> = certificate.map(|c| vec![c]);
         // Twice: the second result comes from the cache.
         for _ in 0..2 {
-            let got = world.authenticator.authenticate(&request(token), chain.as_deref()).get().await;
+            let got = world
+                .authenticator
+                .authenticate(&request(token), chain.as_deref(), &Notes::default())
+                .get()
+                .await;
             let got = got.map(|u| format!("{} {}", u.name, u.groups.join(","))).map_err(|s| s.code);
             assert_eq!(got.as_deref(), want.ok_or(&401), "case {i}");
         }
@@ -174,7 +179,8 @@ async fn review(world: &World, kind: &str, json: Value) -> Result<Value, String>
     let mut tree = parse(group, kind, json);
     let caller = Arc::new(UserInfo { name: "bob".into(), groups: vec!["g".into()], ..UserInfo::default() });
     let resource = format!("{}s", kind.to_lowercase());
-    world.reviews.review(&resource, &caller, "", &mut tree).await.map_err(|s| s.message)?;
+    let notes = Notes::default();
+    world.reviews.review(&resource, &caller, "", &mut tree, &notes).await.map_err(|s| s.message)?;
     Ok(print(&tree)["status"].clone())
 }
 
@@ -270,7 +276,7 @@ async fn token_requests() {
     assert_eq!(claims.kubernetes.warnafter, Some(second + 3607));
     assert_eq!(claims.exp, second + 365 * 24 * 60 * 60, "clients that never read the file again go on");
     assert_eq!(claims.kubernetes.node, Some(Ref { name: "n".into(), uid: "u3".into() }));
-    assert!(world.authenticator.authenticate(&request(token), None).get().await.is_ok());
+    assert!(world.authenticator.authenticate(&request(token), None, &Notes::default()).get().await.is_ok());
     let refused = [
         (
             json!({ "expirationSeconds": 1 }),

@@ -36,19 +36,8 @@ pub struct PkiConfig {
     pub service_address: Option<IpAddr>,
     /// DNS domain of the cluster, e.g. `cluster.local`.
     pub cluster_domain: String,
-    /// The node of this machine, if there is one.
-    pub node: Option<NodeIdentity>,
     /// The current time: certificates that expire soon after it are renewed.
     pub now: Timestamp,
-}
-
-/// A node that gets a client and a serving certificate.
-#[derive(Debug, Clone)]
-pub struct NodeIdentity {
-    /// Node name.
-    pub name: String,
-    /// Addresses at which its kubelet serves, besides loopback.
-    pub addresses: Vec<IpAddr>,
 }
 
 /// The keys and certificates of one cluster.
@@ -69,18 +58,8 @@ pub struct Pki {
     pub controller_manager: Credential,
     /// The client certificate of `system:kube-scheduler`.
     pub scheduler: Credential,
-    /// The node's two certificates.
-    pub node: Option<NodeCredentials>,
     /// The private key that signs service account tokens: PKCS#8 in PEM.
     pub service_account_key_pem: String,
-}
-
-/// The certificates of a kubelet.
-pub struct NodeCredentials {
-    /// The client certificate of `system:node:NAME` in `system:nodes`, towards the API server.
-    pub client: Credential,
-    /// The certificate with which the kubelet serves.
-    pub serving: Credential,
 }
 
 impl Pki {
@@ -95,16 +74,6 @@ impl Pki {
         let front_proxy_ca = Authority::ensure(&pki, "front-proxy-ca", "front-proxy-ca", now)?;
         let client = |stem: &str, user: &str, group: Option<&str>| {
             ca.ensure_leaf(&pki, stem, &Profile::client(user, group), now)
-        };
-        let node = match &config.node {
-            None => None,
-            Some(node) => {
-                let user = format!("system:node:{}", node.name);
-                Some(NodeCredentials {
-                    client: client("kubelet-client", &user, Some("system:nodes"))?,
-                    serving: ca.ensure_leaf(&pki, "kubelet", &kubelet_profile(node), now)?,
-                })
-            }
         };
         Ok(Self {
             apiserver: ca.ensure_leaf(&pki, "apiserver", &apiserver_profile(config), now)?,
@@ -124,7 +93,6 @@ impl Pki {
             controller_manager: client("controller-manager", "system:kube-controller-manager", None)?,
             scheduler: client("scheduler", "system:kube-scheduler", None)?,
             service_account_key_pem: issue::ensure_key(&pki.join("sa.key"))?,
-            node,
             ca,
             front_proxy_ca,
         })
@@ -144,16 +112,6 @@ fn apiserver_profile(config: &PkiConfig) -> Profile {
     let mut addresses = config.addresses.clone();
     addresses.extend(config.service_address);
     Profile::serving("kube-apiserver", None, names, addresses)
-}
-
-fn kubelet_profile(node: &NodeIdentity) -> Profile {
-    // The subject as upstream's kubelet-serving signer demands it.
-    Profile::serving(
-        &format!("system:node:{}", node.name),
-        Some("system:nodes"),
-        vec![node.name.clone(), "localhost".into()],
-        node.addresses.clone(),
-    )
 }
 
 #[cfg(test)]

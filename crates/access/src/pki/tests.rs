@@ -12,7 +12,6 @@ fn config() -> PkiConfig {
         names: vec![],
         service_address: Some(IpAddr::from([10, 96, 0, 1])),
         cluster_domain: "cluster.local".into(),
-        node: Some(NodeIdentity { name: "a".into(), addresses: vec![IpAddr::from([192, 0, 2, 7])] }),
         now: "2026-01-01T00:00:00Z".parse().unwrap(),
     }
 }
@@ -50,8 +49,6 @@ fn subjects_and_names() {
     let pki = Pki::ensure(dir.path(), &config()).unwrap();
     assert_eq!(subjects(&pki.admin).0, "O=system:masters, CN=kubernetes-admin");
     assert_eq!(subjects(&pki.scheduler).0, "CN=system:kube-scheduler");
-    let node = pki.node.as_ref().unwrap();
-    assert_eq!(subjects(&node.client).0, "O=system:nodes, CN=system:node:a");
     let (_, issuer, names) = subjects(&pki.apiserver);
     assert_eq!(issuer, "CN=kubernetes");
     for want in ["kubernetes.default.svc.cluster.local", "localhost", "machine"] {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::ResolvesServerCert;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Accepts any client certificate whose key the client holds.
@@ -54,10 +55,10 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Makes the API server's TLS configuration: it serves with a certificate, and asks clients for one from these
-/// authorities.
+/// Makes the API server's TLS configuration: it serves with the certificate that is in its place, and asks clients for
+/// one from these authorities.
 pub fn server_tls(
-    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    serving: Arc<dyn ResolvesServerCert>,
     authorities: &[CertificateDer<'_>],
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -67,8 +68,8 @@ pub fn server_tls(
     };
     let hints = authorities.iter().filter_map(name).collect();
     let verifier = Arc::new(AnyClient { provider: provider.clone(), hints });
-    ServerConfig::builder_with_provider(provider)
+    Ok(ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
+        .with_cert_resolver(serving))
 }

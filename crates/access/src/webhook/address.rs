@@ -121,6 +121,13 @@ impl ClientConfig {
     }
 }
 
+impl ClientConfig {
+    /// The name of the host; empty if it has none.
+    pub fn host(&self) -> String {
+        self.target().map(|target| target.host).unwrap_or_default()
+    }
+}
+
 /// A path as Go's `path.Join` leaves it, with a slash before it.
 fn clean(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();

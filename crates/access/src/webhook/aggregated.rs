@@ -1,11 +1,12 @@
 //! Connections to aggregated API servers, which are reached and verified as webhooks behind a Service are.
 
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use client::Certificate;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::address::{Address, ClientConfig};
+use super::defect::Failure;
 use super::network::Network;
 use super::{connection, service, tls};
 
@@ -44,15 +45,11 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Makes it; the certificate is shown to the server.
+    /// Makes it; each connection shows the server the certificate that is in this place by then.
     ///
     /// # Errors
-    /// Where the authorities or the certificate are none, with upstream's text.
-    pub fn new(
-        endpoint: Endpoint,
-        trust: &Trust,
-        shown: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    ) -> Result<Self, String> {
+    /// Where the authorities are none, with upstream's text.
+    pub fn new(endpoint: Endpoint, trust: &Trust, shown: Option<Certificate>) -> Result<Self, String> {
         let (bundle, anybody) = match trust {
             Trust::Authorities(bundle) => (bundle.as_slice(), false),
             Trust::Anybody => (&[][..], true),
@@ -78,8 +75,9 @@ impl Connector {
     ///
     /// # Errors
     /// The reason, as Go prints it.
-    pub async fn open(&self, network: &Network) -> Result<TlsStream<TcpStream>, String> {
-        connection::secure(network, &self.to.target()?, &self.tls).await
+    pub async fn open(&self, network: &Network) -> Result<TlsStream<TcpStream>, Failure> {
+        let opened = connection::secure(network, &self.to.target()?, &self.tls).await;
+        opened.inspect_err(|failure| network.servers.count(failure))
     }
     /// An error of HTTP on such a connection, as Go prints it.
     pub fn error_text(error: &hyper::Error) -> String {

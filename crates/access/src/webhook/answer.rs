@@ -97,7 +97,7 @@ impl Document {
         other: &str,
         kind: &str,
     ) -> Result<Self, CallError> {
-        let failed = |why: String| Err(CallError::Failed(why));
+        let failed = |why: String| Err(CallError::Failed(why.into()));
         let content = match json::decode_any(body) {
             Ok(Node::Map(content)) => content,
             Ok(_) => {

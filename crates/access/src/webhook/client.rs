@@ -11,6 +11,7 @@ use super::address::ClientConfig;
 use super::answer;
 use super::connection::Connection;
 use super::credentials::Credentials;
+use super::defect::Failure;
 use super::error::CallError;
 use super::network::Network;
 use super::pool::Pools;
@@ -46,9 +47,12 @@ impl Webhooks {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, CallError> {
-        let target = to.target().map_err(CallError::Failed)?;
+        let target = to.target().map_err(|why| CallError::Failed(why.into()))?;
         let url = target.url(timeout);
-        let failed = |why: String| CallError::Failed(format!("Post {}: {why}", api::go::quote(&url)));
+        let failed = |why: Failure| {
+            network.webhooks.count(&why);
+            CallError::Failed(why.after(&format!("Post {}: ", api::go::quote(&url))))
+        };
         let exchange = async {
             let pool = self.pools.of(to, || tls::connector(to, &target, &self.credentials))?;
             let bearer = self.credentials.bearer(&target).await?;
@@ -56,21 +60,21 @@ impl Webhooks {
             let limit = SLACK.saturating_add(body.len().saturating_mul(4));
             while let Some(mut kept) = pool.take() {
                 if let Some(answer) = kept.send(request()?, limit).await {
-                    return answer.inspect(|_| pool.keep(kept));
+                    return answer.inspect(|_| pool.keep(kept)).map_err(Failure::from);
                 }
             }
             let mut fresh = Connection::open(network, &target, pool.tls()).await?;
             let answer = fresh.send(request()?, limit).await.ok_or("EOF")?;
-            answer.inspect(|_| pool.keep(fresh))
+            answer.inspect(|_| pool.keep(fresh)).map_err(Failure::from)
         };
         let (head, body) = match tokio::time::timeout(timeout, exchange).await {
             Ok(answer) => answer.map_err(failed)?,
-            Err(_) => return Err(failed("context deadline exceeded".to_owned())),
+            Err(_) => return Err(failed("context deadline exceeded".into())),
         };
         let body = body.map_err(|why| {
             let why =
                 format!("unexpected error when reading response body. Please retry. Original error: {why}");
-            CallError::Failed(why)
+            CallError::Failed(why.into())
         })?;
         if head.status.is_success() && head.status.as_u16() <= StatusCode::PARTIAL_CONTENT.as_u16() {
             return Ok(body);

@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::address::Target;
+use super::defect::Failure;
 use super::error::io_text;
 use super::head::Head;
 use super::network::Network;
@@ -32,7 +33,11 @@ pub(super) enum Connection {
 
 impl Connection {
     /// Opens a connection.
-    pub(super) async fn open(network: &Network, to: &Target<'_>, tls: &TlsConnector) -> Result<Self, String> {
+    pub(super) async fn open(
+        network: &Network,
+        to: &Target<'_>,
+        tls: &TlsConnector,
+    ) -> Result<Self, Failure> {
         let stream = secure(network, to, tls).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
@@ -107,12 +112,12 @@ pub(super) async fn secure(
     network: &Network,
     to: &Target<'_>,
     tls: &TlsConnector,
-) -> Result<TlsStream<TcpStream>, String> {
+) -> Result<TlsStream<TcpStream>, Failure> {
     let tcp = connect(network, to).await?;
     let _ = tcp.set_nodelay(true);
     let name = ServerName::try_from(to.host.clone())
         .map_err(|_| format!("tls: invalid server name {}", api::go::quote(&to.host)))?;
-    tls.connect(name, tcp).await.map_err(|e| tls::error_text(&e, &to.host))
+    tls.connect(name, tcp).await.map_err(|e| tls::failure(&e, &to.host))
 }
 
 /// HTTP/1.1 names the host in a header alone.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use client::Certificate;
 use http::HeaderValue;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -132,11 +133,7 @@ impl Credentials {
     }
 
     /// The client certificate for a webhook.
-    #[allow(clippy::type_complexity, reason = "a chain and its key")]
-    pub(super) fn certificate(
-        &self,
-        target: &Target<'_>,
-    ) -> Result<Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>, String> {
+    pub(super) fn certificate(&self, target: &Target<'_>) -> Result<Option<Certificate>, String> {
         let Some(user) = self.user(target) else { return Ok(None) };
         let chain = self.material(&user.client_certificate_data, &user.client_certificate)?;
         let key = self.material(&user.client_key_data, &user.client_key)?;
@@ -144,7 +141,7 @@ impl Credentials {
         let chain =
             CertificateDer::pem_slice_iter(&chain).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| e.to_string())?;
-        Ok(Some((chain, key)))
+        Certificate::new(chain, key).map(Some).map_err(|e| e.to_string())
     }
 
     /// The `Authorization` for a webhook.

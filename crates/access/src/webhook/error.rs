@@ -4,20 +4,22 @@ use std::io;
 
 use api::Status;
 
+use super::defect::Failure;
+
 /// The reason for which a webhook gave no answer that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallError {
     /// It answered with an error.
     Status(Box<Status>),
     /// It did not answer, or what it answered cannot be read.
-    Failed(String),
+    Failed(Failure),
 }
 
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Status(status) => f.write_str(&status.message),
-            Self::Failed(why) => f.write_str(why),
+            Self::Failed(why) => why.fmt(f),
         }
     }
 }

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use prometheus_client::registry::Registry;
+
+use super::defect::Defects;
 use crate::reader::Reader;
 
 /// Says whether the server may connect to a backend of a Service.
@@ -12,6 +15,10 @@ pub type Guard = dyn Fn(SocketAddr) -> bool + Send + Sync;
 pub struct Network {
     pub(super) reader: Arc<dyn Reader>,
     pub(super) guard: Box<Guard>,
+    /// The defects of the certificates of webhooks.
+    pub(super) webhooks: Defects,
+    /// The defects of the certificates of aggregated servers.
+    pub(super) servers: Defects,
 }
 
 impl Network {
@@ -19,6 +26,16 @@ impl Network {
     /// who write webhooks, so `guard` is asked about each. A URL is taken as it is: its writer may read and change
     /// every request in any case, and a webhook beside the server is reached by loopback only.
     pub fn new(reader: Arc<dyn Reader>, guard: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self { reader, guard: Box::new(guard) }
+        Self { reader, guard: Box::new(guard), webhooks: Defects::default(), servers: Defects::default() }
+    }
+
+    /// Registers the counts of certificates that are refused for what was good once.
+    pub fn register(&self, registry: &mut Registry) {
+        self.webhooks.register("apiserver_webhooks", "either/or, based on the runtime environment", registry);
+        self.servers.register(
+            "apiserver_kube_aggregator",
+            "either/or, based on the runtime environment",
+            registry,
+        );
     }
 }

@@ -3,18 +3,20 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use client::Certificate;
 use client::tls::AnyCertificate;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::address::{ClientConfig, Target};
 use super::credentials::Credentials;
+use super::defect::{Failure, explained, told};
 use super::error::io_text;
 
 /// The files in which systems keep the authorities that they trust, in the order in which Go looks for them.
@@ -38,9 +40,6 @@ fn system_roots() -> &'static [CertificateDer<'static>] {
     })
 }
 
-/// A certificate chain, the client's own first, with its key.
-pub(super) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
 /// The settings of connections to a webhook.
 pub(super) fn connector(
     config: &ClientConfig,
@@ -61,7 +60,7 @@ pub(super) fn connector(
 pub(super) fn to_server(
     ca_bundle: &[u8],
     anybody: bool,
-    shown: Option<Shown>,
+    shown: Option<Certificate>,
 ) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = if anybody {
@@ -90,7 +89,7 @@ fn trusting(ca_bundle: &[u8], provider: &Arc<rustls::crypto::CryptoProvider>) ->
 fn settings(
     provider: Arc<rustls::crypto::CryptoProvider>,
     verifier: Arc<dyn ServerCertVerifier>,
-    shown: Option<Shown>,
+    shown: Option<Certificate>,
 ) -> Result<rustls::ClientConfig, String> {
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -98,7 +97,7 @@ fn settings(
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut tls = match shown {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|e| e.to_string())?,
+        Some(certificate) => builder.with_client_cert_resolver(Arc::new(certificate)),
         None => builder.with_no_client_auth(),
     };
     // As upstream: one HTTP/2 connection would take all calls to one of a Service's backends.
@@ -137,7 +136,10 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let usual = self.usual.verify_server_cert(certificate, chain, name, ocsp, now);
-        if usual.is_ok() || !self.authorities.iter().any(|a| a.as_ref() == certificate.as_ref()) {
+        if !self.authorities.iter().any(|a| a.as_ref() == certificate.as_ref()) {
+            return usual.map_err(|error| explained(error, certificate, chain, &self.authorities, name));
+        }
+        if usual.is_ok() {
             return usual;
         }
         let invalid = |e: CertificateError| Error::InvalidCertificate(e);
@@ -150,7 +152,8 @@ impl ServerCertVerifier for Verifier {
         if seconds < parsed.validity().not_before.timestamp() {
             return Err(invalid(CertificateError::NotValidYet));
         }
-        rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
+            .map_err(|error| explained(error, certificate, chain, &self.authorities, name))?;
         Ok(ServerCertVerified::assertion())
     }
     fn verify_tls12_signature(
@@ -174,8 +177,19 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// A handshake's failure.
+pub(super) fn failure(error: &io::Error, host: &str) -> Failure {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
+    if let Some(Error::InvalidCertificate(why)) = tls
+        && let Some((defect, text)) = told(why)
+    {
+        return Failure::of(format!("tls: failed to verify certificate: x509: {text}"), defect);
+    }
+    error_text(error, host).into()
+}
+
 /// A handshake's error, as Go prints it.
-pub(super) fn error_text(error: &io::Error, host: &str) -> String {
+fn error_text(error: &io::Error, host: &str) -> String {
     let Some(tls) = error.get_ref().and_then(|e| e.downcast_ref::<Error>()) else {
         return io_text("read tcp", error);
     };

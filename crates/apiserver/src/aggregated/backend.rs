@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use access::webhook::{Connector, Endpoint, Network, Trust};
+use access::webhook::{Connector, Endpoint, Failure, Network, Trust};
 use bytes::Bytes;
+use client::Certificate;
 use http::header::{HOST, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::{Frame, SizeHint};
@@ -16,7 +17,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Instant, timeout};
 
 /// How long a server may take to accept a connection; Go's default dialer.
@@ -47,40 +47,49 @@ pub(crate) enum SendError {
     /// Its Service leads nowhere.
     Unresolved(String),
     /// The server gave none.
-    Failed(String),
+    Failed(Failure),
 }
 
 impl std::fmt::Display for SendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Settings(why) | Self::Unresolved(why) | Self::Failed(why) => f.write_str(why),
+            Self::Settings(why) | Self::Unresolved(why) => f.write_str(why),
+            Self::Failed(why) => why.fmt(f),
         }
     }
 }
 
+/// A connection.
+struct Line {
+    sender: SendRequest<Outgoing>,
+    /// The exchanges of the shown certificate before it was made.
+    version: u64,
+}
+
 struct Idle {
     since: Instant,
-    sender: SendRequest<Outgoing>,
+    line: Line,
 }
 
 /// A server behind a Service, and the connections to it that are idle.
 pub(crate) struct Backend {
     endpoint: Endpoint,
     connector: Result<Connector, String>,
+    shown: Option<Certificate>,
     network: Arc<Network>,
     idle: Mutex<Vec<Idle>>,
 }
 
 impl Backend {
-    /// A server that nothing was asked yet; the certificate is shown to it.
+    /// A server that nothing was asked yet; the certificate in this place is shown to it.
     pub(crate) fn new(
         endpoint: Endpoint,
         trust: &Trust,
-        shown: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+        shown: Option<Certificate>,
         network: Arc<Network>,
     ) -> Arc<Self> {
-        let connector = Connector::new(endpoint.clone(), trust, shown);
-        Arc::new(Self { endpoint, connector, network, idle: Mutex::default() })
+        let connector = Connector::new(endpoint.clone(), trust, shown.clone());
+        Arc::new(Self { endpoint, connector, shown, network, idle: Mutex::default() })
     }
     /// The port of its Service.
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -104,12 +113,12 @@ impl Backend {
         connector.resolves(&self.network).map_err(SendError::Unresolved)?;
         *request.version_mut() = Version::HTTP_11;
         let host = format!("{}:{}", self.endpoint.host(), self.endpoint.port);
-        let host = HeaderValue::from_str(&host).map_err(|e| SendError::Failed(e.to_string()))?;
+        let host = HeaderValue::from_str(&host).map_err(|e| SendError::Failed(e.to_string().into()))?;
         request.headers_mut().insert(HOST, host);
-        let failed = |e: &hyper::Error| SendError::Failed(Connector::error_text(e));
+        let failed = |e: &hyper::Error| SendError::Failed(Connector::error_text(e).into());
         while let Some(mut kept) = self.take() {
             let again = repeatable(&request);
-            match kept.try_send_request(request).await {
+            match kept.sender.try_send_request(request).await {
                 Ok(answer) => return Ok(self.answered(answer, kept)),
                 Err(mut e) => match e.take_message().or(again) {
                     Some(unanswered) => request = unanswered,
@@ -118,46 +127,51 @@ impl Backend {
             }
         }
         let mut fresh = match timeout(DIAL_TIMEOUT, self.open(connector)).await {
-            Ok(sender) => sender.map_err(SendError::Failed)?,
+            Ok(line) => line.map_err(SendError::Failed)?,
             Err(_) => return Err(SendError::Failed("dial tcp: i/o timeout".into())),
         };
-        let answer = fresh.send_request(request).await.map_err(|e| failed(&e))?;
+        let answer = fresh.sender.send_request(request).await.map_err(|e| failed(&e))?;
         Ok(self.answered(answer, fresh))
     }
 
-    async fn open(&self, connector: &Connector) -> Result<SendRequest<Outgoing>, String> {
+    /// The exchanges of the shown certificate so far.
+    fn version(&self) -> u64 {
+        self.shown.as_ref().map_or(0, Certificate::version)
+    }
+
+    async fn open(&self, connector: &Connector) -> Result<Line, Failure> {
+        let version = self.version();
         let io = TokioIo::new(connector.open(&self.network).await?);
         let handshake = http1::Builder::new().title_case_headers(true).handshake(io);
         let (sender, connection) = handshake.await.map_err(|e| Connector::error_text(&e))?;
         // It ends with its sender and its last answer, or when an upgraded stream is taken.
         tokio::spawn(connection.with_upgrades());
-        Ok(sender)
+        Ok(Line { sender, version })
     }
 
-    /// An idle connection.
-    fn take(&self) -> Option<SendRequest<Outgoing>> {
+    /// An idle connection, made with the certificate of now.
+    fn take(&self) -> Option<Line> {
         let mut idle = self.idle.lock();
-        let now = Instant::now();
-        idle.retain(|kept| !kept.sender.is_closed() && now.duration_since(kept.since) < IDLE);
-        let at = idle.iter().rposition(|kept| kept.sender.is_ready())?;
-        Some(idle.swap_remove(at).sender)
+        let (now, version) = (Instant::now(), self.version());
+        idle.retain(|kept| {
+            let Line { sender, version: made } = &kept.line;
+            !sender.is_closed() && *made == version && now.duration_since(kept.since) < IDLE
+        });
+        let at = idle.iter().rposition(|kept| kept.line.sender.is_ready())?;
+        Some(idle.swap_remove(at).line)
     }
 
-    fn keep(&self, sender: SendRequest<Outgoing>) {
+    fn keep(&self, line: Line) {
         let mut idle = self.idle.lock();
-        if !sender.is_closed() && idle.len() < KEPT {
-            idle.push(Idle { since: Instant::now(), sender });
+        if !line.sender.is_closed() && idle.len() < KEPT {
+            idle.push(Idle { since: Instant::now(), line });
         }
     }
 
-    fn answered(
-        self: &Arc<Self>,
-        answer: Response<Incoming>,
-        sender: SendRequest<Outgoing>,
-    ) -> Response<Answered> {
+    fn answered(self: &Arc<Self>, answer: Response<Incoming>, line: Line) -> Response<Answered> {
         let reusable = answer.status() != StatusCode::SWITCHING_PROTOCOLS;
         answer.map(|body| {
-            let mut answered = Answered { body, back: reusable.then(|| (Arc::clone(self), sender)) };
+            let mut answered = Answered { body, back: reusable.then(|| (Arc::clone(self), line)) };
             if http_body::Body::is_end_stream(&answered.body) {
                 answered.give_back();
             }
@@ -183,13 +197,13 @@ fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
 /// The body of an answer; its connection is kept once it was read to its end.
 pub(crate) struct Answered {
     body: Incoming,
-    back: Option<(Arc<Backend>, SendRequest<Outgoing>)>,
+    back: Option<(Arc<Backend>, Line)>,
 }
 
 impl Answered {
     fn give_back(&mut self) {
-        if let Some((backend, sender)) = self.back.take() {
-            backend.keep(sender);
+        if let Some((backend, line)) = self.back.take() {
+            backend.keep(line);
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use api::Text;
 use bytes::Bytes;
 use http::header::HeaderValue;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -37,6 +39,8 @@ pub(crate) struct Discovery {
     groups: OnceLock<Document>,
     aggregated_core: OnceLock<Document>,
     aggregated_groups: OnceLock<Document>,
+    /// How often documents of all resources were made, of all sets of resources.
+    made: Counter<u64, AtomicU64>,
 }
 
 fn texts<'t>(list: impl IntoIterator<Item = &'t Text>) -> Value {
@@ -241,8 +245,16 @@ fn aggregated_resource(r: &ResourceEntry) -> Value {
 impl Discovery {
     /// Of these resources, and of those that others serve.
     pub(crate) fn new(resources: Arc<Resources>, services: Arc<Services>) -> Self {
-        let (groups, aggregated_core, aggregated_groups) = Default::default();
-        Self { resources, services, groups, aggregated_core, aggregated_groups }
+        let (groups, aggregated_core, aggregated_groups, made) = Default::default();
+        Self { resources, services, groups, aggregated_core, aggregated_groups, made }
+    }
+    /// The same of other resources, with the same count.
+    pub(crate) fn of(&self, resources: Arc<Resources>, services: Arc<Services>) -> Self {
+        Self { made: self.made.clone(), ..Self::new(resources, services) }
+    }
+    /// How often documents of all resources were made.
+    pub(crate) fn made(&self) -> &Counter<u64, AtomicU64> {
+        &self.made
     }
     /// Whether a path is below a group that is served.
     pub(crate) fn is_group(&self, path: &str) -> bool {
@@ -292,7 +304,10 @@ impl Discovery {
     /// The document of a path, and whether it is one of all resources.
     pub(crate) fn find(&self, path: &str, wants_aggregated: bool) -> Option<(Document, bool)> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let all = |core| Document::new(&aggregated(&self.resources, &self.services, core));
+        let all = |core| {
+            self.made.inc();
+            Document::new(&aggregated(&self.resources, &self.services, core))
+        };
         let plain = match parts.as_slice() {
             ["api"] if wants_aggregated => {
                 return Some((self.aggregated_core.get_or_init(|| all(true)).clone(), true));

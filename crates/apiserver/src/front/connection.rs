@@ -27,6 +27,7 @@ use super::outbox::Outbox;
 use super::peer::Peer;
 use super::response::{add_warnings, status_response, text};
 use super::strangers::{Limits, Stranger, Strangers};
+use super::tls::ServerTls;
 use crate::lanes::timed_out;
 use crate::negotiate::Form;
 use crate::options;
@@ -68,10 +69,7 @@ const AUDIT_ID: &str = "audit-id";
 
 impl Server {
     /// Serves HTTPS until the shutdown's signal; then lets the requests under way end.
-    pub async fn serve(&self, listener: TcpListener, tls: rustls::ServerConfig, shutdown: Shutdown) {
-        let mut tls = tls;
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
+    pub(crate) async fn serve(&self, listener: TcpListener, tls: ServerTls, shutdown: Shutdown) {
         let mut h2 = auto::Builder::new(TokioExecutor::new()).http2_only();
         h2.http2()
             .max_concurrent_streams(1000)
@@ -103,8 +101,7 @@ impl Server {
                 Ok((stream, address)) => {
                     let lifetime = Arc::new(Lifetime::default());
                     let Some(stranger) = strangers.admit(address.ip(), &lifetime) else { continue };
-                    let (server, acceptor, builders) =
-                        (self.clone(), acceptor.clone(), Arc::clone(&builders));
+                    let (server, acceptor, builders) = (self.clone(), tls.acceptor(), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn_one(async move {
                         let arrived = Arrived { stream, address, lifetime, stranger };

@@ -9,6 +9,7 @@ mod outbox;
 mod peer;
 mod response;
 mod strangers;
+mod tls;
 pub(crate) mod websocket;
 
 pub(crate) use answer::outcome_response;
@@ -16,3 +17,4 @@ pub(crate) use body::{Body, BodyError, PieceBody, Unread, full, read_body, throw
 pub(crate) use lifetime::Lifetime;
 pub(crate) use peer::Peer;
 pub(crate) use response::{header, status_response, text};
+pub(crate) use tls::ServerTls;

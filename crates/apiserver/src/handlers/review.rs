@@ -61,7 +61,7 @@ pub(crate) async fn create(
     };
     handlers.admission.mutate(&request, &mut tree).await?;
     handlers.admission.validate(&request, Some(&tree)).await?;
-    handlers.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree).await?;
+    handlers.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree, &req.notes).await?;
     Ok(Outcome::Tree { status: 201, kind: resource.kind.clone(), tree, resource: Some(Arc::clone(resource)) })
 }
 

@@ -1,25 +1,19 @@
 //! The ConfigMap by which aggregated servers know whom to believe: `extension-apiserver-authentication` in
 //! `kube-system`. The entries of the cluster's other servers stay.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use access::auth::RequestHeaders;
+use access::auth::{Authorities, Changes, RequestHeaders};
 use access::pki;
-use api::{Status, Text};
-use bytes::Bytes;
-use client::{Call, FromJson, Resource, Transport, Verb};
-use futures::StreamExt;
+use api::Status;
+use component::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
-use storage::{Batch, Scope, WatchOptions, WatchStart, Watcher};
 
 use super::env::{AuthenticationInfo, Env};
-use crate::objects::Objects;
+use super::system_map::SystemMap;
 
-const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-const MAPS: (&str, &str) = ("", "configmaps");
 /// After what time the object is looked at in any case; upstream's.
 const AGAIN: Duration = Duration::from_mins(1);
 /// The time to wait after a write failed.
@@ -42,13 +36,17 @@ fn union(old: &str, new: &[String]) -> String {
 fn combined(own: &AuthenticationInfo, there: &Map<String, Value>, now: Timestamp) -> Map<String, Value> {
     let old = |key: &str| there.get(key).and_then(Value::as_str).unwrap_or_default();
     let mut data = Map::new();
-    let clients = pki::bundle(&[old("client-ca-file"), &own.client_authorities], now - SLACK);
+    let authorities = own.client_authorities.as_ref().map(Authorities::pem).unwrap_or_default();
+    let clients = pki::bundle(&[old("client-ca-file"), &authorities], now - SLACK);
     if !clients.is_empty() {
         data.insert("client-ca-file".into(), clients.into());
     }
     let none = RequestHeaders::default();
-    let headers = own.request_headers.as_ref().unwrap_or(&none);
-    let proxies = pki::bundle(&[old("requestheader-client-ca-file"), &headers.authorities_pem], now - SLACK);
+    let (authorities, headers) = match &own.front_proxies {
+        Some((authorities, headers)) => (authorities.pem(), headers),
+        None => (String::new(), &none),
+    };
+    let proxies = pki::bundle(&[old("requestheader-client-ca-file"), &authorities], now - SLACK);
     if proxies.is_empty() {
         return data;
     }
@@ -70,28 +68,26 @@ fn combined(own: &AuthenticationInfo, there: &Map<String, Value>, now: Timestamp
 
 /// Makes the object, and keeps it from then on.
 pub(super) async fn run(env: &Env) -> Result<(), Status> {
-    let kept = Kept {
-        objects: Arc::clone(&env.objects),
-        transport: Arc::clone(&env.transport),
-        info: env.authentication.clone(),
-    };
-    if kept.info.client_authorities.is_empty() && kept.info.request_headers.is_none() {
+    let info = env.authentication.clone();
+    if info.client_authorities.is_none() && info.front_proxies.is_none() {
         return Ok(());
     }
-    let mut changes = kept.watch();
-    kept.ensure().await?;
+    let (mut map, clock) = (SystemMap::new(env, NAME), env.objects.clock);
+    ensure(&map, &info, clock).await?;
     let stop = env.shutdown.clone();
+    let follow = |authorities: Option<&Authorities>| authorities.map(Authorities::changes);
+    let mut clients = follow(info.client_authorities.as_ref());
+    let mut proxies = follow(info.front_proxies.as_ref().map(|(authorities, _)| authorities));
     env.shutdown.spawn(async move {
         let keep = async {
             loop {
                 tokio::select! {
-                    () = changed(&mut changes) => {}
+                    () = map.changed() => {}
+                    () = exchanged(&mut clients) => {}
+                    () = exchanged(&mut proxies) => {}
                     () = tokio::time::sleep(AGAIN) => {}
                 }
-                if changes.is_none() {
-                    changes = kept.watch();
-                }
-                while let Err(error) = kept.ensure().await {
+                while let Err(error) = ensure(&map, &info, clock).await {
                     tracing::warn!(%error, "cannot keep up what aggregated API servers need to know");
                     tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
                 }
@@ -102,64 +98,23 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
     Ok(())
 }
 
-struct Kept {
-    objects: Arc<Objects>,
-    transport: Arc<dyn Transport>,
-    info: AuthenticationInfo,
+/// Returns once other authorities are there, if there can be others.
+async fn exchanged(changes: &mut Option<Changes>) {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
 }
 
-/// Returns once the object changed, or nothing tells of changes any more.
-async fn changed(watcher: &mut Option<Watcher>) {
-    while let Some(events) = watcher {
-        match events.next().await {
-            Some(Ok(Batch::Events(_))) => return,
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => *watcher = None,
-        }
-    }
-    tokio::time::sleep(PAUSE).await;
-}
-
-impl Kept {
-    fn watch(&self) -> Option<Watcher> {
-        let id = self.objects.id(MAPS)?;
-        let scope = Scope { namespace: NAMESPACE.into(), name: NAME.into(), field: None };
-        let start = WatchStart::After(self.objects.store.current(id));
-        self.objects.store.watch(id, scope, start, WatchOptions::default()).ok()
-    }
-    fn call(verb: Verb, body: Option<&Value>) -> Call {
-        Call {
-            verb,
-            resource: Resource { group: Text::default(), version: "v1".into(), plural: MAPS.1.into() },
-            namespace: NAMESPACE.into(),
-            name: if verb == Verb::Create { Text::default() } else { NAME.into() },
-            subresource: Text::default(),
-            query: Vec::new(),
-            body: body.map_or_else(Bytes::new, |b| b.to_string().into()),
-        }
-    }
-    /// Makes the object, or adds what is missing in it. Other servers do the same at the same time.
-    async fn ensure(&self) -> Result<(), Status> {
-        loop {
-            let (verb, mut object) = match self.transport.call(Self::call(Verb::Get, None)).await {
-                Ok(bytes) => (Verb::Update, Value::from_json(&bytes)?),
-                Err(e) if e.is_not_found() => {
-                    let metadata = json!({"name": NAME, "namespace": NAMESPACE});
-                    (Verb::Create, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
-                }
-                Err(e) => return Err(e),
-            };
-            let none = Map::new();
-            let there = object.get("data").and_then(Value::as_object).unwrap_or(&none);
-            let data = combined(&self.info, there, self.objects.clock.now());
-            if verb == Verb::Update && *there == data {
-                return Ok(());
-            }
-            object["data"] = Value::Object(data);
-            match self.transport.call(Self::call(verb, Some(&object))).await {
-                Err(e) if e.is_conflict() || e.is_already_exists() || e.is_not_found() => {}
-                other => return other.map(drop),
-            }
+/// Makes the object, or adds what is missing in it. Other servers do the same at the same time.
+async fn ensure(map: &SystemMap, info: &AuthenticationInfo, clock: Clock) -> Result<(), Status> {
+    loop {
+        let known = map.get().await?;
+        let none = Map::new();
+        let there = known.as_ref().and_then(|k| k["data"].as_object()).unwrap_or(&none);
+        let data = combined(info, there, clock.now());
+        if known.is_some() && *there == data || map.write(known, Value::Object(data)).await? {
+            return Ok(());
         }
     }
 }
@@ -177,8 +132,8 @@ mod tests {
         let (own, other, ended) =
             (authority(now), authority(now), authority(now - SignedDuration::from_hours(20 * 365 * 24)));
         let info = AuthenticationInfo {
-            client_authorities: own.clone(),
-            request_headers: Some(RequestHeaders::of_own(&own)),
+            client_authorities: Some(Authorities::parse(&own).unwrap()),
+            front_proxies: Some((Authorities::parse(&own).unwrap(), RequestHeaders::of_own(&own))),
             uid: true,
         };
         let first = combined(&info, &Map::new(), now);
@@ -212,7 +167,7 @@ mod tests {
         assert!(!both.contains_key("stray"));
         let without = AuthenticationInfo { uid: false, ..info.clone() };
         assert!(!combined(&without, &Map::new(), now).contains_key("requestheader-uid-headers"));
-        let clients = AuthenticationInfo { request_headers: None, ..info };
+        let clients = AuthenticationInfo { front_proxies: None, ..info };
         assert_eq!(combined(&clients, &Map::new(), now).len(), 1);
     }
 }

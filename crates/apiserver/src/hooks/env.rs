@@ -3,38 +3,26 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use access::auth::RequestHeaders;
+use access::auth::token::Uses;
+use access::auth::{Authorities, RequestHeaders};
 use access::webhook::Network;
+use api::FeatureGates;
 use client::events::Recorder;
-use client::{Client, Transport};
+use client::{Certificate, Client, Transport};
 use component::Shutdown;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::allocate::Allocators;
 use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 
-/// The certificate by which aggregated servers know this one.
-pub(crate) struct FrontProxyIdentity {
-    pub(crate) chain: Vec<CertificateDer<'static>>,
-    pub(crate) key: PrivateKeyDer<'static>,
-}
-
-impl FrontProxyIdentity {
-    /// The certificate with its key.
-    pub(crate) fn shown(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-        (self.chain.clone(), self.key.clone_key())
-    }
-}
-
 /// The authentication of this server, as others need to know it.
 #[derive(Clone, Default)]
 pub(crate) struct AuthenticationInfo {
-    /// The authorities of client certificates, PEM.
-    pub(crate) client_authorities: String,
-    /// The front proxies that are believed.
-    pub(crate) request_headers: Option<RequestHeaders>,
+    /// The authorities of client certificates.
+    pub(crate) client_authorities: Option<Authorities>,
+    /// The front proxies that are believed, with the authorities of their certificates.
+    pub(crate) front_proxies: Option<(Authorities, RequestHeaders)>,
     /// Whether uids count (the feature `RemoteRequestHeaderUID`).
     pub(crate) uid: bool,
 }
@@ -56,9 +44,15 @@ pub(crate) struct Env {
     /// The network in which webhooks and aggregated servers are.
     pub(crate) network: Arc<Network>,
     /// The certificate that is shown to aggregated servers.
-    pub(crate) front_proxy: Option<Arc<FrontProxyIdentity>>,
+    pub(crate) front_proxy: Option<Certificate>,
     /// The authentication of this server, as others need to know it.
     pub(crate) authentication: AuthenticationInfo,
+    /// The features that are on.
+    pub(crate) gates: FeatureGates,
+    /// The host's name.
+    pub(crate) hostname: String,
+    /// The uses of service account tokens.
+    pub(crate) token_uses: Arc<Uses>,
     /// The metrics, to register more.
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: Shutdown,

@@ -2,9 +2,9 @@
 //! runs, and a check of its own, which passes once that has run.
 //!
 //! Left out is what this server does not do, since a check of nothing would always pass: flow control by levels
-//! (`priority-and-fairness-config-consumer`, `-filter`, `storage-object-count-tracker-hook`), leases of servers, the
-//! tracking of legacy tokens, another certificate towards aggregated servers without a new start
-//! (`aggregator-reload-proxy-client-cert`), and a connection of the server to itself (`loopback-serving-certificate`).
+//! (`priority-and-fairness-config-consumer`, `-filter`, `storage-object-count-tracker-hook`), another certificate towards
+//! aggregated servers without a new start (`aggregator-reload-proxy-client-cert`), and a connection of the server to
+//! itself (`loopback-serving-certificate`).
 
 mod aggregation;
 mod authentication_info;
@@ -13,15 +13,18 @@ mod default_service_cidr;
 mod definitions;
 mod env;
 mod flow_schema_conditions;
+mod identity_lease;
 mod kept_object;
 mod kubernetes_service;
+mod legacy_tokens;
 mod status;
+mod system_map;
 
 use api::Status;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
-pub(crate) use env::{AuthenticationInfo, Env, FrontProxyIdentity};
+pub(crate) use env::{AuthenticationInfo, Env};
 
 use crate::health::REGISTERED;
 use crate::rooms::Rooms;
@@ -45,12 +48,21 @@ const STAGES: [&[Hook]; 6] = [
         Hook("start-system-namespaces-controller", |env| bootstrap::namespaces(&*env.transport).boxed()),
     ],
     &[
-        Hook("rbac/bootstrap-roles", |env| bootstrap::roles(&*env.transport).boxed()),
+        Hook("rbac/bootstrap-roles", |env| bootstrap::roles(&*env.transport, &env.gates).boxed()),
         Hook("scheduling/bootstrap-system-priority-classes", |env| {
             bootstrap::priority_classes(&*env.transport).boxed()
         }),
         Hook("priority-and-fairness-config-producer", |env| flow_control(env).boxed()),
         Hook("start-cluster-authentication-info-controller", |env| authentication_info::run(env).boxed()),
+        Hook("start-kube-apiserver-identity-lease-controller", |env| identity_lease::run(env).boxed()),
+        Hook("start-kube-apiserver-identity-lease-garbage-collector", |env| {
+            identity_lease::clean_up(env);
+            there()
+        }),
+        Hook("start-legacy-token-tracking-controller", |env| {
+            legacy_tokens::run(env);
+            there()
+        }),
         Hook("start-kube-aggregator-informers", |env| aggregation::run(env).boxed()),
         Hook("kube-apiserver-autoregistration", |env| aggregation::registration::run(env).boxed()),
     ],
@@ -70,7 +82,7 @@ const STAGES: [&[Hook]; 6] = [
 ];
 
 /// The hooks' names, in the order in which upstream's checks stand.
-pub(crate) const NAMES: [&str; 23] = [
+pub(crate) const NAMES: [&str; 26] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
     "start-apiextensions-informers",
@@ -78,7 +90,10 @@ pub(crate) const NAMES: [&str; 23] = [
     "crd-informer-synced",
     "start-system-namespaces-controller",
     "start-cluster-authentication-info-controller",
+    "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector",
     "storage-readiness",
+    "start-legacy-token-tracking-controller",
     "start-service-ip-repair-controllers",
     "rbac/bootstrap-roles",
     "scheduling/bootstrap-system-priority-classes",

@@ -61,7 +61,7 @@ pub(crate) async fn http(
         let mut request = http::Request::from_parts(parts, body);
         request.extensions_mut().insert(peer.address);
         let uid = rooms.objects.gates.enabled(Gate::RemoteRequestHeaderUID);
-        return route::lead(&other, request, &ctx.user, uid).await;
+        return route::lead(&other, request, &ctx.user, uid, &ctx.notes).await;
     }
     if !ctx.info.is_resource {
         throw_away(body, MAX_BODY).await;

@@ -24,7 +24,9 @@ pub(super) async fn authenticate(
     parts: &Parts,
     peer: &Peer,
 ) -> Result<(), Status> {
-    let user = rooms.front.auth.authenticator.authenticate(parts, peer.certificates.as_deref()).get().await;
+    let chain = peer.certificates.as_deref();
+    let user = rooms.front.auth.authenticator.authenticate(parts, chain, &ctx.notes).get().await;
+    ctx.notes.keep();
     peer.is(user.as_deref().ok());
     ctx.user = user?;
     Ok(())

@@ -1,7 +1,7 @@
 //! Requests for group versions for which another server answers: they are led there with the caller's name, and the
 //! answer is led back, as upstream's aggregator does (`handler_proxy.go`).
 
-use access::UserInfo;
+use access::{Notes, UserInfo};
 use http::header::{HeaderMap, HeaderValue, LOCATION};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -22,6 +22,7 @@ pub(crate) async fn lead(
     request: Request<Incoming>,
     user: &UserInfo,
     uid: bool,
+    notes: &Notes,
 ) -> Response<Body> {
     if !other.available {
         return text(503, UNAVAILABLE);
@@ -35,14 +36,22 @@ pub(crate) async fn lead(
         headers.insert("x-forwarded-uri", uri);
     }
     if let Err(error) = name_caller(&mut headers, user, uid) {
-        return failed(other, &SendError::Failed(error));
+        return failed(other, &SendError::Failed(error.into()));
     }
     let answer = if is_upgrade(&headers) {
         upgrade(other, request, headers).await
     } else {
         plain(other, request, headers).await
     };
-    answer.unwrap_or_else(|error| failed(other, &error))
+    answer.unwrap_or_else(|error| {
+        if let SendError::Failed(failure) = &error
+            && let Some(defect) = failure.defect
+        {
+            let (key, reason) = defect.annotation(&other.backend.endpoint().host());
+            notes.annotate(&key, reason);
+        }
+        failed(other, &error)
+    })
 }
 
 /// Upstream's answer where the other server gave none.

@@ -119,6 +119,13 @@ pub(super) fn part<'a>(args: &[Value<'a>], of: fn(&Semver) -> u64) -> Outcome<'a
 }
 
 impl Semver {
+    /// Reads a version in its strict form.
+    ///
+    /// # Errors
+    /// In upstream's words, if the text is none.
+    pub fn parse(text: &str) -> Result<Self, EvalError> {
+        parse(text)
+    }
     /// Which version comes first; the part behind `+` does not count.
     pub(crate) fn precedence(&self, other: &Self) -> Ordering {
         let core = |v: &Self| (v.major, v.minor, v.patch);

@@ -137,6 +137,11 @@ pub trait Foreign: Send + Sync {
     {
         Vec::new()
     }
+    /// Whether a key is `in` a map; `None` if it is wherever [`Foreign::get`] finds it.
+    fn holds(&self, key: &str) -> Option<bool> {
+        let _ = key;
+        None
+    }
     /// The value of a key that expressions do not see, but that counts when values are compared.
     fn hidden<'v>(&self, key: &str) -> Option<Value<'v>>
     where

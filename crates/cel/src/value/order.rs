@@ -143,6 +143,11 @@ pub(crate) fn contains(container: &Value<'_>, of: &Value<'_>) -> Result<bool, Ev
     if typed && !matches!(of, Value::String(_)) {
         return Err(EvalError::no_overload());
     }
+    if let (Value::Foreign(f), Value::String(key)) = (container, of)
+        && let Some(held) = f.holds(key)
+    {
+        return Ok(held);
+    }
     if container.is_map() {
         return Ok(container.entry(of)?.is_some());
     }

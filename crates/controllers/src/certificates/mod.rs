@@ -12,12 +12,14 @@ mod cleaner;
 mod der;
 mod node_approving;
 mod node_rules;
+mod pod_cleaner;
 mod request;
 mod rules;
 mod signers;
 mod signing;
 #[cfg(test)]
 mod testing;
+mod trust_bundles;
 
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 
@@ -26,8 +28,10 @@ pub use authority::{Authority, AuthorityError};
 pub(crate) use cleaner::Cleaner;
 pub(crate) use node_approving::NodeApproving;
 pub use node_rules::ACCOUNTS as NODE_ACCOUNTS;
+pub(crate) use pod_cleaner::PodCleaner;
 pub use signers::Signers;
 pub(crate) use signing::Signing;
+pub(crate) use trust_bundles::TrustBundles;
 
 /// The signers of the control plane.
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod conditions;
+pub(crate) mod counters;
 pub(crate) mod expectations;
 pub(crate) mod finalizers;
 pub(crate) mod latest;

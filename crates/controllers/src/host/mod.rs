@@ -52,7 +52,7 @@ pub(crate) trait Controller: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Further names that `--controllers` takes for the controller; upstream's older ones.
     const ALIASES: &'static [&'static str] = &[];
-    /// The controller's service account in `kube-system`.
+    /// The controller's service account in `kube-system`; "" for the controllers' common user.
     const ACCOUNT: &'static str;
     /// The name of the controller's work queue in metrics; upstream's.
     const QUEUE: &'static str;

@@ -3,12 +3,14 @@
 use client::Client;
 
 use super::{Controller, Host, Shared};
+use crate::account_tokens::{AccountTokens, LegacyTokens};
 use crate::bootstrap::{Signer, TokenCleaner};
-use crate::certificates::{Approving, Cleaner, NodeApproving, Signing};
+use crate::certificates::{Approving, Cleaner, NodeApproving, PodCleaner, Signing, TrustBundles};
 use crate::clusterroles::ClusterRoles;
 use crate::cron_jobs::CronJobs;
 use crate::daemon_sets::DaemonSets;
 use crate::deployment::Deployments;
+use crate::device_taints::DeviceTaintEviction;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
 use crate::ephemeral_volumes::EphemeralVolumes;
@@ -21,16 +23,22 @@ use crate::nodes::eviction::TaintEviction;
 use crate::nodes::ipam::Ipam;
 use crate::nodes::lifecycle::Lifecycle;
 use crate::nodes::podgc::PodGc;
+use crate::nodes::ttl::Ttl;
 use crate::persistent_volumes::Binder;
 use crate::pod_autoscalers::PodAutoscalers;
+use crate::pod_groups::PodGroups;
 use crate::policy_status::PolicyStatus;
+use crate::pool_status::PoolStatus;
 use crate::protection::{Claims, Classes, Volumes};
 use crate::replicas::{ReplicaSets, ReplicationControllers};
+use crate::resource_claims::ResourceClaims;
 use crate::resource_quotas::ResourceQuotas;
 use crate::root_ca::RootCa;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
 use crate::stateful_sets::StatefulSets;
+use crate::storage_migration::StorageMigration;
+use crate::storage_versions::StorageVersions;
 use crate::ttl_after_finished::TtlAfterFinished;
 
 /// A controller's names and defaults.
@@ -40,7 +48,7 @@ pub struct Named {
     pub name: &'static str,
     /// Other names of the controller.
     pub aliases: &'static [&'static str],
-    /// The controller's service account in `kube-system`.
+    /// The controller's service account in `kube-system`; "" for the controllers' common user.
     pub account: &'static str,
     /// Whether the controller runs unless `--controllers` says otherwise.
     pub by_default: bool,
@@ -62,7 +70,8 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 38] = [
+const ALL: [Named; 49] = [
+    on::<AccountTokens>(),
     on::<Selected>(),
     on::<Slices>(),
     on::<Mirror>(),
@@ -74,6 +83,7 @@ const ALL: [Named; 38] = [
     on::<Collector>(),
     on::<DaemonSets>(),
     on::<Jobs>(),
+    on::<PodGroups>(),
     on::<Deployments>(),
     on::<ReplicaSets>(),
     on::<PodAutoscalers>(),
@@ -84,20 +94,29 @@ const ALL: [Named; 38] = [
     on::<Approving>(),
     on::<NodeApproving>(),
     on::<Cleaner>(),
+    on::<PodCleaner>(),
+    on::<Ttl>(),
     on::<Signer>(),
     on::<TokenCleaner>(),
     on::<Ipam>(),
     on::<Lifecycle>(),
     on::<TaintEviction>(),
+    on::<DeviceTaintEviction>(),
     on::<Binder>(),
     on::<ClusterRoles>(),
     on::<Claims>(),
     on::<Volumes>(),
     on::<Classes>(),
     on::<EphemeralVolumes>(),
+    on::<ResourceClaims>(),
     on::<TtlAfterFinished>(),
     on::<RootCa>(),
+    on::<TrustBundles>(),
+    on::<StorageVersions>(),
+    on::<PoolStatus>(),
+    on::<LegacyTokens>(),
     on::<ServiceCidrs>(),
+    on::<StorageMigration>(),
     on::<PolicyStatus>(),
     on::<Balancers>(),
     on::<LocalPath>(),
@@ -105,32 +124,16 @@ const ALL: [Named; 38] = [
 
 /// Upstream's controllers that FerroKube does not have yet, with their older names.
 const MISSING: &[&str] = &[
-    "serviceaccount-token-controller",
-    "serviceaccount-token",
-    "podcertificaterequest-cleaner-controller",
-    "ttl-controller",
-    "ttl",
+    "service-lb-controller",
+    "service",
     "node-route-controller",
     "route",
     "cloud-node-lifecycle-controller",
     "cloud-node-lifecycle",
-    "device-taint-eviction-controller",
     "persistentvolume-attach-detach-controller",
     "attachdetach",
     "persistentvolume-expander-controller",
     "persistentvolume-expander",
-    "podgroup-protection-controller",
-    "service-ca-certificate-publisher-controller",
-    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
-    "storageversion-garbage-collector-controller",
-    "storage-version-gc",
-    "resourceclaim-controller",
-    "resource-claim-controller",
-    "resourcepoolstatusrequest-controller",
-    "legacy-serviceaccount-token-cleaner-controller",
-    "legacy-service-account-token-cleaner",
-    "storage-version-migrator-controller",
-    "svm",
     "selinux-warning-controller",
 ];
 

@@ -105,3 +105,7 @@ pub(super) fn enough(
     });
     met.map(|(i, _)| format!("Matched rules at index {i}"))
 }
+
+#[cfg(test)]
+#[path = "policies_tests.rs"]
+mod tests;

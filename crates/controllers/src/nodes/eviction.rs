@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::metrics::{self, DELETION_SECONDS, DELETIONS};
+use crate::common::counters::Counters;
 use crate::common::pods::Pods;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{NodeView, PodView, Truth, nodes};
@@ -56,6 +58,7 @@ pub(crate) struct TaintEviction {
     waiting: Mutex<HashMap<Key, Instant>>,
     /// The Pods to look at; the main queue has nodes.
     queue: Queue<Key>,
+    counters: Arc<Counters>,
 }
 
 impl Controller for TaintEviction {
@@ -66,7 +69,11 @@ impl Controller for TaintEviction {
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let counters = Arc::new(metrics::eviction());
+        let reported = counters.clone();
+        host.metrics().register(Self::NAME, move |page| reported.report(page));
         Self {
+            counters,
             client: host.client(),
             clock: host.clock(),
             recorder: host.recorder("taint-eviction-controller"),
@@ -145,7 +152,7 @@ impl TaintEviction {
             }
             Verdict::Go => {
                 self.cancel(&key);
-                self.evict(&key, &pod).await?;
+                self.evict(&key, &pod, Instant::now()).await?;
                 Ok(Next::Done)
             }
             Verdict::GoAfter(term) => {
@@ -156,7 +163,7 @@ impl TaintEviction {
                 if until > now {
                     return Ok(Next::After(until - now));
                 }
-                self.evict(&key, &pod).await?;
+                self.evict(&key, &pod, until).await?;
                 self.waiting.lock().remove(&key);
                 Ok(Next::Done)
             }
@@ -180,7 +187,8 @@ impl TaintEviction {
         }
     }
 
-    async fn evict(&self, key: &Key, pod: &PodView) -> Result<(), Status> {
+    /// Deletes a Pod whose time was over at `due`.
+    async fn evict(&self, key: &Key, pod: &PodView, due: Instant) -> Result<(), Status> {
         self.tell(key, format!("Marking for deletion Pod {key}"));
         let api = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
         let known =
@@ -199,7 +207,11 @@ impl TaintEviction {
         }
         match api.delete(&key.name, None).await {
             Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
+            _ => {
+                self.counters.add(DELETIONS, &[], 1);
+                self.counters.observe(DELETION_SECONDS, &[], due.elapsed().as_secs_f64());
+                Ok(())
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Node lifecycle: writes that silent nodes' conditions are unknown, and taints nodes by their conditions (upstream:
-//! `pkg/controller/nodelifecycle`).
+//! Node lifecycle: writes that silent nodes' conditions are unknown, taints nodes by their conditions, and keeps older
+//! labels in step with newer ones (upstream: `pkg/controller/nodelifecycle`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -24,6 +24,7 @@ use tokio::time::MissedTickBehavior;
 use super::health::{Grace, Health, Now, is_silent, look, readiness, unknown};
 use super::taints::{self, Swap};
 use super::zones::{Disruption, Zones, zone_of};
+use super::{labels, metrics};
 use crate::common::pods::Pods;
 use crate::common::within;
 use crate::config::NodeMonitor;
@@ -39,8 +40,8 @@ const POD_WORKERS: usize = 4;
 /// The time for which changes of several nodes are gathered before a look.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// The controller, which keeps the NoSchedule taints of each node in step with its conditions, and has a [`Monitor`]
-/// look at all nodes.
+/// The controller, which keeps the NoSchedule taints and the labels of each node in step with its state, and has a
+/// [`Monitor`] look at all nodes.
 pub(crate) struct Lifecycle {
     writer: Arc<Writer>,
     /// The monitor, until its task starts.
@@ -67,7 +68,10 @@ impl Controller for Lifecycle {
             unmarked: host.queue("node_lifecycle_controller_pods"),
             tainted: host.queue("node_lifecycle_controller_taints"),
             swaps: Mutex::default(),
+            metrics: metrics::Lifecycle::default(),
         });
+        let reported = writer.clone();
+        host.metrics().register(Self::NAME, move |page| reported.metrics.report(page));
         let monitor = Monitor {
             writer: writer.clone(),
             figures: host.config().node_monitor,
@@ -84,7 +88,8 @@ impl Controller for Lifecycle {
         let wake = woken.clone();
         self.writer.nodes.handle(move |change| {
             let node = change.object();
-            if !matches!(change, Change::Deleted(_)) && !taints::no_schedule(node).is_empty() {
+            let lacks = || !taints::no_schedule(node).is_empty() || !labels::missing(node).is_empty();
+            if !matches!(change, Change::Deleted(_)) && lacks() {
                 queue.add(node.key());
             }
             if let Change::Updated { old, new } = change
@@ -101,9 +106,14 @@ impl Controller for Lifecycle {
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
         let w = &self.writer;
-        let swap = w.nodes.get_key(&key).map(|n| taints::no_schedule(&n)).unwrap_or_default();
+        let Some(node) = w.nodes.get_key(&key) else { return Ok(Next::Done) };
+        let swap = taints::no_schedule(&node);
         if !swap.is_empty() {
             within(taints::write(&w.client, &key.name, &swap, w.clock.now())).await?;
+        }
+        let labels = labels::missing(&node);
+        if !labels.is_empty() {
+            w.label(&node, &json!(labels)).await?;
         }
         Ok(Next::Done)
     }
@@ -123,6 +133,7 @@ struct Writer {
     /// The nodes whose NoExecute taints must change, as `swaps` has it.
     tainted: Queue<Key>,
     swaps: Mutex<HashMap<String, Swap>>,
+    metrics: metrics::Lifecycle,
 }
 
 /// A silent node in one state.
@@ -219,6 +230,17 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes labels of a node.
+    async fn label(&self, node: &NodeView, labels: &serde_json::Value) -> Result<(), Status> {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let patch = json!({"metadata": {"uid": node.metadata.uid, "labels": labels}});
+        let api = self.client.resource::<NodeView>(resource_of::<Node>(), "");
+        match within(api.patch(name, &Patch::Strategic(patch))).await {
+            Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     /// Queues a change of a node's NoExecute taints, or removes it from the queue if the change is empty.
     fn want(&self, name: &str, swap: Swap) {
         let mut swaps = self.swaps.lock();
@@ -232,6 +254,9 @@ impl Writer {
     async fn swap(&self, name: &str) -> Result<(), Status> {
         let Some(swap) = self.swaps.lock().get(name).cloned() else { return Ok(()) };
         within(taints::write(&self.client, name, &swap, self.clock.now())).await?;
+        if let Some(node) = self.nodes.get("", name).filter(|_| swap.remove.is_empty()) {
+            self.metrics.evicted(&zone_of(&node));
+        }
         let mut swaps = self.swaps.lock();
         if swaps.get(name) == Some(&swap) {
             swaps.remove(name);
@@ -268,7 +293,9 @@ impl Monitor {
                 // Changes of many nodes at once are handled in one look.
                 () = woken.notified() => tokio::time::sleep(GATHER).await,
             }
+            let begun = self.writer.clock.monotonic();
             guarded("all nodes", || self.look_at_all());
+            self.writer.metrics.looked_at_all(self.writer.clock.monotonic() - begun);
         }
     }
 
@@ -278,7 +305,9 @@ impl Monitor {
         let nodes = self.writer.nodes.list();
         self.register(&nodes);
         for node in &nodes {
+            let begun = clock.monotonic();
             guarded(node.metadata.name.as_deref().unwrap_or_default(), || self.check(node, now));
+            self.writer.metrics.looked(clock.monotonic() - begun);
         }
         self.taint(&nodes, now);
     }
@@ -328,6 +357,7 @@ impl Monitor {
                 count.1 += 1;
             }
         }
+        self.writer.metrics.zones(&counts);
         let name = |node: &NodeView| node.metadata.name.clone().unwrap_or_default();
         match self.zones.count(&counts, &self.figures.rates, now.monotonic) {
             Disruption::None => {}

@@ -4,10 +4,13 @@ pub(crate) mod cidr_set;
 pub(crate) mod eviction;
 mod health;
 pub(crate) mod ipam;
+mod labels;
 pub(crate) mod lifecycle;
+mod metrics;
 pub(crate) mod podgc;
 pub(crate) mod ranges;
 mod taints;
+pub(crate) mod ttl;
 pub(crate) mod zones;
 
 use crate::views::NodeView;

@@ -18,7 +18,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::eviction::disruption;
+use super::metrics::{self, FORCE_ERRORS, FORCED};
 use super::taints::OUT_OF_SERVICE;
+use crate::common::counters::Counters;
 use crate::common::{pods, within};
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{NodeView, PodView, nodes};
@@ -30,12 +32,28 @@ const AT_ONCE: usize = 16;
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 /// The reason for which a Pod is ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// No other component will end the Pod, or too many Pods have ended.
-    Left,
+    /// The Pod is being deleted and never got a node.
+    Unscheduled,
+    /// The Pod is being deleted, and somebody said that its node is off.
+    OutOfService,
+    /// Too many Pods have ended.
+    Terminated,
     /// The Pod's node is gone.
     Orphaned,
+}
+
+impl Why {
+    /// The reason's name in metrics; upstream's.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unscheduled => "unscheduled",
+            Self::OutOfService => "out-of-service",
+            Self::Terminated => "terminated",
+            Self::Orphaned => "orphaned",
+        }
+    }
 }
 
 /// The only key of the controller: all Pods.
@@ -58,6 +76,7 @@ pub(crate) struct PodGc {
     threshold: usize,
     /// The times since which nodes that Pods name are missing.
     missing: Mutex<HashMap<String, Instant>>,
+    counters: Arc<Counters>,
 }
 
 impl Controller for PodGc {
@@ -68,7 +87,11 @@ impl Controller for PodGc {
     type Key = AllPods;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let counters = Arc::new(metrics::podgc());
+        let reported = counters.clone();
+        host.metrics().register(Self::NAME, move |page| reported.report(page));
         Self {
+            counters,
             client: host.client(),
             clock: host.clock(),
             nodes: nodes(host.factory()),
@@ -92,7 +115,7 @@ impl Controller for PodGc {
 #[derive(Debug, Default)]
 struct Plan {
     /// The Pods to be ended and deleted at once.
-    delete: Vec<Arc<PodView>>,
+    delete: Vec<(Arc<PodView>, Why)>,
     /// The nodes that Pods name and that are not cached.
     missing: HashSet<String>,
 }
@@ -107,17 +130,15 @@ fn plan(all: &[Arc<PodView>], nodes: &[Arc<NodeView>], threshold: usize) -> Plan
         if !matches!(pod.phase.as_str(), "Pending" | "Running" | "Unknown") {
             ended.push(pod);
         }
-        let stuck = if node.is_empty() {
-            pod.is_deleting()
+        let why = if node.is_empty() {
+            pod.is_deleting().then_some(Why::Unscheduled)
         } else if let Some(node) = known.get(node) {
-            pod.is_deleting() && is_out_of_service(node)
+            (pod.is_deleting() && is_out_of_service(node)).then_some(Why::OutOfService)
         } else {
             plan.missing.insert(node.to_owned());
-            false
+            None
         };
-        if stuck {
-            plan.delete.push(pod.clone());
-        }
+        plan.delete.extend(why.map(|why| (pod.clone(), why)));
     }
     let surplus = ended.len().saturating_sub(threshold);
     if threshold > 0 && surplus > 0 {
@@ -125,7 +146,7 @@ fn plan(all: &[Arc<PodView>], nodes: &[Arc<NodeView>], threshold: usize) -> Plan
             let evicted = p.phase == "Failed" && p.evicted;
             (!evicted, p.created, p.meta.name.clone())
         });
-        plan.delete.extend(ended.into_iter().take(surplus).cloned());
+        plan.delete.extend(ended.into_iter().take(surplus).map(|pod| (pod.clone(), Why::Terminated)));
     }
     plan
 }
@@ -144,7 +165,7 @@ impl PodGc {
         let answers = stream::iter(asked).map(|node| self.is_gone(node).boxed());
         let gone: HashSet<String> =
             answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect();
-        let mut ends: Vec<(Arc<PodView>, Why)> = plan.delete.into_iter().map(|p| (p, Why::Left)).collect();
+        let mut ends = plan.delete;
         let orphaned = all.into_iter().filter(|p| gone.contains(p.node.as_str()));
         ends.extend(orphaned.map(|p| (p, Why::Orphaned)));
         let ends = stream::iter(ends).map(|(pod, why)| self.try_end(pod, why).boxed());
@@ -165,10 +186,16 @@ impl PodGc {
 
     async fn try_end(&self, pod: Arc<PodView>, why: Why) {
         let pod = &*pod;
+        let labels = [pod.namespace(), why.name()];
+        self.counters.add(FORCED, &labels, 1);
         match AssertUnwindSafe(within(self.end(pod, why))).catch_unwind().await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "unable to delete a pod, will retry"),
+            Ok(Err(error)) => {
+                self.counters.add(FORCE_ERRORS, &labels, 1);
+                tracing::debug!(%error, "unable to delete a pod, will retry");
+            }
             Err(_) => {
+                self.counters.add(FORCE_ERRORS, &labels, 1);
                 tracing::error!(pod = %client::Cached::key(pod), "the end of a pod panicked, will retry");
             }
         }
@@ -190,7 +217,7 @@ impl PodGc {
                     let message = "PodGC: node no longer exists";
                     disruption(pod, "DeletionByPodGC", message, self.clock.now())
                 }
-                Why::Left => json!({"metadata": {"uid": pod.uid()}, "status": {}}),
+                _ => json!({"metadata": {"uid": pod.uid()}, "status": {}}),
             };
             patch["status"]["phase"] = json!("Failed");
             if let Some(generation) = pod.generation {
@@ -245,7 +272,7 @@ mod tests {
                      want: &[&str],
                      missing: &[&str]| {
             let plan = plan(pods, nodes, threshold);
-            let names: Vec<_> = plan.delete.iter().map(|p| p.name().to_owned()).collect();
+            let names: Vec<_> = plan.delete.iter().map(|(p, _)| p.name().to_owned()).collect();
             assert_eq!(names, want);
             assert_eq!(plan.missing, missing.iter().map(|m| (*m).to_owned()).collect());
         };

@@ -13,5 +13,7 @@ pub use meta::{FOREGROUND, Meta, ORPHAN};
 pub use node::{NodeConditions, NodeView, nodes};
 #[cfg(test)]
 pub(crate) use pod::tests;
-pub use pod::{ClaimVolume, Condition, NamedPort, PodView, Tolerations, Truth};
+pub use pod::{
+    ClaimPlace, ClaimVolume, Condition, DeviceClaims, Made, NamedPort, PodView, Tolerations, Truth,
+};
 pub use task::{Exit, TRACKING, Task};

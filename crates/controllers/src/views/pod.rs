@@ -60,7 +60,53 @@ struct Rare {
     claims: Box<[ClaimVolume]>,
     ephemeral: Box<[Text]>,
     target: Text,
+    devices: Option<Box<DeviceClaims>>,
+    group: Text,
     task: Option<Box<Task>>,
+}
+
+/// A Pod's claims on devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceClaims {
+    /// The places that name claims.
+    pub places: Box<[ClaimPlace]>,
+    /// The claim that stands for its extended resources, "" for none.
+    pub extended: Text,
+}
+
+/// A place in a Pod that names a claim on devices, or a template of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimPlace {
+    /// Its name.
+    pub name: Text,
+    /// The claim, if the Pod names it.
+    pub claim: Option<Text>,
+    /// The template of the claim.
+    pub template: Option<Text>,
+    /// The claim that was made of the template, as the Pod's status has it.
+    pub made: Made,
+}
+
+/// The claim that was made of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Made {
+    /// It is not made yet.
+    NotYet,
+    /// There needs to be none.
+    NotNeeded,
+    /// It has this name.
+    Claim(Text),
+}
+
+impl ClaimPlace {
+    /// The name of the claim, and whether it was made for the Pod.
+    pub fn named(&self) -> Option<(&str, bool)> {
+        match (&self.claim, &self.made) {
+            (Some(name), _) => Some((name, false)),
+            (None, Made::Claim(name)) if self.template.is_some() => Some((name, true)),
+            _ => None,
+        }
+    }
 }
 
 /// A volume of a Pod that names a claim.
@@ -224,9 +270,26 @@ impl PodView {
         let target = || self.rare.as_ref().map_or("", |r| &r.target);
         if self.node.is_empty() { target() } else { &self.node }
     }
+    /// The PodGroup with which it is scheduled, "" for none.
+    pub fn group(&self) -> &str {
+        self.rare.as_ref().map_or("", |r| &r.group)
+    }
     /// The names of the claims that are made for its ephemeral volumes.
     pub fn ephemeral_claims(&self) -> &[Text] {
         self.rare.as_ref().map_or(&[], |r| &r.ephemeral)
+    }
+    /// The places in it that name claims on devices.
+    pub fn claim_places(&self) -> &[ClaimPlace] {
+        self.rare.as_ref().and_then(|r| r.devices.as_ref()).map_or(&[], |d| &d.places)
+    }
+    /// The claim on devices that stands for its extended resources, "" for none.
+    pub fn extended_claim(&self) -> &str {
+        self.rare.as_ref().and_then(|r| r.devices.as_ref()).map_or("", |d| &d.extended)
+    }
+    /// The names of its claims on devices, as far as they are known.
+    pub fn device_claims(&self) -> impl Iterator<Item = &str> {
+        let named = self.claim_places().iter().filter_map(ClaimPlace::named).map(|(name, _)| name);
+        named.chain(Some(self.extended_claim()).filter(|name| !name.is_empty()))
     }
     /// Its part that the controller of Jobs reads; the Pods of other controllers have none.
     pub fn task(&self) -> Option<&Task> {

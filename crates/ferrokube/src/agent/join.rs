@@ -27,6 +27,9 @@ use crate::{cli, private};
 /// The file with the node's credentials, in the data directory.
 pub(super) const KUBECONFIG: &str = "kubelet.kubeconfig";
 
+/// The name of the files of the node's client certificate, that of upstream's kubelet.
+pub(super) const CLIENT: &str = "kubelet-client";
+
 /// The way that the flags name.
 #[derive(Debug)]
 pub(crate) struct Way {
@@ -108,7 +111,7 @@ pub(crate) async fn join(way: &Way, files: &Files<'_>, node: &str, clock: Clock)
         config.server = way.server.clone().unwrap_or(config.server);
         return Ok(Joined { config, own: None });
     }
-    let store = Store::new(files.pki, "kubelet-client");
+    let store = Store::new(files.pki, CLIENT);
     let kept = Kept::new(Wanted::node_client(node), store, clock);
     let saved = files.kubeconfig;
     if saved.exists()
@@ -179,7 +182,7 @@ fn refused(server: &str, error: Error) -> Error {
 }
 
 /// Writes the kubeconfig of the node, whose certificate is in a file of its own.
-fn write(path: &Path, config: &Config, certificate: &Path) -> Result<()> {
+pub(super) fn write(path: &Path, config: &Config, certificate: &Path) -> Result<()> {
     let pem: String = config.authorities.iter().map(|der| pem(der)).collect();
     let mut cluster = json!({"server": config.server, "certificate-authority-data": STANDARD.encode(pem)});
     if let Some(name) = &config.server_name {

@@ -32,6 +32,8 @@ pub(super) struct Kept {
     pub(super) end: Arc<watch::Sender<Option<Timestamp>>>,
     /// The API server that must take a client certificate before it replaces another one.
     pub(super) server: Option<Server>,
+    /// The administrator who approves each request; otherwise the cluster's controllers do.
+    pub(super) approver: Option<Client>,
 }
 
 /// An API server with its authorities.
@@ -64,12 +66,25 @@ impl Server {
 impl Kept {
     /// A certificate that is not there yet.
     pub(super) fn new(wanted: Wanted, store: Store, clock: Clock) -> Self {
-        Self { wanted, store, place: Certificate::default(), clock, end: Arc::default(), server: None }
+        Self {
+            wanted,
+            store,
+            place: Certificate::default(),
+            clock,
+            end: Arc::default(),
+            server: None,
+            approver: None,
+        }
     }
 
     /// With the API server that must take a client certificate before it replaces another one.
     pub(super) fn tried_at(self, server: Server) -> Self {
         Self { server: Some(server), ..self }
+    }
+
+    /// With an administrator who approves each request.
+    pub(super) fn approved_by(self, admin: Client) -> Self {
+        Self { approver: Some(admin), ..self }
     }
 
     /// Resolves once there is a certificate.
@@ -95,7 +110,8 @@ impl Kept {
 
     /// Asks for a new certificate as `client`, and uses it from then on. Returns the time of its exchange.
     pub(super) async fn renew(&self, client: &Client) -> Result<Timestamp> {
-        let Issued { chain, key, request } = obtain(client, &self.wanted).await?;
+        let asked = Box::pin(obtain(client, &self.wanted, self.approver.as_ref()));
+        let Issued { chain, key, request } = asked.await?;
         if let Some(server) = &self.server {
             let Pair { chain, key } =
                 parse(format!("{chain}{key}").as_bytes()).context("the new certificate is none")?;

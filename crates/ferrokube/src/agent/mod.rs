@@ -5,6 +5,7 @@
 //! node's other parts are users of their own, whose certificates the node asks for (`controllers::certificates` has the
 //! rules): neither has the node's rights.
 
+mod beside;
 mod discovery;
 mod join;
 mod kept;
@@ -25,18 +26,20 @@ use component::{Clock, Shutdown};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
+pub(crate) use self::beside::Beside;
 pub(crate) use self::join::{Files, Joined, Way, join};
 use self::kept::{Kept, Server};
 use self::request::Wanted;
 pub(crate) use self::serving::Serving;
 use self::store::Store;
+use crate::built_in::NodeRuntime;
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
 use crate::joining::{BALANCER_USER, DNS_USER, POLICY_USER};
 use crate::neighbours::Held;
 use crate::say::say;
 use crate::seat::Seat;
-use crate::{alone, cli, kube_proxy, load_balancers, machine, neighbours, network_policy, node};
+use crate::{alone, cli, kube_proxy, machine, neighbours, node};
 
 /// The time after which it is looked whether the machine's address is another; upstream's kubelet looks as often.
 const LOOK: Duration = Duration::from_secs(10);
@@ -50,26 +53,41 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
     let started = Instant::now();
     let name = machine::node_name(flags.node.node_name.as_deref())?;
     let way = Way::of(flags)?;
-    let runtime = node::check_runtime(&flags.node).await?;
+    let other = node::check_runtime(&flags.node).await?;
     let bind = machine::anywhere();
     let mut addresses = node::addresses(&flags.node, bind)?;
     let dir = DataDir::open(&flags.data_dir)?;
     node::check_port(&flags.node, bind)?;
+    let runtime = Box::pin(node::start_runtime(&flags.node, other, &dir, &Shutdown::new())).await?;
+    let ended = Box::pin(stay(flags, &name, &way, &runtime, (bind, &mut addresses), &dir, started)).await;
+    runtime.stop().await;
+    ended
+}
+
+/// Is the cluster's node until a signal stops it, also when the machine's address changes.
+async fn stay(
+    flags: &cli::Agent,
+    name: &str,
+    way: &Way,
+    runtime: &NodeRuntime,
+    (bind, addresses): (IpAddr, &mut Vec<IpAddr>),
+    dir: &DataDir,
+    started: Instant,
+) -> Result<()> {
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut moved_at: Option<Instant> = None;
     loop {
         let shutdown = Shutdown::new();
         let (mut held, mut moved) = (None, None);
-        let start =
-            Start { name: &name, way: &way, runtime: &runtime, bind, addresses: addresses.clone(), started };
+        let start = Start { name, way, runtime, bind, addresses: addresses.clone(), started };
         let working = async {
             // A node that has moved may not reach the API server at once.
             if moved_at.is_some() {
                 tokio::time::sleep(backoff.delay()).await;
             }
             tokio::select! {
-                ended = Box::pin(serve(flags, start, &dir, &mut held, &shutdown)) => ended,
-                to = moves(&flags.node, bind, &addresses) => {
+                ended = Box::pin(serve(flags, start, dir, &mut held, &shutdown)) => ended,
+                to = moves(&flags.node, bind, addresses) => {
                     moved = Some(to);
                     Ok(())
                 }
@@ -85,7 +103,7 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
                 ));
                 backoff.reset();
                 moved_at = Some(Instant::now());
-                addresses = to;
+                *addresses = to;
             }
             (None, Err(error)) if moved_at.is_some_and(|at| at.elapsed() < SETTLED) => {
                 eprintln!("ferrokube: {error:#}; tried again");
@@ -119,8 +137,7 @@ async fn moves(flags: &cli::Node, bind: IpAddr, from: &[IpAddr]) -> Vec<IpAddr> 
 struct Start<'a> {
     name: &'a str,
     way: &'a Way,
-    /// The runtime's name and version.
-    runtime: &'a str,
+    runtime: &'a NodeRuntime,
     /// The address on which the kubelet listens unless told otherwise.
     bind: IpAddr,
     addresses: Vec<IpAddr>,
@@ -146,9 +163,15 @@ async fn serve(
     let remote = Remote::new(config).context("the API server cannot be asked")?;
     let client = Client::new(Arc::new(remote.clone()), "kubelet");
     let settings = settings::read(&client, flags).await?;
-    let claim = node::claim(&flags.node, dir, &settings.cluster_cidr, &settings.service_cidrs);
+    let claim = node::claim(
+        &flags.node,
+        dir,
+        &settings.cluster_cidr,
+        &settings.service_cidrs,
+        settings.parts.network,
+    );
     *held = Some(neighbours::claim(dir, &claim)?);
-    say(&format!("joined {} as node {name}: {runtime}", at.url));
+    say(&format!("joined {} as node {name}: {}", at.url, runtime.name));
 
     let store = |file: &'static str| Store::new(&pki, file);
     let failure = Failure::default();
@@ -172,14 +195,14 @@ async fn serve(
     };
     let parts = settings.parts;
     let mut ways = HashMap::new();
-    for (wanted, user, certified, file) in [
-        (parts.network || parts.proxy, kube_proxy::USER.to_owned(), kube_proxy::USER, "kube-proxy-client"),
-        (parts.dns, dns::USER.to_owned(), DNS_USER, "dns-client"),
-        (parts.network && parts.policy, network_policy::USER.to_owned(), POLICY_USER, "policy-client"),
-        (parts.balancer, load_balancers::user(), BALANCER_USER, "balancer-client"),
+    for (wanted, user, file) in [
+        (parts.network || parts.proxy, kube_proxy::USER, "kube-proxy-client"),
+        (parts.dns, DNS_USER, "dns-client"),
+        (parts.network && parts.policy, POLICY_USER, "policy-client"),
+        (parts.balancer, BALANCER_USER, "balancer-client"),
     ] {
         if wanted {
-            ways.insert(user, account(certified, file)?);
+            ways.insert(user.to_owned(), account(user, file)?);
         }
     }
 
@@ -195,6 +218,7 @@ async fn serve(
         service_cidrs: settings.service_cidrs,
         tls: serving.tls(&authorities(&at.authorities)?)?,
         parts,
+        pod_network: runtime.network.clone(),
         nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),
         clock,
         shutdown: shutdown.clone(),

@@ -5,11 +5,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use api::Status;
 use client::{Client, Event, WatchParams};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls_pki_types::CertificateDer;
@@ -18,6 +21,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The time for which a request waits for its certificate; upstream's.
 const LIMIT: Duration = Duration::from_mins(15);
+/// How often an administrator tries to approve a request that others write, too.
+const TRIES: usize = 5;
+/// The text of an administrator's approval.
+const APPROVED: &str = "Auto approving kubelet serving certificate of the control plane's own node.";
 
 /// The certificate that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,8 +127,8 @@ pub(super) struct Issued {
     pub(super) request: String,
 }
 
-/// Asks for a certificate with a new key, and waits until it is signed.
-pub(super) async fn obtain(client: &Client, wanted: &Wanted) -> Result<Issued> {
+/// Asks for a certificate with a new key, and waits until it is signed. The `approver`, if there is one, approves it.
+pub(super) async fn obtain(client: &Client, wanted: &Wanted, approver: Option<&Client>) -> Result<Issued> {
     let key = KeyPair::generate().context("cannot make a key")?;
     let pem = wanted.pem(&key).context("cannot make a certificate request")?;
     let request = CertificateSigningRequest {
@@ -141,11 +148,42 @@ pub(super) async fn obtain(client: &Client, wanted: &Wanted) -> Result<Issued> {
         .await
         .map_err(|status| anyhow!(status).context("no certificate can be asked for"))?;
     let name = made.metadata.name.clone().unwrap_or_default();
+    if let Some(admin) = approver {
+        let approved = approve(admin, made.clone()).await;
+        approved.map_err(|status| anyhow!(status).context("the certificate request is not approved"))?;
+    }
     let waiting = tokio::time::timeout(LIMIT, signed(client, made));
     let chain = waiting.await.map_err(|_| {
         anyhow!("nobody signed the certificate request {name}; `kubectl describe csr {name}` on the control plane may tell why")
     })??;
     Ok(Issued { chain, key: key.serialize_pem(), request: name })
+}
+
+/// Approves a request as the administrator, unless somebody has decided about it.
+async fn approve(admin: &Client, made: CertificateSigningRequest) -> Result<(), Status> {
+    let api = admin.api::<CertificateSigningRequest>("");
+    let name = made.metadata.name.clone().unwrap_or_default();
+    let mut current = made;
+    for tries_left in (0..TRIES).rev() {
+        let decided = current.status.as_ref().and_then(|s| s.conditions.as_ref());
+        if decided.is_some_and(|conditions| !conditions.is_empty()) {
+            break;
+        }
+        let mut approved = current;
+        let condition = CertificateSigningRequestCondition {
+            type_: "Approved".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("AutoApproved".to_owned()),
+            message: Some(APPROVED.to_owned()),
+            ..CertificateSigningRequestCondition::default()
+        };
+        approved.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+        match api.update_subresource("approval", &approved).await {
+            Err(status) if status.is_conflict() && tries_left > 0 => current = api.get(&name).await?,
+            answer => return answer.map(drop),
+        }
+    }
+    Ok(())
 }
 
 /// Waits for the certificate of a request.

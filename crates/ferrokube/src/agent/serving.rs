@@ -23,6 +23,16 @@ impl Serving {
         Self(Kept::new(Wanted::node_serving(node, addresses), Store::new(dir, "kubelet-server"), clock))
     }
 
+    /// With an administrator who approves each request.
+    pub(crate) fn approved_by(self, admin: Client) -> Self {
+        Self(self.0.approved_by(admin))
+    }
+
+    /// Resolves once there is a certificate.
+    pub(crate) fn there(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.0.there()
+    }
+
     /// The TLS of the kubelet's server. Until there is a certificate, nobody is served, as with upstream's kubelet.
     pub(crate) fn tls(&self, clients: &RootCertStore) -> Result<ServerConfig> {
         let (chain, key) = serving::tls::self_signed(vec!["localhost".to_owned()])?;

@@ -53,6 +53,16 @@ pub(crate) struct ControllerManager {
     /// The authorities by which Pods verify the API server [default: those of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) root_ca_file: Option<PathBuf>,
+    /// The key that signs the tokens of ServiceAccounts in Secrets, PEM: RSA or ECDSA [default: no Secret gets one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) service_account_private_key_file: Option<PathBuf>,
+    /// How long a token in a Secret that older versions made may be unused before it becomes invalid, and as long after
+    /// that goes
+    #[arg(long, value_name = "DURATION", default_value = "8760h0m0s", value_parser = duration)]
+    pub(crate) legacy_service_account_token_clean_up_period: Duration,
+    /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) feature_gates: Vec<String>,
     /// Whether each controller works as its own service account
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) use_service_account_credentials: bool,
@@ -93,6 +103,9 @@ pub(crate) struct Workers {
     /// After what time all ResourceQuotas are counted again; 0s for never
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub(crate) resource_quota_sync_period: Duration,
+    /// How many ServiceAccounts and their Secrets are looked at at a time for tokens
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrent_serviceaccount_token_syncs: u16,
     /// How many ended Jobs are removed at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_ttl_after_finished_syncs: u16,
@@ -109,6 +122,7 @@ impl Workers {
         config.dynamic_provisioning = self.enable_dynamic_provisioning;
         config.workers.resource_quotas = self.concurrent_resource_quota_syncs.into();
         config.resource_quota_sync_period = self.resource_quota_sync_period;
+        config.workers.account_tokens = self.concurrent_serviceaccount_token_syncs.into();
         config.workers.ttl_after_finished = self.concurrent_ttl_after_finished_syncs.into();
     }
 }

@@ -1,6 +1,8 @@
 //! The command line.
 
 mod component;
+mod fields;
+mod images;
 mod node;
 mod security;
 mod server;
@@ -14,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use self::values::duration;
 
 pub(crate) use self::component::{Component, ControllerManager, Scheduler, Signing};
+pub(crate) use self::images::{CriRuntime, Image, PodNetwork, StoreOf};
 pub(crate) use self::node::{Agent, Hosted, KubeProxy, Kubelet, Network, Node, ProxyFields};
 pub(crate) use self::server::{
     Api, ApiServer, ClusterOf, Migrate, Server, Snapshot, SnapshotRestore, SnapshotSave, Storage, Up,
@@ -55,6 +58,12 @@ pub(crate) enum Command {
     Scheduler(Scheduler),
     /// Run a node's agent alone
     Kubelet(Kubelet),
+    /// Run the built-in container runtime alone, for another kubelet or crictl
+    #[command(name = "cri-runtime")]
+    CriRuntime(CriRuntime),
+    /// Work on the images of the built-in container runtime
+    #[command(subcommand)]
+    Image(Image),
     /// Run a node's Service proxy alone
     #[command(name = "kube-proxy")]
     KubeProxy(KubeProxy),

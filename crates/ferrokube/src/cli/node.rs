@@ -2,15 +2,18 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use objects::Cidr;
 
+use super::fields::Fields;
+
 /// The flags of several nodes on this machine.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Hosts {
-    /// Number of nodes: each has a network, a containerd and an equal part of the machine for itself, and is called
-    /// NODE_NAME-1, NODE_NAME-2 and so on [default: the machine itself is the one node]
+    /// Number of nodes: each has a network, a container runtime and an equal part of the machine for itself, and is
+    /// called NODE_NAME-1, NODE_NAME-2 and so on [default: the machine itself is the one node]
     #[arg(
         long,
         value_name = "N",
@@ -27,16 +30,12 @@ pub(crate) struct Hosts {
         requires = "nodes"
     )]
     pub(crate) nodes_cidr: Vec<Cidr>,
-    /// The program containerd, for the nodes of --nodes
-    #[arg(long, value_name = "FILE", default_value = "containerd", requires = "nodes")]
-    pub(crate) containerd: PathBuf,
-    /// Configuration of containerd that counts more than the nodes' own, for the nodes of --nodes
+    /// The program containerd, which each node of --nodes gets in place of the built-in container runtime
     #[arg(long, value_name = "FILE", requires = "nodes")]
+    pub(crate) containerd: Option<PathBuf>,
+    /// Configuration of containerd that counts more than the nodes' own, with --containerd
+    #[arg(long, value_name = "FILE", requires = "containerd")]
     pub(crate) containerd_config: Option<PathBuf>,
-    /// Directory of archives of images that every node of --nodes has, also those that are put there later [default:
-    /// DATA_DIR/images]
-    #[arg(long, value_name = "DIR", requires = "nodes")]
-    pub(crate) images: Option<PathBuf>,
 }
 
 /// The flags of a node of a cluster whose control plane runs elsewhere.
@@ -88,20 +87,21 @@ pub(crate) struct Hosted {
     /// Number of nodes that share the machine
     #[arg(long, value_name = "N", hide = true, required = false)]
     pub(crate) host_nodes: u32,
-    /// The program containerd
-    #[arg(long, value_name = "FILE", hide = true, required = false)]
-    pub(crate) containerd: PathBuf,
-    /// Directory of archives of images
-    #[arg(long, value_name = "DIR", hide = true, required = false)]
-    pub(crate) images: PathBuf,
+    /// The program containerd, in place of the built-in container runtime
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) containerd: Option<PathBuf>,
 }
 
 /// The flags of a node.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Node {
-    /// Socket of the container runtime (containerd or CRI-O)
-    #[arg(long, value_name = "SOCK", default_value = "/run/containerd/containerd.sock")]
-    pub(crate) container_runtime_endpoint: String,
+    /// Socket of a container runtime (containerd or CRI-O) [default: this program is the runtime itself]
+    #[arg(long, value_name = "SOCK")]
+    pub(crate) container_runtime_endpoint: Option<String>,
+    /// Directory of archives of images (docker-archive or OCI layout) that the built-in container runtime has, also those
+    /// that are put there later [default: DATA_DIR/images]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) images: Option<PathBuf>,
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
@@ -109,12 +109,13 @@ pub(crate) struct Node {
     /// if it has no other]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub(crate) node_ip: Vec<IpAddr>,
-    /// Directory in which the container runtime looks for its network configuration
-    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
-    pub(crate) cni_conf_dir: PathBuf,
-    /// Directory in which the container runtime looks for network plugins
-    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
-    pub(crate) cni_bin_dir: PathBuf,
+    /// Directory in which the container runtime looks for its network configuration [default: /etc/cni/net.d; none for
+    /// the built-in runtime with this program's own Pod network]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cni_conf_dir: Option<PathBuf>,
+    /// Directory in which the container runtime looks for network plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cni_bin_dir: Option<PathBuf>,
     /// Networks outside the cluster that know the way to Pods, separated by commas: what Pods send there keeps their
     /// addresses
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
@@ -131,10 +132,10 @@ pub(crate) struct Node {
     /// Address on which the kubelet listens, and the Node's own unless it is 0.0.0.0 [default: that of --bind-address]
     #[arg(long, value_name = "IP")]
     pub(crate) kubelet_address: Option<IpAddr>,
-    /// Thresholds below which the node reports pressure, as the kubelet's flag names them; no Pod is evicted for them
-    /// yet [default: upstream's]
+    /// Thresholds below which the node reports pressure and Pods are evicted, as the kubelet's flag names them [default:
+    /// upstream's]
     #[arg(long, value_name = "THRESHOLDS")]
-    pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
+    pub(crate) eviction_hard: Option<kubelet::eviction::Statements>,
     /// Address of a DNS server of the cluster's that somebody else runs, for Pods' resolv.conf [default: this node
     /// answers at the tenth address of the Services' range]
     #[arg(long, value_name = "IP")]
@@ -247,21 +248,23 @@ pub(crate) struct ProxyFields {
 /// A node's agent alone, with upstream's flag names. A flag counts more than the file of --config.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Kubelet {
-    /// Where the API server is, and the credentials of the node; with --bootstrap-kubeconfig the kubelet writes it
+    /// Where the API server is, and the credentials of the node; with --bootstrap-kubeconfig the kubelet writes it [default:
+    /// there is no API server, and the kubelet runs static Pods alone]
     #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: PathBuf,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Kubeconfig with credentials to get the node's certificate with, unless --kubeconfig leads to one that is good
     #[arg(long, value_name = "FILE")]
     pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
     /// Directory of the node's certificates that --bootstrap-kubeconfig gets, and that are exchanged in time
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/pki")]
     pub(crate) cert_dir: PathBuf,
-    /// Ask the cluster for the serving certificate, and exchange it in time [default: no]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) rotate_server_certificates: Option<bool>,
     /// Upstream's KubeletConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Directory of files ending in .conf, each a part of a KubeletConfiguration: they count more than --config, the last
+    /// one by its name most
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config_dir: Option<PathBuf>,
     /// Name of the Node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) hostname_override: Option<String>,
@@ -271,52 +274,21 @@ pub(crate) struct Kubelet {
     /// Labels of a new Node, as `key=value`, separated by commas
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     pub(crate) node_labels: Vec<String>,
-    /// Taints of a new Node, as `key=value:effect`, separated by commas
-    #[arg(long, value_name = "TAINTS", value_delimiter = ',')]
-    pub(crate) register_with_taints: Vec<String>,
+    /// `external` if a cloud provider outside the kubelet initializes the Node
+    #[arg(long, value_name = "PROVIDER", default_value = "")]
+    pub(crate) cloud_provider: String,
     /// Where Pods' volumes and files are
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub(crate) root_dir: PathBuf,
-    /// Address to serve on [default: all]
-    #[arg(long, value_name = "IP")]
-    pub(crate) address: Option<IpAddr>,
-    /// Port to serve on [default: 10250]
-    #[arg(long, value_name = "N")]
-    pub(crate) port: Option<u16>,
-    /// Certificate to serve with [default: one that signs itself]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tls_cert_file: Option<PathBuf>,
-    /// Its key
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tls_private_key_file: Option<PathBuf>,
-    /// The authorities of client certificates that are taken
-    #[arg(long, value_name = "FILE")]
-    pub(crate) client_ca_file: Option<PathBuf>,
-    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
-    #[arg(long, value_name = "SOCK")]
-    pub(crate) container_runtime_endpoint: Option<String>,
-    /// Addresses of the cluster's DNS servers, for Pods' resolv.conf
-    #[arg(long, value_name = "IPS", value_delimiter = ',')]
-    pub(crate) cluster_dns: Vec<IpAddr>,
-    /// The cluster's DNS domain [default: cluster.local]
-    #[arg(long, value_name = "DOMAIN")]
-    pub(crate) cluster_domain: Option<String>,
-    /// The resolv.conf that Pods inherit name servers from [default: /etc/resolv.conf]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) resolv_conf: Option<PathBuf>,
-    /// The cgroup below which those of Pods are [default: the root]
-    #[arg(long, value_name = "CGROUP")]
-    pub(crate) cgroup_root: Option<String>,
-    /// How many Pods the node takes [default: 110]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_pods: Option<u32>,
-    /// Size at which a container's log is rotated [default: 10Mi]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) container_log_max_size: Option<String>,
-    /// How many logs of a container are kept [default: 5]
-    #[arg(long, value_name = "N")]
-    pub(crate) container_log_max_files: Option<u32>,
-    /// Below which the node reports pressure; no Pod is evicted for it yet
-    #[arg(long, value_name = "THRESHOLDS")]
-    pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
+    /// The least age of a container that has ended before it is removed
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = super::values::duration)]
+    pub(crate) minimum_container_ttl_duration: Duration,
+    /// How many containers that have ended are kept of each container of a Pod; all if it is negative
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    pub(crate) maximum_dead_containers_per_container: i32,
+    /// How many containers that have ended are kept in all; all if it is negative
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    pub(crate) maximum_dead_containers: i32,
+    #[command(flatten)]
+    pub(crate) fields: Fields,
 }

@@ -10,6 +10,7 @@ use apiserver::config::{Given, Pair};
 use clap::{ArgAction, Args};
 
 use super::values::duration;
+use crate::certificate_files::Files;
 
 /// The flags about callers, keys and certificates.
 #[derive(Debug, Args, Clone)]
@@ -70,12 +71,16 @@ pub(crate) struct Security {
     /// given; without --data-dir everything else is kept there, too
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Audiences of the API server, of which a token must have one [default: the issuer]
+    /// Audiences of the API server, of which a token must have one [default: the issuers]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     api_audiences: Vec<String>,
-    /// Issuer of service account tokens
+    /// Issuer of service account tokens; may be given several times: the first issues, and tokens of all are taken
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc.cluster.local")]
-    service_account_issuer: String,
+    service_account_issuer: Vec<String>,
+    /// Address of the keys that verify service account tokens, as the issuer's document tells it [default: the
+    /// server's own]
+    #[arg(long, value_name = "URL")]
+    service_account_jwks_uri: Option<String>,
     /// Keys by which service account tokens are verified besides the one that signs them; may be given several times
     #[arg(long, value_name = "FILE")]
     service_account_key_file: Vec<PathBuf>,
@@ -106,6 +111,49 @@ fn pair(flags: (&str, &str), files: (Option<&PathBuf>, Option<&PathBuf>)) -> Res
     Ok(Some(Pair { certificate_pem: read(flags.0, certificate)?, key_pem: read(flags.1, key)? }))
 }
 
+/// Whether a text with a colon is a URL: of HTTP, or of any other scheme.
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "http" | "https" => text.parse::<http::Uri>().is_ok(),
+        _ => scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && !text.contains(char::is_control),
+    }
+}
+
+/// Checks the issuers by upstream's rules.
+fn check_issuers(all: &[String]) -> Result<()> {
+    for (at, issuer) in all.iter().enumerate() {
+        if issuer.is_empty() {
+            bail!("--service-account-issuer should not be an empty string");
+        }
+        if issuer.contains(':') && !is_url(issuer) {
+            bail!("--service-account-issuer {issuer:?} contained a ':' but was not a valid URL");
+        }
+        if all.iter().take(at).any(|other| other == issuer) {
+            bail!("--service-account-issuer {issuer:?} is already specified");
+        }
+    }
+    Ok(())
+}
+
+/// The address of the keys, if it is one.
+fn jwks_uri(given: Option<&str>) -> Result<Option<String>> {
+    let Some(uri) = given.filter(|uri| !uri.is_empty()) else { return Ok(None) };
+    if !is_url(uri) {
+        bail!("--service-account-jwks-uri must be a valid URL");
+    }
+    if uri.split_once("://").is_none_or(|(scheme, _)| !scheme.eq_ignore_ascii_case("https")) {
+        bail!("--service-account-jwks-uri requires https scheme, parsed as: {uri}");
+    }
+    Ok(Some(uri.to_owned()))
+}
+
+/// The certificate and the key in the directory of `--cert-dir`, if they are there.
+fn of_cert_dir(dir: &Path) -> Option<[PathBuf; 2]> {
+    let files = [dir.join("apiserver.crt"), dir.join("apiserver.key")];
+    files.iter().all(|file| file.exists()).then_some(files)
+}
+
 impl Security {
     /// The directory in which everything is kept where `--data-dir` names none.
     pub(crate) fn data_dir(&self) -> Option<PathBuf> {
@@ -121,7 +169,9 @@ impl Security {
             security.token_file = TokenFile::parse(&text).context("invalid --token-auth-file")?;
         }
         security.request_headers = self.request_headers()?;
-        security.issuer.clone_from(&self.service_account_issuer);
+        check_issuers(&self.service_account_issuer)?;
+        security.issuers.clone_from(&self.service_account_issuer);
+        security.jwks_uri = jwks_uri(self.service_account_jwks_uri.as_deref())?;
         security.audiences.clone_from(&self.api_audiences);
         let life = self.service_account_max_token_expiration.as_secs();
         security.max_token_expiration = i64::try_from(life).unwrap_or(i64::MAX);
@@ -168,18 +218,27 @@ impl Security {
             )?,
         }))
     }
+    /// The files that are read again while the server runs.
+    pub(crate) fn files(&self) -> Files {
+        let both = |a: &Option<PathBuf>, b: &Option<PathBuf>| Some([a.clone()?, b.clone()?]);
+        let of_dir = || self.cert_dir.as_deref().and_then(of_cert_dir);
+        Files {
+            serving: both(&self.tls_cert_file, &self.tls_private_key_file).or_else(of_dir),
+            front_proxy: both(&self.proxy_client_cert_file, &self.proxy_client_key_file),
+            client_authorities: self.client_ca_file.clone(),
+            front_proxy_authorities: self.requestheader_client_ca_file.clone(),
+        }
+    }
     /// The keys and certificates that were given.
     pub(crate) fn given(&self) -> Result<Given> {
         let mut serving = pair(
             ("--tls-cert-file", "--tls-private-key-file"),
             (self.tls_cert_file.as_ref(), self.tls_private_key_file.as_ref()),
         )?;
-        if let Some(dir) = self.cert_dir.as_ref().filter(|_| serving.is_none()) {
-            let files = [dir.join("apiserver.crt"), dir.join("apiserver.key")];
-            if files.iter().all(|file| file.exists()) {
-                let [certificate, key] = &files;
-                serving = pair(("--cert-dir", "--cert-dir"), (Some(certificate), Some(key)))?;
-            }
+        if let Some(dir) = self.cert_dir.as_ref().filter(|_| serving.is_none())
+            && let Some([certificate, key]) = of_cert_dir(dir)
+        {
+            serving = pair(("--cert-dir", "--cert-dir"), (Some(&certificate), Some(&key)))?;
         }
         let signing = self.service_account_signing_key_file.as_ref();
         Ok(Given {
@@ -198,5 +257,32 @@ impl Security {
             )?,
             signing_key: read_some("--service-account-signing-key-file", signing)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuers_and_the_address_of_keys() {
+        let check = |all: &[&str], expected: Option<&str>| {
+            let all: Vec<String> = all.iter().map(|issuer| (*issuer).to_owned()).collect();
+            let refused = check_issuers(&all).err().map(|e| e.to_string());
+            assert_eq!(refused.as_deref(), expected, "{all:?}");
+        };
+        check(&["https://a", "https://b", "api", "urn:x"], None);
+        check(&[""], Some("--service-account-issuer should not be an empty string"));
+        check(&["a", "a"], Some("--service-account-issuer \"a\" is already specified"));
+        let no_url = "--service-account-issuer \":x\" contained a ':' but was not a valid URL";
+        check(&[":x"], Some(no_url));
+        let uri = |text: &str| jwks_uri(Some(text)).map_err(|e| e.to_string());
+        assert_eq!(uri(""), Ok(None));
+        assert_eq!(uri("https://a/jwks"), Ok(Some("https://a/jwks".to_owned())));
+        assert_eq!(
+            uri("http://a"),
+            Err("--service-account-jwks-uri requires https scheme, parsed as: http://a".into())
+        );
+        assert_eq!(uri("https://a b"), Err("--service-account-jwks-uri must be a valid URL".into()));
     }
 }

@@ -1,14 +1,15 @@
 //! A node's process on a shared machine: `ferrokube agent`, in the node's namespaces, with a runtime of its own.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use anyhow::Result;
 use component::Shutdown;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::net::unix::pipe::Receiver;
 
-use super::images::Images;
 use super::runtime::Containerd;
+use crate::archives::{Archives, Importer};
 use crate::{agent, cli};
 
 /// Runs the node until a signal stops it, or until the process that started it is gone.
@@ -22,13 +23,20 @@ pub(crate) async fn run(flags: &cli::Agent, hosted: &cli::Hosted) -> Result<()> 
 }
 
 async fn serve(flags: &cli::Agent, hosted: &cli::Hosted, runtime: &Shutdown) -> Result<()> {
-    let containerd = Containerd::new(&hosted.containerd, &hosted.host_dir);
-    containerd.clone().start(runtime).await?;
-    let mut images = Images::new(&hosted.images, containerd);
-    // A Pod that comes with the node finds them.
-    images.import().await;
-    let stop = runtime.clone();
-    runtime.spawn(images.follow(stop));
+    if let (Some(program), Some(images)) = (&hosted.containerd, &flags.node.images) {
+        let containerd = Containerd::new(program, &hosted.host_dir);
+        containerd.clone().start(runtime).await?;
+        let import = move |archive: &Path| {
+            let mut command = containerd.ctr();
+            command.args(["images", "import", "--local"]).arg(archive);
+            command
+        };
+        let mut images = Archives::new(images, Importer::Program(Box::new(import)));
+        // A Pod that comes with the node finds them.
+        images.import().await;
+        let stop = runtime.clone();
+        runtime.spawn(images.follow(stop));
+    }
     agent::run(flags).await
 }
 

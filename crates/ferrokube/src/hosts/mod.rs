@@ -1,12 +1,12 @@
 //! Several nodes on this machine: `ferrokube up --nodes N`.
 //!
 //! The control plane runs in this process, on the machine itself. Each node has a network, mounts and a host name of its
-//! own ([`namespaces`]), a link to a bridge of this machine ([`network`]), a containerd ([`runtime`]), a cgroup and an
-//! equal part of the machine. It is an ordinary `ferrokube agent` ([`member`]), which joins with a token and whose
-//! process this one keeps ([`keeper`]). Files keep the namespaces, so containers outlive every process of ours, and
-//! [`remove()`] finds all that is left by the namespaces and the cgroups alone.
+//! own ([`namespaces`]), a link to a bridge of this machine ([`network`]), a container runtime (the built-in one, or a
+//! containerd: [`runtime`]), a cgroup and an equal part of the machine. It is an ordinary `ferrokube agent`
+//! ([`member`]), which joins with a token and whose process this one keeps ([`keeper`]). Files keep the namespaces, so
+//! containers outlive every process of ours, and [`remove()`] finds all that is left by the namespaces and the cgroups
+//! alone.
 
-mod images;
 mod keeper;
 pub(crate) mod member;
 mod namespaces;
@@ -48,7 +48,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
         bail!("the nodes don't reach {}: leave --bind-address out, or choose 0.0.0.0", server.bind_address);
     }
     let name = machine::node_name(flags.node.node_name.as_deref())?;
-    let containerd = program(&flags.hosts.containerd)?;
+    let containerd = flags.hosts.containerd.as_deref().map(program).transpose()?;
     let dir = DataDir::open(&server.data_dir)?;
     check_dir(&dir, count)?;
     let plan = Plan::new(dir.path(), &dir.id(), &name, count, &flags.hosts.nodes_cidr)?;
@@ -58,7 +58,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let kubeconfig = server.write_kubeconfig.clone().unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(kubeconfig)?;
     dir.write_footprint(&Footprint { kubeconfig, ..Footprint::default() })?;
-    let images = flags.hosts.images.clone().unwrap_or_else(|| dir.path().join("images"));
+    let images = flags.node.images.clone().unwrap_or_else(|| dir.path().join("images"));
     let images = prepare(&plan, flags, &images)?;
 
     let gateways = plan.gateways();
@@ -96,7 +96,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     for host in &plan.hosts {
         let is_ready = Arc::new(watch::Sender::new(false));
         ready.push(is_ready.subscribe());
-        let arguments = arguments(flags, host, count, &containerd, &images, &cluster.server, &plan);
+        let arguments = arguments(flags, host, count, containerd.as_deref(), &images, &cluster.server, &plan);
         let keeper = Keeper { host: host.clone(), arguments, cluster: cluster.clone(), ready: is_ready };
         nodes.spawn(keeper.keep(nodes.clone()));
     }
@@ -197,10 +197,10 @@ fn prepare(plan: &Plan, flags: &cli::Up, images: &Path) -> Result<PathBuf> {
         }
         // Written in place: the node sees this very file.
         fs::write(host.resolv_conf(), &resolv_conf)?;
-        fs::write(
-            host.dir.join("containerd.toml"),
-            runtime::config(&host.dir, more.as_deref(), runtime::may_lower_oom_scores()),
-        )?;
+        if flags.hosts.containerd.is_some() {
+            let config = runtime::config(&host.dir, more.as_deref(), runtime::may_lower_oom_scores());
+            fs::write(host.dir.join("containerd.toml"), config)?;
+        }
         kept.ensure(host)?;
         network::ensure_link(plan, host, &kept)
             .with_context(|| format!("the link of node {} can't be made", host.name))?;
@@ -229,7 +229,7 @@ fn arguments(
     flags: &cli::Up,
     host: &Host,
     count: u8,
-    containerd: &Path,
+    containerd: Option<&Path>,
     images: &Path,
     server: &str,
     plan: &Plan,
@@ -246,9 +246,12 @@ fn arguments(
     add("data-dir", &host.data());
     add("node-name", &host.name);
     add("node-ip", &joined(&mut host.addresses.iter().map(ToString::to_string)));
-    add("container-runtime-endpoint", &host.socket());
-    add("cni-conf-dir", &host.dir.join("cni"));
-    add("cni-bin-dir", &host.dir.join("cni-bin"));
+    if let Some(containerd) = containerd {
+        add("container-runtime-endpoint", &host.socket());
+        add("cni-conf-dir", &host.dir.join("cni"));
+        add("cni-bin-dir", &host.dir.join("cni-bin"));
+        add("containerd", &containerd);
+    }
     add("resolv-conf", &host.resolv_conf());
     let node = &flags.node;
     if !node.non_masquerade_cidr.is_empty() {
@@ -274,7 +277,6 @@ fn arguments(
     add("host-namespaces", &Kept::of(&plan.id).prefix(&host.name));
     add("host-dir", &host.dir);
     add("host-nodes", &count.to_string());
-    add("containerd", &containerd);
     add("images", &images);
     all
 }
@@ -303,20 +305,26 @@ mod tests {
         let networks = ["10.242.0.0/24".parse().unwrap()];
         let plan = Plan::new(Path::new("/d"), "0a", "n", 2, &networks).unwrap();
         let (containerd, images) = (Path::new("/bin/containerd"), Path::new("/images"));
-        let args = arguments(&flags, &plan.hosts[1], 2, containerd, images, "https://10.242.0.1:6443", &plan);
+        let server = "https://10.242.0.1:6443";
+        let args = arguments(&flags, &plan.hosts[1], 2, Some(containerd), images, server, &plan);
         let Command::Agent(agent) = parse(args).unwrap().command else { panic!("another command") };
         let node = format!("{:?}", agent.node);
         let mut expected = flags.node.clone();
         expected.node_name = Some("n-2".into());
         expected.node_ip = vec!["10.242.0.3".parse().unwrap()];
-        expected.container_runtime_endpoint = "/d/nodes/n-2/containerd.sock".into();
-        expected.cni_conf_dir = "/d/nodes/n-2/cni".into();
-        expected.cni_bin_dir = "/d/nodes/n-2/cni-bin".into();
+        expected.container_runtime_endpoint = Some("/d/nodes/n-2/containerd.sock".into());
+        expected.images = Some(images.into());
+        expected.cni_conf_dir = Some("/d/nodes/n-2/cni".into());
+        expected.cni_bin_dir = Some("/d/nodes/n-2/cni-bin".into());
         expected.resolv_conf = "/d/nodes/n-2/resolv.conf".into();
         assert_eq!(node, format!("{expected:?}"));
         let hosted = agent.hosted.unwrap();
         assert_eq!(hosted.host_namespaces, Path::new("/run/ferrokube/nodes-0a/n-2"));
-        assert_eq!((hosted.host_nodes, hosted.containerd.as_path()), (2, containerd));
+        assert_eq!((hosted.host_nodes, hosted.containerd.as_deref()), (2, Some(containerd)));
+        let args = arguments(&flags, &plan.hosts[0], 2, None, images, server, &plan);
+        let Command::Agent(agent) = parse(args).unwrap().command else { panic!("another command") };
+        assert_eq!(agent.node.container_runtime_endpoint, None);
+        assert_eq!(agent.hosted.unwrap().containerd, None);
     }
 
     #[test]
@@ -330,7 +338,7 @@ mod tests {
         check("--nodes 33", "33 is not in 1..=32");
         check("--nodes 2 --node-ip 192.0.2.1", "cannot be used with '--node-ip");
         check("--nodes 2 --container-runtime-endpoint /x", "cannot be used with");
-        check("--images /x", "--nodes <N>");
+        check("--containerd /x", "--nodes <N>");
     }
 
     #[test]

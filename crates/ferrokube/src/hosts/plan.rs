@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use objects::Cidr;
 
+use crate::built_in;
+
 /// The most bytes of the path of a socket.
 const SOCKET: usize = 107;
 
@@ -77,10 +79,11 @@ impl Plan {
                 name,
                 number,
             };
-            if host.socket().as_os_str().len() > SOCKET {
+            let longest = built_in::socket(&host.data());
+            if longest.as_os_str().len() > SOCKET {
                 bail!(
                     "{} is too long for the path of a socket; choose a shorter --data-dir or --node-name",
-                    host.socket().display()
+                    longest.display()
                 );
             }
             hosts.push(host);

@@ -1,14 +1,12 @@
 //! The kubelet's configuration file: upstream's KubeletConfiguration, by the rule for settings.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use component::Table;
-use k8s_openapi::api::core::v1::Taint;
-use serde::Deserialize;
 use serde_json::{Map, Value};
+
+use super::settings::Settings;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -29,42 +27,61 @@ const GROUPS: [&str; 9] = [
     "memorySwap",
 ];
 
-/// The fields that are honoured, by their paths.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(super) struct Settings {
-    pub(super) address: Option<IpAddr>,
-    pub(super) port: Option<u16>,
-    pub(super) tls_cert_file: PathBuf,
-    pub(super) tls_private_key_file: PathBuf,
-    #[serde(rename = "authentication.x509.clientCAFile")]
-    pub(super) client_ca_file: PathBuf,
-    pub(super) pod_logs_dir: Option<PathBuf>,
-    pub(super) container_runtime_endpoint: Option<String>,
-    #[serde(rename = "serverTLSBootstrap")]
-    pub(super) server_tls_bootstrap: bool,
-    #[serde(rename = "clusterDNS")]
-    pub(super) cluster_dns: Vec<IpAddr>,
-    pub(super) cluster_domain: Option<String>,
-    pub(super) resolv_conf: Option<PathBuf>,
-    pub(super) cgroup_root: Option<String>,
-    pub(super) max_pods: Option<u32>,
-    pub(super) max_parallel_image_pulls: Option<usize>,
-    pub(super) image_pull_credentials_verification_policy: Option<String>,
-    pub(super) preloaded_images_verification_allowlist: Vec<String>,
-    pub(super) container_log_max_size: Option<String>,
-    pub(super) container_log_max_files: Option<u32>,
-    pub(super) eviction_hard: BTreeMap<String, String>,
-    pub(super) register_with_taints: Vec<Taint>,
+/// Reads the file of `--config`, the parts of `--config-dir`, and the fields that flags were given for, which count most;
+/// the settings, and a sentence for each that has no effect here.
+pub(super) fn read(
+    file: Option<&Path>,
+    parts: Option<&Path>,
+    flags: &Map<String, Value>,
+) -> Result<(Settings, Vec<String>)> {
+    let mut all = Map::new();
+    if let Some(path) = file {
+        all = object(path).context("--config cannot be used")?;
+    }
+    if let Some(dir) = parts {
+        for path in parts_of(dir).with_context(|| format!("--config-dir {} cannot be used", dir.display()))? {
+            let part = object(&path).context("--config-dir cannot be used")?;
+            merge(&mut all, part);
+        }
+    }
+    let (mut honoured, warnings) = honoured(all)?;
+    honoured.extend(flags.clone());
+    Ok((serde_json::from_value(Value::Object(honoured))?, warnings))
 }
 
-/// Reads a file; the settings, and a sentence for each that has no effect here.
-pub(super) fn read(path: &Path) -> Result<(Settings, Vec<String>)> {
+/// The files of a directory and of those in it that end in `.conf`, in the order of their names.
+fn parts_of(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            all.extend(parts_of(&path)?);
+        } else if path.extension().is_some_and(|e| e == "conf") {
+            all.push(path);
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Puts what a part says into the place of what was said before: objects are merged, everything else is replaced.
+fn merge(all: &mut Map<String, Value>, part: Map<String, Value>) {
+    for (key, value) in part {
+        match (all.get_mut(&key), value) {
+            (_, Value::Null) => drop(all.remove(&key)),
+            (Some(Value::Object(before)), Value::Object(after)) => merge(before, after),
+            (_, value) => drop(all.insert(key, value)),
+        }
+    }
+}
+
+/// The fields of a file.
+fn object(path: &Path) -> Result<Map<String, Value>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text).with_context(|| path.display().to_string())
 }
 
-fn parse(text: &str) -> Result<(Settings, Vec<String>)> {
+fn parse(text: &str) -> Result<Map<String, Value>> {
     let tree = api::yaml::parse(text.as_bytes()).map_err(|e| anyhow!("{e}"))?;
     let mut json = Vec::new();
     api::codec::json::encode_any(&tree, &mut json);
@@ -75,11 +92,15 @@ fn parse(text: &str) -> Result<(Settings, Vec<String>)> {
         let (version, kind) = (text(&version), text(&kind));
         bail!("no kind {kind:?} is registered for version {version:?}; a {KIND} of {API_VERSION} is wanted");
     }
+    Ok(all)
+}
+
+/// The fields that are honoured, by their paths, and a sentence for each that has no effect here.
+fn honoured(all: Map<String, Value>) -> Result<(Map<String, Value>, Vec<String>)> {
     let table = Table::parse(TABLE).map_err(|line| anyhow!("line {line} of the table is none"))?;
     let (mut honoured, mut warnings) = (Map::new(), Vec::new());
     sift(&table, "", all, &mut honoured, &mut warnings)?;
-    let settings = serde_json::from_value(Value::Object(honoured))?;
-    Ok((settings, warnings))
+    Ok((honoured, warnings))
 }
 
 /// Judges each field of an object at a path; what is honoured is left in `honoured` by its path.
@@ -128,11 +149,51 @@ fn known(path: &str, value: &Value) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
     use super::*;
+
+    fn read_text(text: &str) -> Result<(Settings, Vec<String>)> {
+        let (honoured, warnings) = honoured(parse(text)?)?;
+        Ok((serde_json::from_value(Value::Object(honoured))?, warnings))
+    }
+
+    #[test]
+    fn parts_and_flags_count_more_than_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, fields: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}")).unwrap();
+            path
+        };
+        let file = write(
+            "kubelet.yaml",
+            "maxPods: 1\nport: 1\nclusterDNS: [1.1.1.1, 2.2.2.2]\nevictionHard: {pid.available: 5}\n",
+        );
+        write("parts/20.conf", "maxPods: 3\nport: 3\nevictionHard: {memory.available: 1Gi}\n");
+        write("parts/10.conf", "maxPods: 2\nclusterDNS: [3.3.3.3]\n");
+        write("parts/30/below.conf", "cgroupRoot: /x\n");
+        write("parts/99.yaml", "maxPods: 9\n");
+        let flags = Map::from_iter([("port".to_owned(), json!(4))]);
+        let parts = dir.path().join("parts");
+        let (got, _) = read(Some(&file), Some(&parts), &flags).unwrap();
+        assert_eq!((got.max_pods, got.port, got.cgroup_root.as_deref()), (Some(3), Some(4), Some("/x")));
+        assert_eq!(got.cluster_dns, ["3.3.3.3".parse::<std::net::IpAddr>().unwrap()]);
+        let hard = got.eviction_hard.unwrap();
+        assert_eq!((hard["pid.available"].as_str(), hard["memory.available"].as_str()), ("5", "1Gi"));
+        std::fs::write(parts.join("40.conf"), "maxPods: 5\n").unwrap();
+        let error = read(Some(&file), Some(&parts), &flags).unwrap_err();
+        assert!(format!("{error:#}").contains("40.conf"), "{error:#}");
+        assert!(read(None, Some(&dir.path().join("missing")), &flags).is_err());
+        assert_eq!(read(None, None, &flags).unwrap().0.port, Some(4));
+    }
 
     fn check(fields: &str, expected: Result<&Settings, &str>, warned: &[&str]) {
         let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
-        match (parse(&text), expected) {
+        match (read_text(&text), expected) {
             (Ok((settings, warnings)), Ok(expected)) => {
                 assert_eq!(
                     (&settings, warnings),
@@ -152,7 +213,7 @@ mod tests {
             max_pods: Some(7),
             client_ca_file: "/ca".into(),
             cluster_dns: vec!["10.96.0.10".parse().unwrap()],
-            eviction_hard: BTreeMap::from([("memory.available".to_owned(), "1Gi".to_owned())]),
+            eviction_hard: Some(BTreeMap::from([("memory.available".to_owned(), "1Gi".to_owned())])),
             ..Settings::default()
         };
         check(
@@ -162,13 +223,17 @@ mod tests {
             &[],
         );
         let qps = "kubeAPIQPS has no effect here: the API server says when it is busy";
-        check("kubeAPIQPS: 9\nhealthzPort: 0\nproviderID: \"\"\nstaticPodPath: null\n", Ok(&none), &[qps]);
+        check(
+            "kubeAPIQPS: 9\nreadOnlyPort: 0\nkubeletCgroups: \"\"\nstaticPodPath: null\n",
+            Ok(&none),
+            &[qps],
+        );
         let refused = "authentication.anonymous.enabled=true cannot be had: nobody is served without a name; leave it out";
         check("authentication: {anonymous: {enabled: true}}\n", Err(refused), &[]);
         let always = "authorization.mode=AlwaysAllow cannot be had: the API server is always asked who may do what; leave it out";
         check("authorization: {mode: AlwaysAllow}\n", Err(always), &[]);
-        let pods = "staticPodPath=/m cannot be had: static Pods are not there yet; leave it out";
-        check("staticPodPath: /m\n", Err(pods), &[]);
+        let memory = "memoryManagerPolicy=Static cannot be had: memory of NUMA nodes is not given to containers alone yet; leave it out";
+        check("memoryManagerPolicy: Static\n", Err(memory), &[]);
         check("maxPod: 7\n", Err("strict decoding error: unknown field \"maxPod\""), &[]);
         let x509 = "strict decoding error: unknown field \"authentication.x509.x\"";
         check("authentication: {x509: {x: 1}}\n", Err(x509), &[]);
@@ -188,7 +253,7 @@ mod tests {
         let table = Table::parse(TABLE).unwrap();
         let all: std::collections::BTreeSet<&str> =
             table.names().map(|n| n.split('.').next().unwrap_or(n)).collect();
-        let honoured = 19;
+        let honoured = 19 + 14 + 5 + 22;
         assert_eq!(all.len() + honoured, 125);
     }
 }

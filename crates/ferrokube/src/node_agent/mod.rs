@@ -1,24 +1,25 @@
 //! A kubelet in a process of its own.
 
 mod file;
+mod manifest;
+mod settings;
+mod standalone;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::quantity::Quantity;
 use client::{Client, Clients, Remote};
 use component::{Clock, Shutdown};
-use k8s_openapi::api::core::v1::Taint;
-use kubelet::config::Verification;
+use kubelet::config::ContainerPolicy;
 use kubelet::{Kubelet, node, server};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::oneshot;
 
-use self::file::Settings;
+use self::settings::Settings;
 use crate::agent::{self, Files, Joined, Serving, Way};
 use crate::failure::Failure;
 use crate::{alone, cli, machine};
@@ -28,23 +29,21 @@ const PORT: u16 = 10250;
 
 /// Runs a kubelet until a signal stops it; its containers run on.
 pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
-    let settings = match &flags.config {
-        Some(path) => {
-            let (settings, warnings) = file::read(path).context("--config cannot be used")?;
-            for warning in warnings {
-                eprintln!("ferrokube: {warning}");
-            }
-            settings
-        }
-        None => Settings::default(),
-    };
-    let (config, serving) = config(flags, settings)?;
+    let (settings, warnings) =
+        file::read(flags.config.as_deref(), flags.config_dir.as_deref(), &flags.fields.0)?;
+    for warning in warnings {
+        eprintln!("ferrokube: {warning}");
+    }
+    settings.prepare()?;
+    let (config, serving) = config(flags, &settings)?;
     let shutdown = Shutdown::new();
     let lost = Failure::default();
-    let clients = match &flags.bootstrap_kubeconfig {
-        None => alone::clients(&flags.kubeconfig, "kubelet", false)?,
-        Some(path) => {
-            let starting = join(flags, path, &config.node_name, &lost, &shutdown);
+    let clients = match (&flags.kubeconfig, &flags.bootstrap_kubeconfig) {
+        (None, None) => standalone::clients(),
+        (None, Some(_)) => bail!("--bootstrap-kubeconfig needs --kubeconfig: the kubelet writes it"),
+        (Some(kubeconfig), None) => alone::clients(kubeconfig, "kubelet", false)?,
+        (Some(kubeconfig), Some(path)) => {
+            let starting = join(flags, (kubeconfig, path), &config.node_name, &lost, &shutdown);
             tokio::select! {
                 joined = starting => joined?,
                 signal = alone::a_signal() => return signal,
@@ -79,19 +78,19 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
 /// it good from then on.
 async fn join(
     flags: &cli::Kubelet,
-    bootstrap: &Path,
+    (kubeconfig, bootstrap): (&Path, &Path),
     node: &str,
     lost: &Failure,
     shutdown: &Shutdown,
 ) -> Result<Clients> {
     let pki = &flags.cert_dir;
     // Somebody else's credentials are left as they are.
-    let present = std::fs::read_to_string(&flags.kubeconfig).unwrap_or_default();
+    let present = std::fs::read_to_string(kubeconfig).unwrap_or_default();
     if !present.is_empty() && !present.contains(&*pki.to_string_lossy()) {
-        return alone::clients(&flags.kubeconfig, "kubelet", false);
+        return alone::clients(kubeconfig, "kubelet", false);
     }
     std::fs::create_dir_all(pki).with_context(|| format!("cannot make --cert-dir {}", pki.display()))?;
-    let files = Files { pki, kubeconfig: &flags.kubeconfig };
+    let files = Files { pki, kubeconfig };
     let Joined { config, own } = agent::join(&Way::by(bootstrap), &files, node, Clock::system()).await?;
     let remote = Remote::new(config).context("the API server cannot be asked")?;
     let client = Client::new(Arc::new(remote), "kubelet");
@@ -103,73 +102,65 @@ async fn join(
 
 /// The settings of the kubelet: a flag counts more than the file. With it the serving certificate that the cluster is
 /// asked for, if it is.
-fn config(flags: &cli::Kubelet, file: Settings) -> Result<(kubelet::Config, Option<Serving>)> {
+fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Option<Serving>)> {
     let name = machine::node_name(flags.hostname_override.as_deref())?;
-    let eviction_hard = match &flags.eviction_hard {
-        Some(thresholds) => thresholds.clone(),
-        None if file.eviction_hard.is_empty() => node::Thresholds::default(),
-        None => {
-            let all: Vec<_> =
-                file.eviction_hard.iter().map(|(signal, least)| format!("{signal}<{least}")).collect();
-            all.join(",").parse().context("invalid evictionHard")?
-        }
-    };
-    let mut taints = file.register_with_taints.clone();
-    for text in &flags.register_with_taints {
-        taints.push(taint(text).with_context(|| format!("invalid --register-with-taints {text:?}"))?);
-    }
-    let port = flags.port.or(file.port).unwrap_or(PORT);
-    let listening = flags.address.or(file.address).unwrap_or(machine::anywhere());
+    let (eviction, image_gc) = (file.eviction()?, file.image_gc()?);
+    let (volume_stats_period, verification) = (file.volume_stats_period(), file.verification()?);
+    let container_log_monitor_interval = file.log_interval()?;
+    let node = file.node()?;
+    let statics = file.statics(|| Arc::new(manifest::Rules::new()))?;
+    let port = file.port.unwrap_or(PORT);
+    let listening = file.address.unwrap_or(machine::anywhere());
     let node_ips = machine::node_ips(&flags.node_ip)?;
-    let (tls, serving) = tls(flags, &file, &name, &node_ips)?;
+    let (tls, serving) = tls(flags, file, &name, &node_ips)?;
     let upstream = kubelet::Config::new(name);
-    let log_size = flags.container_log_max_size.as_ref().or(file.container_log_max_size.as_ref());
-    let chosen = |all: &[IpAddr], other: Vec<IpAddr>| if all.is_empty() { other } else { all.to_vec() };
+    let container_log_max_size = file.log_size(upstream.container_log_max_size)?;
     let config = kubelet::Config {
         node_ips,
         root_dir: flags.root_dir.clone(),
         local_volumes: None,
-        pod_logs_dir: file.pod_logs_dir.unwrap_or(upstream.pod_logs_dir),
-        container_runtime_endpoint: flags
+        pod_logs_dir: file.pod_logs_dir.clone().unwrap_or(upstream.pod_logs_dir),
+        container_runtime_endpoint: file
             .container_runtime_endpoint
             .clone()
-            .or(file.container_runtime_endpoint)
             .unwrap_or(upstream.container_runtime_endpoint),
-        cluster_dns: chosen(&flags.cluster_dns, file.cluster_dns),
-        cluster_domain: flags
-            .cluster_domain
-            .clone()
-            .or(file.cluster_domain)
-            .unwrap_or(upstream.cluster_domain),
-        resolv_conf: flags.resolv_conf.clone().or(file.resolv_conf).unwrap_or(upstream.resolv_conf),
-        cgroup_root: flags
-            .cgroup_root
-            .clone()
-            .or(file.cgroup_root)
-            .filter(|root| !root.is_empty())
-            .unwrap_or(upstream.cgroup_root),
-        max_pods: flags.max_pods.or(file.max_pods).unwrap_or(upstream.max_pods),
-        max_parallel_image_pulls: file.max_parallel_image_pulls.unwrap_or(upstream.max_parallel_image_pulls),
-        image_verification: verification(
-            file.image_pull_credentials_verification_policy.as_deref(),
-            file.preloaded_images_verification_allowlist,
-        )?,
-        container_log_max_size: match log_size {
-            Some(text) => bytes(text).with_context(|| format!("invalid containerLogMaxSize {text:?}"))?,
-            None => upstream.container_log_max_size,
+        cluster_dns: file.cluster_dns.clone(),
+        cluster_domain: file.cluster_domain.clone().unwrap_or(upstream.cluster_domain),
+        resolv_conf: file.resolv_conf.clone().unwrap_or(upstream.resolv_conf),
+        cgroup_root: file.cgroup_root.clone().filter(|root| !root.is_empty()).unwrap_or(upstream.cgroup_root),
+        max_pods: file.pods(upstream.max_pods, cores()),
+        pod_pids_limit: file.pids(),
+        allowed_sysctls: file.sysctls()?,
+        debugging_handlers: file.enable_debugging_handlers.unwrap_or(true),
+        system_log_handler: file.enable_system_log_handler.unwrap_or(true),
+        healthz: file.healthz(),
+        max_parallel_image_pulls: file.image_pulls()?,
+        image_verification: verification,
+        container_log_max_size,
+        container_log_max_files: file.container_log_max_files.unwrap_or(upstream.container_log_max_files),
+        container_log_max_workers: file
+            .container_log_max_workers
+            .unwrap_or(upstream.container_log_max_workers)
+            .max(1),
+        container_log_monitor_interval,
+        container_gc: ContainerPolicy {
+            min_age: flags.minimum_container_ttl_duration,
+            max_per_pod_container: flags.maximum_dead_containers_per_container,
+            max_containers: flags.maximum_dead_containers,
         },
-        container_log_max_files: flags
-            .container_log_max_files
-            .or(file.container_log_max_files)
-            .unwrap_or(upstream.container_log_max_files),
+        image_gc,
+        volume_stats_period,
+        statics,
+        standalone: flags.kubeconfig.is_none(),
+        eviction,
         node: node::Options {
             port,
             labels: labels(&flags.node_labels)?,
-            taints,
-            eviction_hard,
-            ..node::Options::default()
+            external_cloud: external_cloud(&flags.cloud_provider)?,
+            own_addresses: !flags.node_ip.is_empty(),
+            ..node
         },
-        server: Some(server::Options {
+        server: file.enable_server.unwrap_or(true).then(|| server::Options {
             address: SocketAddr::new(listening, port),
             tls: Arc::new(tls),
             flags: given(),
@@ -177,6 +168,22 @@ fn config(flags: &cli::Kubelet, file: Settings) -> Result<(kubelet::Config, Opti
         node_name: upstream.node_name,
     };
     Ok((config, serving))
+}
+
+/// The number of processors of the machine.
+fn cores() -> u32 {
+    u32::try_from(node::machine::Machine::read().milli_cpus / 1000).unwrap_or(u32::MAX)
+}
+
+/// Whether a cloud provider outside the kubelet initializes the Node.
+fn external_cloud(provider: &str) -> Result<bool> {
+    match provider {
+        "" => Ok(false),
+        "external" => Ok(true),
+        other => bail!(
+            "unknown cloud provider {other:?}: there are none in the kubelet; leave it out, or use external"
+        ),
+    }
 }
 
 /// The flags of the command line, for `/flagz`.
@@ -202,17 +209,14 @@ fn tls(
     name: &str,
     ips: &[IpAddr],
 ) -> Result<(rustls::ServerConfig, Option<Serving>)> {
-    let chosen = |flag: &Option<PathBuf>, file: &Path| {
-        flag.clone().or_else(|| Some(file.to_owned())).filter(|path| !path.as_os_str().is_empty())
-    };
-    let roots =
-        alone::authorities_of_clients(chosen(&flags.client_ca_file, &file.client_ca_file).as_deref())?;
-    if flags.rotate_server_certificates.unwrap_or(file.server_tls_bootstrap) {
+    let chosen = |path: &Path| Some(path.to_owned()).filter(|path| !path.as_os_str().is_empty());
+    let roots = alone::authorities_of_clients(chosen(&file.client_ca_file).as_deref())?;
+    if file.server_tls_bootstrap {
         let serving = Serving::new(name, ips, &flags.cert_dir, Clock::system());
         return Ok((serving.tls(&roots).context("cannot serve TLS")?, Some(serving)));
     }
-    let certificate = chosen(&flags.tls_cert_file, &file.tls_cert_file);
-    let key = chosen(&flags.tls_private_key_file, &file.tls_private_key_file);
+    let certificate = chosen(&file.tls_cert_file);
+    let key = chosen(&file.tls_private_key_file);
     let (chain, key) = match (certificate, key) {
         (Some(certificate), Some(key)) => {
             let unusable = |path: &Path| format!("cannot use {}", path.display());
@@ -239,69 +243,4 @@ fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {
         Ok((key.to_owned(), value.to_owned()))
     };
     pairs.iter().map(label).collect()
-}
-
-/// A taint as upstream writes it: `key=value:effect` or `key:effect`.
-fn taint(text: &str) -> Result<Taint> {
-    let (pair, effect) = text.rsplit_once(':').context("it has no effect, as in key=value:NoSchedule")?;
-    if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        bail!("{effect:?} is no effect of a taint");
-    }
-    let (key, value) =
-        pair.split_once('=').map_or((pair, None), |(key, value)| (key, Some(value.to_owned())));
-    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), ..Taint::default() })
-}
-
-fn bytes(quantity: &str) -> Result<u64> {
-    Ok(u64::try_from(Quantity::parse(quantity)?.value())?)
-}
-
-fn verification(policy: Option<&str>, allowed: Vec<String>) -> Result<Verification> {
-    let policy = match policy {
-        None | Some("" | "NeverVerifyPreloadedImages") => Verification::NeverVerifyPreloadedImages,
-        Some("NeverVerify") => Verification::NeverVerify,
-        Some("AlwaysVerify") => Verification::AlwaysVerify,
-        Some("NeverVerifyAllowlistedImages") => {
-            return Ok(Verification::NeverVerifyAllowlistedImages(allowed));
-        }
-        Some(other) => bail!("{other:?} is no imagePullCredentialsVerificationPolicy"),
-    };
-    if !allowed.is_empty() {
-        bail!(
-            "preloadedImagesVerificationAllowlist is for imagePullCredentialsVerificationPolicy=NeverVerifyAllowlistedImages"
-        );
-    }
-    Ok(policy)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn taints_as_upstream_writes_them() {
-        let check = |text: &str, expected: Option<(&str, Option<&str>, &str)>| {
-            let got = taint(text).ok();
-            let got = got.as_ref().map(|t| (t.key.as_str(), t.value.as_deref(), t.effect.as_str()));
-            assert_eq!(got, expected, "{text}");
-        };
-        check("a=b:NoSchedule", Some(("a", Some("b"), "NoSchedule")));
-        check("a:NoExecute", Some(("a", None, "NoExecute")));
-        check("a=b", None);
-        check("a=b:Never", None);
-    }
-
-    #[test]
-    fn images_are_verified_as_the_file_says() {
-        let check = |policy: Option<&str>, allowed: &[&str], expected: Option<Verification>| {
-            let allowed = allowed.iter().map(|a| (*a).to_owned()).collect();
-            assert_eq!(verification(policy, allowed).ok(), expected, "{policy:?}");
-        };
-        check(None, &[], Some(Verification::NeverVerifyPreloadedImages));
-        check(Some("AlwaysVerify"), &[], Some(Verification::AlwaysVerify));
-        let listed = Verification::NeverVerifyAllowlistedImages(vec!["a/*".to_owned()]);
-        check(Some("NeverVerifyAllowlistedImages"), &["a/*"], Some(listed));
-        check(Some("AlwaysVerify"), &["a"], None);
-        check(Some("Sometimes"), &[], None);
-    }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use testkit::Server;
 
-const EVERYWHERE: [&str; 23] = [
+const EVERYWHERE: [&str; 26] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
     "start-apiextensions-informers",
@@ -11,7 +11,10 @@ const EVERYWHERE: [&str; 23] = [
     "crd-informer-synced",
     "start-system-namespaces-controller",
     "start-cluster-authentication-info-controller",
+    "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector",
     "storage-readiness",
+    "start-legacy-token-tracking-controller",
     "start-service-ip-repair-controllers",
     "rbac/bootstrap-roles",
     "scheduling/bootstrap-system-priority-classes",

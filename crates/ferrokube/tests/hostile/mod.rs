@@ -9,6 +9,7 @@ mod aggregated_servers;
 mod alive;
 mod controllers;
 mod credentials;
+mod definitions;
 mod depth;
 mod files;
 mod front_proxies;

@@ -11,13 +11,16 @@ const IMAGE: &str = "test.local/app:1";
 /// The number of Pods that are deleted, each a moment later in its start than the one before.
 const PODS: usize = 20;
 
-fn cluster(name: &str) -> Result<Cluster> {
+fn cluster(name: &str, containerd: bool) -> Result<Cluster> {
     // The disk of the test machine does not matter.
     let flags = vec![
         "--eviction-hard".into(),
         "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
     ];
-    Cluster::start(name, Options { images: vec![Image::busybox(IMAGE)?], flags, ..Options::default() })
+    Cluster::start(
+        name,
+        Options { images: vec![Image::busybox(IMAGE)?], flags, containerd, ..Options::default() },
+    )
 }
 
 /// Pods of all kinds that differ in how they start.
@@ -56,12 +59,21 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
     // Mounts of other clusters on this machine are seen here, too.
     let own = host.dir().display();
     let mounts = format!(
-        "grep -E ' {own}/.*(/kubelet/pods/|containerd-state/.*/(rootfs|shm) )' /proc/self/mountinfo || true"
+        "grep -E ' {own}/.*(/kubelet/pods/|containerd-state/.*/(rootfs|shm) |/runtime/sandboxes/)' /proc/self/mountinfo || true"
     );
+    let (containers, shims) = if cluster.has_containerd() {
+        (
+            cluster.ctr(&["containers", "list", "--quiet"])? + &cluster.ctr(&["tasks", "list", "--quiet"])?,
+            "containerd-shim",
+        )
+    } else {
+        let places = "records/sandboxes records/containers sandboxes containers shims";
+        let list = format!("cd {}/runtime 2>/dev/null && ls {places} 2>/dev/null || true", dirs.display());
+        (sh(&list)?, "ferrokube-shim")
+    };
     let mut found = BTreeMap::from([
-        ("containers", cluster.ctr(&["containers", "list", "--quiet"])?),
-        ("tasks", cluster.ctr(&["tasks", "list", "--quiet"])?),
-        ("shims", sh("grep -l containerd-shim /proc/[0-9]*/comm 2>/dev/null || true")?),
+        ("containers", containers),
+        ("shims", sh(&format!("grep -l {shims} /proc/[0-9]*/cmdline 2>/dev/null | grep -v self || true"))?),
         ("mounts", sh(&mounts)?),
         ("cgroups", sh(&cgroups)?),
         ("network namespaces", sh("ls /run/netns 2>/dev/null || true")?),
@@ -76,7 +88,15 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
 
 #[test]
 fn pods_deleted_while_they_start_leave_nothing_and_down_removes_the_rest() -> Result<()> {
-    let mut cluster = cluster("deleted")?;
+    deleted(cluster("deleted", false)?)
+}
+
+#[test]
+fn pods_deleted_while_they_start_leave_nothing_in_containerd() -> Result<()> {
+    deleted(cluster("deleted-containerd", true)?)
+}
+
+fn deleted(mut cluster: Cluster) -> Result<()> {
     let mut uids = Vec::new();
     for (prefix, how) in [("normal", &["--wait=false"][..]), ("forced", &["--grace-period=0", "--force"])] {
         cluster.apply(&pods(prefix))?;
@@ -116,7 +136,7 @@ fn pods_deleted_while_they_start_leave_nothing_and_down_removes_the_rest() -> Re
 
 #[test]
 fn a_runtime_that_hangs_is_told_and_got_over() -> Result<()> {
-    let cluster = cluster("hangs")?;
+    let cluster = cluster("hangs", true)?;
     cluster.kubectl(&["run", "before", "--image", IMAGE, "--command", "--", "sleep", "1000"])?;
     let phase = |name: &str, phase: &str| {
         eventually(phase, || {

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use self::credentials::Credential;
 use self::error::PullError;
 pub(crate) use self::error::{ImageError, ImageUserError};
+pub(crate) use self::names::is_named;
 pub use self::records::Verification;
 use self::records::{Access, ImageCredentials, Records};
 use crate::backoff::Backoffs;
@@ -204,6 +205,11 @@ impl ImageManager {
                 may
             }
         }
+    }
+
+    /// Forgets the records of images that were removed.
+    pub(crate) async fn forget_removed(&self) {
+        self.reconcile().await;
     }
 
     /// Brings the records to the images that the runtime has: pulls that a kubelet did not see the end of

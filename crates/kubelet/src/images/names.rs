@@ -81,6 +81,13 @@ pub(super) fn with_tag(image: &str) -> Result<String, NameError> {
     Ok(if name.tagged { image.to_owned() } else { format!("{image}:latest") })
 }
 
+/// Whether a runtime's name of an image is the one that a Pod has for it: runtimes add the tag and the registry.
+pub(crate) fn is_named(name: &str, wanted: &str) -> bool {
+    let tagged = with_tag(wanted).unwrap_or_default();
+    !tagged.is_empty()
+        && name.strip_suffix(&tagged).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -302,10 +302,8 @@ impl Inner {
         let pulling: Vec<Intent> = all(&self.pulling);
         // Those of this kubelet are still under way.
         for intent in pulling.iter().filter(|i| !intents.contains_key(&i.image)) {
-            // Runtimes name images with their tag.
-            let tagged = names::with_tag(&intent.image).unwrap_or_default();
-            let ends = |name: &str| name == tagged || name.ends_with(&format!("/{tagged}"));
-            for (id, _) in images.iter().filter(|(_, names)| names.iter().any(|n| ends(n))) {
+            let ends = |name: &String| names::is_named(name, &intent.image);
+            for (id, _) in images.iter().filter(|(_, names)| names.iter().any(ends)) {
                 if let Err(error) = self.add_held(&intent.image, id, None) {
                     tracing::error!(%error, image = intent.image, "failed to write an image pull record");
                     return;

@@ -13,10 +13,8 @@ use tokio::time::timeout;
 
 /// Where the Leases of nodes are.
 const NAMESPACE: &str = "kube-node-lease";
-/// How long a node counts as alive after a renewal; upstream's `nodeLeaseDurationSeconds`.
-const DURATION: i32 = 40;
-/// A quarter of it.
-const RENEW: Duration = Duration::from_secs(10);
+/// The part of a Lease's time after which it is renewed.
+const RENEWALS: u32 = 4;
 /// Renewals are spread by this share.
 const JITTER: f64 = 0.04;
 
@@ -24,15 +22,17 @@ const JITTER: f64 = 0.04;
 const RETRIES: usize = 5;
 
 /// Makes the Lease of a Node and renews it, for ever.
-pub(super) async fn keep(client: Client, clock: Clock, node: &str) {
-    let mut keeper = Keeper { leases: client.api(NAMESPACE), nodes: client.api(""), clock, node, last: None };
+pub(super) async fn keep(client: Client, clock: Clock, node: &str, duration: Duration) {
+    let renew = duration / RENEWALS;
+    let mut keeper =
+        Keeper { leases: client.api(NAMESPACE), nodes: client.api(""), clock, node, duration, last: None };
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(7));
     loop {
-        let renewed = timeout(RENEW, keeper.renew()).await;
+        let renewed = timeout(renew, keeper.renew()).await;
         match renewed.unwrap_or_else(|_| Err(Status::failure(504, "Timeout", "context deadline exceeded"))) {
             Ok(()) => {
                 backoff.reset();
-                tokio::time::sleep(RENEW.mul_f64(1.0 + JITTER * fastrand::f64())).await;
+                tokio::time::sleep(renew.mul_f64(1.0 + JITTER * fastrand::f64())).await;
             }
             Err(error) => {
                 let delay = backoff.delay();
@@ -48,6 +48,7 @@ struct Keeper<'a> {
     nodes: Api<Node>,
     clock: Clock,
     node: &'a str,
+    duration: Duration,
     /// The Lease as it was written last.
     last: Option<Lease>,
 }
@@ -71,7 +72,7 @@ impl Keeper<'_> {
                 Err(e) if e.is_not_found() => {
                     // A Lease goes with its Node: without its owner none is made.
                     let owner = self.owner().await?;
-                    let mut new = renewed(None, self.node, self.clock.now());
+                    let mut new = renewed(None, self.node, self.duration, self.clock.now());
                     new.metadata.owner_references = Some(vec![owner]);
                     self.last = Some(self.leases.create(&new).await?);
                     return Ok(());
@@ -84,7 +85,7 @@ impl Keeper<'_> {
 
     async fn update(&mut self, base: Lease) -> Result<(), Status> {
         let owned = base.metadata.owner_references.as_ref().is_some_and(|o| !o.is_empty());
-        let mut next = renewed(Some(base.clone()), self.node, self.clock.now());
+        let mut next = renewed(Some(base.clone()), self.node, self.duration, self.clock.now());
         if !owned && let Ok(owner) = self.owner().await {
             next.metadata.owner_references = Some(vec![owner]);
         }
@@ -108,7 +109,7 @@ impl Keeper<'_> {
 }
 
 /// The Lease to write at `now`, given the one that stands.
-fn renewed(last: Option<Lease>, node: &str, now: Timestamp) -> Lease {
+fn renewed(last: Option<Lease>, node: &str, duration: Duration, now: Timestamp) -> Lease {
     let mut lease = last.unwrap_or_else(|| Lease {
         metadata: ObjectMeta {
             name: Some(node.to_owned()),
@@ -119,7 +120,7 @@ fn renewed(last: Option<Lease>, node: &str, now: Timestamp) -> Lease {
     });
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(node.to_owned()),
-        lease_duration_seconds: Some(DURATION),
+        lease_duration_seconds: Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)),
         renew_time: Some(MicroTime(now)),
         ..lease.spec.unwrap_or_default()
     });
@@ -133,10 +134,10 @@ mod tests {
     #[test]
     fn renewals_keep_what_others_wrote() {
         let at = |s: &str| s.parse::<Timestamp>().unwrap();
-        let mut first = renewed(None, "n", at("2024-01-01T00:00:00Z"));
+        let mut first = renewed(None, "n", Duration::from_secs(40), at("2024-01-01T00:00:00Z"));
         first.metadata.resource_version = Some("5".into());
         first.spec.as_mut().unwrap().lease_transitions = Some(3);
-        let second = renewed(Some(first), "n", at("2024-01-01T00:00:10Z"));
+        let second = renewed(Some(first), "n", Duration::from_secs(40), at("2024-01-01T00:00:10Z"));
         let spec = second.spec.unwrap();
         assert_eq!(second.metadata.resource_version.as_deref(), Some("5"));
         assert_eq!((spec.lease_transitions, spec.lease_duration_seconds), (Some(3), Some(40)));

@@ -3,28 +3,25 @@
 mod lease;
 pub mod machine;
 mod options;
-pub mod pressure;
 mod reporter;
 pub mod status;
 mod view;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use client::{Client, Informer, Recorder};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 
-use self::machine::{Filesystem, Machine, Pids};
-pub use self::options::Options;
-pub(crate) use self::options::UPDATE;
-use self::pressure::{Reported, Room};
-pub use self::pressure::{Threshold, ThresholdError, Thresholds};
-pub(crate) use self::reporter::REPORT;
+use self::machine::{Filesystem, Machine};
+pub use self::options::{Options, Reserved};
 use self::reporter::Reporter;
-use self::status::Observation;
+use self::status::{Observation, Pressures};
 pub(crate) use self::view::NodeView;
+use crate::eviction::pressure::Pressure;
+use crate::eviction::signal::Condition;
 use crate::health::Health;
+use crate::stats::room::existing;
 use crate::{Config, Runtime, health};
 
 /// The parts of a kubelet that the Node tells of, and those that report it.
@@ -37,6 +34,8 @@ pub(crate) struct Machinery {
     pub(crate) nodes: Informer<Node>,
     pub(crate) health: Arc<Health>,
     pub(crate) runtime: Runtime,
+    /// The things that the node is short of.
+    pub(crate) pressure: Arc<Pressure>,
 }
 
 /// Registers the Node and reports it until `shutdown`.
@@ -47,30 +46,40 @@ pub(crate) fn start(reported: Machinery, shutdown: &Shutdown) {
     });
 }
 
+/// The Node as this kubelet would register it now.
+pub(crate) async fn initial(reported: &Machinery) -> Node {
+    let observer = Observer::new(reported.clone());
+    let (name, config) = (&reported.config.node_name, &reported.config);
+    let mut initial = status::initial(name, &config.node, &observer.machine);
+    let observation = observer.observe().await;
+    initial.status = Some(status::status(name, config, &observation, &NodeStatus::default()));
+    initial
+}
+
 async fn report(reported: Machinery) {
     let watch = health::follow(&reported.health, &reported.runtime);
     let keep = async {
         let name = reported.config.node_name.clone();
-        let mut observer = Observer::new(reported.clone());
+        let observer = Observer::new(reported.clone());
         let mut reporter = Reporter::new(
             &reported.client,
             reported.nodes.clone(),
             reported.recorder.clone(),
             &reported.config,
         );
-        let mut initial = status::initial(&name, &reported.config.node, &observer.machine);
-        let observation = observer.observe().await;
-        initial.status =
-            Some(status::status(&name, &reported.config.node, &observation, &NodeStatus::default()));
-        reporter.register(&initial).await;
-        let alive = lease::keep(reported.client.clone(), reported.clock, &name);
+        let initial = initial(&reported).await;
+        if reported.config.node.register {
+            reporter.register(&initial).await;
+        }
+        let alive = lease::keep(reported.client.clone(), reported.clock, &name, reported.config.node.lease);
         let report = async {
             loop {
                 let observation = observer.observe().await;
                 reporter.sync(&observation).await;
                 tokio::select! {
-                    () = tokio::time::sleep(UPDATE) => {}
+                    () = tokio::time::sleep(reported.config.node.update) => {}
                     () = reported.health.changed.notified() => {}
+                    () = reported.pressure.changed.notified() => {}
                 }
             }
         };
@@ -84,7 +93,6 @@ struct Observer {
     of: Machinery,
     machine: Machine,
     addresses: Vec<String>,
-    reported: Reported,
 }
 
 impl Observer {
@@ -96,38 +104,26 @@ impl Observer {
             config.node_ips.iter().map(ToString::to_string).collect()
         };
         let machine = Machine::read().shared_by(config.node.nodes_of_machine);
-        Self { machine, addresses, reported: Reported::default(), of }
+        Self { of, machine, addresses }
     }
 
     /// Makes no call to the runtime: one that hangs must not keep this from being told.
-    async fn observe(&mut self) -> Observation {
+    async fn observe(&self) -> Observation {
         let runtime = self.of.health.report(&self.of.runtime).await;
         let now = self.of.clock.now();
-        let nodefs = Filesystem::of(existing(&self.of.config.root_dir));
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let room = Room {
-            memory: machine::memory_available(&meminfo).map(|available| {
-                // A machine that is short of memory is so for each of its nodes.
-                (self.machine.memory, available.min(self.machine.memory))
-            }),
-            nodefs,
-            imagefs: self.of.health.image_dir().as_deref().and_then(Filesystem::of),
-            pids: Pids::read(),
-        };
-        let seen = self.of.config.node.eviction_hard.check(&room);
+        let has = |condition| self.of.pressure.has(condition);
         Observation {
             now,
             machine: self.machine.clone(),
-            nodefs,
-            pressures: self.reported.observe(now, seen),
+            nodefs: Filesystem::of(existing(&self.of.config.root_dir)),
+            pressures: Pressures {
+                memory: has(Condition::Memory),
+                disk: has(Condition::Disk),
+                pids: has(Condition::Pid),
+            },
             runtime,
             addresses: self.addresses.clone(),
             max_pods: self.of.config.max_pods,
         }
     }
-}
-
-/// The nearest directory above a path that is there.
-fn existing(path: &Path) -> &Path {
-    path.ancestors().find(|p| p.exists()).unwrap_or(path)
 }

@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use super::pressure::Thresholds;
-
-/// How often the status is made, and how long a request may take that reports it; upstream's
-/// `nodeStatusUpdateFrequency`.
-pub(crate) const UPDATE: Duration = Duration::from_secs(10);
+/// Parts of the node that Pods do not get; upstream's `kubeReserved` and `systemReserved` together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Processors, in thousandths.
+    pub milli_cpus: u64,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Room of the disk in bytes.
+    pub storage: u64,
+}
 
 /// How the Node is registered.
 #[derive(Debug, Clone)]
@@ -22,8 +27,27 @@ pub struct Options {
     pub labels: BTreeMap<String, String>,
     /// Taints of a new Node.
     pub taints: Vec<Taint>,
-    /// The thresholds below which the node is short of something.
-    pub eviction_hard: Thresholds,
+    /// Whether the Node is registered; otherwise somebody else makes it.
+    pub register: bool,
+    /// The identity of the machine at its cloud provider.
+    pub provider_id: Option<String>,
+    /// Whether a cloud provider outside the kubelet initializes the Node.
+    pub external_cloud: bool,
+    /// Whether the node's addresses were asked for, and not found.
+    pub own_addresses: bool,
+    /// How often the status is made, and how long a request may take that reports it; upstream's
+    /// `nodeStatusUpdateFrequency`.
+    pub update: Duration,
+    /// A status that only its heartbeats differ in is sent this often; upstream's `nodeStatusReportFrequency`.
+    pub report: Duration,
+    /// How long the node counts as alive after a renewal of its Lease; upstream's `nodeLeaseDurationSeconds`.
+    pub lease: Duration,
+    /// The most images reported, all without; upstream's `nodeStatusMaxImages`.
+    pub max_images: Option<usize>,
+    /// The parts that Pods do not get.
+    pub reserved: Reserved,
+    /// Whether Pods together are held to what the node gives; upstream's `enforceNodeAllocatable`.
+    pub enforce_allocatable: bool,
     /// The number of nodes that share this machine; each has an equal part of its processors and memory.
     pub nodes_of_machine: u32,
 }
@@ -35,7 +59,16 @@ impl Default for Options {
             port: 10250,
             labels: BTreeMap::new(),
             taints: Vec::new(),
-            eviction_hard: Thresholds::default(),
+            register: true,
+            provider_id: None,
+            external_cloud: false,
+            own_addresses: false,
+            update: Duration::from_secs(10),
+            report: Duration::from_mins(5),
+            lease: Duration::from_secs(40),
+            max_images: Some(50),
+            reserved: Reserved::default(),
+            enforce_allocatable: true,
             nodes_of_machine: 1,
         }
     }

@@ -1,5 +1,6 @@
 //! Registers the Node and brings its status up to date, from the Node as it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
@@ -8,19 +9,17 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus, ObjectReference};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::options::{Options, UPDATE};
 use super::status::{self, Observation};
 use crate::config::Config;
+use crate::recorder;
 
-/// A status that only its heartbeats differ in is sent this often; upstream's `nodeStatusReportFrequency`.
-pub(crate) const REPORT: Duration = Duration::from_mins(5);
 /// How often an update is tried at once; upstream's.
 const ATTEMPTS: usize = 5;
 
 /// Writes the Node.
 pub(super) struct Reporter {
     name: String,
-    options: Options,
+    config: Arc<Config>,
     nodes: Api<Node>,
     /// The Node as the watch shows it.
     lister: Informer<Node>,
@@ -29,7 +28,7 @@ pub(super) struct Reporter {
     /// The Node as the last write left it; the watch may not have shown it yet.
     written: Option<Node>,
     reported: Option<Instant>,
-    /// How much later than after [`REPORT`] the next heartbeat is due, so that nodes that changed
+    /// How much later than after `report` the next heartbeat is due, so that nodes that changed
     /// together do not report together. In seconds, and may be negative.
     delay: f64,
     unschedulable: bool,
@@ -54,18 +53,17 @@ fn newer(seen: Option<&Node>, written: Option<&Node>) -> Option<Node> {
 }
 
 impl Reporter {
-    pub(super) fn new(client: &Client, lister: Informer<Node>, recorder: Recorder, config: &Config) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        lister: Informer<Node>,
+        recorder: Recorder,
+        config: &Arc<Config>,
+    ) -> Self {
         let name = config.node_name.clone();
         Self {
-            about: ObjectReference {
-                kind: Some("Node".into()),
-                name: Some(name.clone()),
-                // Upstream's kubelet gives its name as uid, and clients select its Events by it.
-                uid: Some(name.clone()),
-                ..ObjectReference::default()
-            },
+            about: recorder::node(&name),
             name,
-            options: config.node.clone(),
+            config: config.clone(),
             nodes: client.api(""),
             lister,
             recorder,
@@ -124,7 +122,7 @@ impl Reporter {
     /// Brings the Node to what was observed: begins with the Node as it is, whoever wrote it last.
     pub(super) async fn sync(&mut self, o: &Observation) {
         for attempt in 0..ATTEMPTS {
-            let synced = timeout(UPDATE, self.try_sync(o, attempt == 0)).await;
+            let synced = timeout(self.config.node.update, self.try_sync(o, attempt == 0)).await;
             match synced.unwrap_or_else(|_| Err(Status::failure(504, "Timeout", "context deadline exceeded")))
             {
                 Ok(()) => return,
@@ -156,16 +154,17 @@ impl Reporter {
         };
         self.tell_of_node(&node, o);
         let old = node.status.clone().unwrap_or_default();
-        let next = status::status(&self.name, &self.options, o, &old);
+        let next = status::status(&self.name, &self.config, o, &old);
         let labels = status::required_labels(&node, &o.machine);
         let changed = !labels.is_empty() || status::differ(&old, &next);
-        let due =
-            self.reported.is_none_or(|at| at.elapsed().as_secs_f64() >= REPORT.as_secs_f64() + self.delay);
+        let due = self.reported.is_none_or(|at| {
+            at.elapsed().as_secs_f64() >= self.config.node.report.as_secs_f64() + self.delay
+        });
         if !changed && !due {
             return Ok(());
         }
         self.delay = if changed || self.reported.is_none() {
-            REPORT.as_secs_f64() * (fastrand::f64() - 0.5)
+            self.config.node.report.as_secs_f64() * (fastrand::f64() - 0.5)
         } else {
             0.0
         };

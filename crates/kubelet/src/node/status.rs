@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
     NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo,
+    Taint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -13,12 +14,11 @@ use serde_json::{Map, Value};
 
 use super::machine::{Filesystem, Machine};
 use super::options::Options;
-use super::pressure::Pressures;
+use crate::config::Config;
+use crate::eviction::Signal;
 
 /// The version of Kubernetes that this kubelet implements.
 pub const KUBELET_VERSION: &str = "v1.36.2";
-/// The most images reported; upstream's `nodeStatusMaxImages`.
-const MAX_IMAGES: usize = 50;
 /// The most names of an image.
 const MAX_NAMES: usize = 5;
 
@@ -48,6 +48,17 @@ pub struct RuntimeState {
     pub supplemental_groups_policy: Option<bool>,
     /// Its images; none before it was asked.
     pub images: Option<Vec<Image>>,
+}
+
+/// The things that the node is short of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pressures {
+    /// `MemoryPressure`.
+    pub memory: bool,
+    /// `DiskPressure`.
+    pub disk: bool,
+    /// `PIDPressure`.
+    pub pids: bool,
 }
 
 /// Everything a status is made of.
@@ -99,6 +110,16 @@ pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
     labels.extend(options.labels.clone());
     let annotations =
         [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    let mut taints = options.taints.clone();
+    if options.external_cloud {
+        // The cloud provider takes it away once it has told the machine's addresses.
+        taints.push(Taint {
+            key: "node.cloudprovider.kubernetes.io/uninitialized".into(),
+            value: Some("true".into()),
+            effect: "NoSchedule".into(),
+            ..Taint::default()
+        });
+    }
     Node {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -107,7 +128,8 @@ pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
-            taints: (!options.taints.is_empty()).then(|| options.taints.clone()),
+            taints: Some(taints).filter(|taints| !taints.is_empty()),
+            provider_id: options.provider_id.clone(),
             ..NodeSpec::default()
         }),
         status: None,
@@ -115,9 +137,10 @@ pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
 }
 
 /// The status for an observation, given the one that the Node has: what others put there stays.
-pub fn status(name: &str, options: &Options, o: &Observation, old: &NodeStatus) -> NodeStatus {
-    let capacity = with_others(capacity(o), old);
-    let allocatable = allocatable(options, o, &capacity, old);
+pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) -> NodeStatus {
+    let options = &config.node;
+    let capacity = with_others(capacity(config, o), old);
+    let allocatable = allocatable(config, o, &capacity, old);
     let hostname = options.hostname.clone().unwrap_or_else(|| name.to_owned());
     let addresses = o
         .addresses
@@ -125,12 +148,16 @@ pub fn status(name: &str, options: &Options, o: &Observation, old: &NodeStatus) 
         .map(|ip| NodeAddress { type_: "InternalIP".into(), address: ip.clone() })
         .chain([NodeAddress { type_: "Hostname".into(), address: hostname }])
         .collect();
+    // A cloud provider's word counts more; without one, only addresses that were asked for are told.
+    let told = old.addresses.clone().filter(|all| options.external_cloud && !all.is_empty());
+    let addresses: Option<Vec<NodeAddress>> =
+        told.or_else(|| Some(addresses).filter(|_| !options.external_cloud || options.own_addresses));
     let machine = &o.machine;
     let policy = o.runtime.supplemental_groups_policy;
     NodeStatus {
         capacity: Some(capacity),
         allocatable: Some(allocatable),
-        addresses: Some(addresses),
+        addresses,
         conditions: Some(conditions(o, old.conditions.as_deref().unwrap_or_default())),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(options.port) }),
@@ -149,7 +176,7 @@ pub fn status(name: &str, options: &Options, o: &Observation, old: &NodeStatus) 
             system_uuid: machine.system_uuid.clone(),
         }),
         images: match &o.runtime.images {
-            Some(all) => Some(images(all)).filter(|images| !images.is_empty()),
+            Some(all) => Some(images(all, options.max_images)).filter(|images| !images.is_empty()),
             None => old.images.clone(),
         },
         runtime_handlers: (!o.runtime.handlers.is_empty()).then(|| {
@@ -195,13 +222,13 @@ fn hugepage_name(size: u64) -> String {
     format!("hugepages-{}", binary(size).0)
 }
 
-fn capacity(o: &Observation) -> BTreeMap<String, Quantity> {
+fn capacity(config: &Config, o: &Observation) -> BTreeMap<String, Quantity> {
     let mut all = BTreeMap::from([
         ("cpu".to_owned(), processors(o.machine.milli_cpus)),
         ("memory".to_owned(), binary(o.machine.memory)),
         ("pods".to_owned(), Quantity(o.max_pods.to_string())),
     ]);
-    if let Some(fs) = o.nodefs {
+    if let Some(fs) = o.nodefs.filter(|_| config.eviction.local_storage) {
         all.insert("ephemeral-storage".to_owned(), binary(fs.capacity));
     }
     all.extend(o.machine.hugepages.iter().map(|(size, bytes)| (hugepage_name(*size), binary(*bytes))));
@@ -210,7 +237,7 @@ fn capacity(o: &Observation) -> BTreeMap<String, Quantity> {
 
 /// Capacity without what the thresholds keep free; huge pages are not available as memory.
 fn allocatable(
-    options: &Options,
+    config: &Config,
     o: &Observation,
     capacity: &BTreeMap<String, Quantity>,
     old: &NodeStatus,
@@ -221,24 +248,26 @@ fn allocatable(
     });
     all.extend(capacity.clone());
     let hugepages: u64 = o.machine.hugepages.values().sum();
-    let reserved = options.eviction_hard.memory.of(o.machine.memory);
+    let own = config.node.reserved;
+    all.insert("cpu".to_owned(), processors(o.machine.milli_cpus.saturating_sub(own.milli_cpus)));
+    let reserved = config.eviction.reserved(Signal::Memory, o.machine.memory).saturating_add(own.memory);
     all.insert(
         "memory".to_owned(),
         binary(o.machine.memory.saturating_sub(reserved).saturating_sub(hugepages)),
     );
-    if let Some(fs) = o.nodefs {
-        let reserved = options.eviction_hard.nodefs.of(fs.capacity);
+    if let Some(fs) = o.nodefs.filter(|_| config.eviction.local_storage) {
+        let reserved = config.eviction.reserved(Signal::NodeFs, fs.capacity).saturating_add(own.storage);
         all.insert("ephemeral-storage".to_owned(), binary(fs.capacity.saturating_sub(reserved)));
     }
     all
 }
 
 /// The largest images, and the first names of each.
-fn images(all: &[Image]) -> Vec<ContainerImage> {
+fn images(all: &[Image], most: Option<usize>) -> Vec<ContainerImage> {
     let mut all: Vec<&Image> = all.iter().collect();
     all.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.names.cmp(&b.names)));
     all.iter()
-        .take(MAX_IMAGES)
+        .take(most.unwrap_or(usize::MAX))
         .map(|image| ContainerImage {
             names: Some(image.names.iter().take(MAX_NAMES).cloned().collect()),
             size_bytes: Some(image.size as i64),
@@ -411,7 +440,7 @@ mod tests {
     }
 
     fn of(o: &Observation, old: &NodeStatus) -> NodeStatus {
-        status("n", &Options::default(), o, old)
+        status("n", &Config::new("n"), o, old)
     }
 
     #[test]
@@ -533,7 +562,7 @@ mod tests {
     fn the_largest_images() {
         let image = |n: usize| Image { names: vec![format!("i{n}"); 7], size: n as u64 };
         let all: Vec<Image> = (0..60).map(image).collect();
-        let kept = images(&all);
+        let kept = images(&all, Some(50));
         assert_eq!((kept.len(), kept[0].size_bytes), (50, Some(59)));
         assert_eq!(kept[0].names.as_ref().unwrap().len(), 5);
     }

@@ -1,6 +1,6 @@
 //! The Node object as those who run Pods need it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use client::Informer;
 use k8s_openapi::api::core::v1::Node;
@@ -18,6 +18,8 @@ pub(crate) struct NodeView {
     milli_cpus: u64,
     /// In bytes.
     memory: i64,
+    /// The Node as this kubelet would register it.
+    local: Arc<OnceLock<Arc<Node>>>,
 }
 
 impl NodeView {
@@ -25,12 +27,23 @@ impl NodeView {
     pub(crate) fn new(name: &str, nodes: Informer<Node>, nodes_of_machine: u32) -> Self {
         let machine = Machine::read().shared_by(nodes_of_machine);
         let memory = i64::try_from(machine.memory).unwrap_or(i64::MAX);
-        Self { name: name.to_owned(), nodes, milli_cpus: machine.milli_cpus, memory }
+        Self { name: name.to_owned(), nodes, milli_cpus: machine.milli_cpus, memory, local: Arc::default() }
     }
 
-    /// The Node object, once it is known.
-    pub(crate) fn object(&self) -> Option<Arc<Node>> {
+    /// The Node object as the API has it.
+    pub(crate) fn registered(&self) -> Option<Arc<Node>> {
         self.nodes.get("", &self.name)
+    }
+
+    /// The Node object, as the API has it, or as this kubelet would register it.
+    pub(crate) fn object(&self) -> Option<Arc<Node>> {
+        self.registered().or_else(|| self.local.get().cloned())
+    }
+
+    /// Takes the Node as this kubelet would register it.
+    pub(crate) fn would_be(&self, node: Node) {
+        // The first one counts; there is no other.
+        let _ = self.local.set(Arc::new(node));
     }
 
     /// The resources that the node gives to Pods; all that the machine has, until the Node object says less.

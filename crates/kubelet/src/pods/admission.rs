@@ -11,6 +11,10 @@ use objects::{features, node_affinity, taints};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::eviction::pressure::Pressure;
+use crate::node::NodeView;
+
+use super::preemption::{self, Requirement};
 use super::worker::Worker;
 use super::workers::Workers;
 use super::{spec, sysctls};
@@ -29,19 +33,92 @@ fn refuse(reason: &str, message: impl Into<String>) -> Option<Refusal> {
     Some(Refusal { reason: reason.to_owned(), message: message.into() })
 }
 
+/// A reason for which a Pod does not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The node has not enough of a resource.
+    Lacking {
+        /// The resource.
+        name: String,
+        /// How much is asked for, how much the others have, and how much there is.
+        amounts: [i64; 3],
+    },
+    /// Another one, which no other Pod's end would change.
+    Other(Refusal),
+}
+
+impl Reason {
+    fn refusal(&self) -> Refusal {
+        match self {
+            Self::Other(refusal) => refusal.clone(),
+            Self::Lacking { name, amounts: [requested, used, capacity] } => Refusal {
+                reason: format!("OutOf{name}"),
+                message: lacking(name, *requested, *used, *capacity),
+            },
+        }
+    }
+
+    fn requirement(&self) -> Option<Requirement> {
+        let Self::Lacking { name, amounts: [requested, used, capacity] } = self else { return None };
+        let amount = requested.saturating_sub(capacity.saturating_sub(*used));
+        Some(Requirement { name: name.clone(), amount })
+    }
+}
+
+/// Nothing is decided yet about a Pod.
+#[derive(Clone, thiserror::Error)]
+pub(crate) enum Undecided {
+    /// The Node is not known.
+    #[error("the node is not known yet")]
+    NodeUnknown,
+    /// Others end that make room.
+    #[error("other Pods end to make room")]
+    MakingRoom,
+    /// These are to end to make room, of this resource first.
+    #[error("{} Pods are ended to make room", victims.len())]
+    Preempting {
+        /// The Pods.
+        victims: Vec<Arc<Worker>>,
+        /// The resource.
+        resource: String,
+    },
+}
+
+impl std::fmt::Debug for Undecided {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 /// Which Pods the node has taken, and which it has refused.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     /// The decisions, by uid. The lock is held over decisions only, never over a call.
     decided: Mutex<HashMap<String, Option<Refusal>>>,
+    /// The things that the node is short of.
+    pub(crate) pressure: Arc<Pressure>,
+    /// Kernel parameters that Pods may set beside the safe ones.
+    sysctls: Vec<String>,
     /// Pods that ran here before this kubelet did; none until that is known.
     ran: watch::Sender<Option<BTreeSet<String>>>,
+    /// Whether it is known which Pods there are.
+    open: watch::Sender<bool>,
 }
 
 impl Admission {
-    /// Lets Pods be admitted: all are known, and which of them run already.
-    pub(crate) fn open(&self, ran: BTreeSet<String>) {
+    /// Lets Pods set these kernel parameters beside the safe ones.
+    pub(crate) fn new(sysctls: Vec<String>) -> Self {
+        Self { sysctls, ..Self::default() }
+    }
+
+    /// Takes the Pods that ran here before: static ones may be admitted from now on.
+    pub(crate) fn ran(&self, ran: BTreeSet<String>) {
         self.ran.send_replace(Some(ran));
+    }
+
+    /// Lets all Pods be admitted: it is known which there are.
+    pub(crate) fn open(&self) {
+        self.open.send_replace(true);
     }
 
     /// Whether no Pod is decided about at this moment.
@@ -57,7 +134,12 @@ impl Admission {
     /// Decides about `worker` and those before it about whom nothing was decided, in the order of their
     /// creation: after a restart of the kubelet nobody gets the place of one that came earlier. A Pod that ran
     /// here before goes on.
-    fn decide(&self, worker: &Worker, workers: &[Arc<Worker>], node: &Node) -> Option<Refusal> {
+    fn decide(
+        &self,
+        worker: &Worker,
+        workers: &[Arc<Worker>],
+        node: &Node,
+    ) -> Result<Option<Refusal>, Undecided> {
         let mut decided = self.decided.lock();
         let ran = self.ran.borrow();
         let ran = |uid: &str| ran.as_ref().is_some_and(|ran| ran.contains(uid));
@@ -66,77 +148,149 @@ impl Admission {
             .filter(|w| !decided.contains_key(&w.uid) && w.to_run())
             .map(|w| (w.pod(), w))
             .collect();
-        waiting.sort_by(|(a, _), (b, _)| created(a).cmp(&created(b)));
+        // Those that the node depends on come first.
+        waiting.sort_by(|(a, _), (b, _)| {
+            (!spec::is_static(a)).cmp(&!spec::is_static(b)).then_with(|| created(a).cmp(&created(b)))
+        });
         for (pod, next) in waiting {
-            let refusal = if ran(&next.uid) || spec::is_static(&pod) {
+            let refusal = if ran(&next.uid) {
                 None
             } else {
-                let others: Vec<Arc<Pod>> = workers
+                let others: Vec<Arc<Worker>> = workers
                     .iter()
                     .filter(|w| w.uid != next.uid && w.has_a_place())
                     .filter(|w| ran(&w.uid) || decided.get(&w.uid).is_some_and(Option::is_none))
-                    .map(|w| w.given())
+                    .cloned()
                     .collect();
-                decide(&pod, node, &others)
+                self.judge(&pod, node, &others)?
             };
             decided.insert(next.uid.clone(), refusal);
             if next.uid == worker.uid {
                 break;
             }
         }
-        decided.get(&worker.uid).cloned().flatten()
+        Ok(decided.get(&worker.uid).cloned().flatten())
     }
 
-    /// Decides once for each Pod, one Pod after the other; `node` is asked once it is known which ran before.
+    /// Judges one Pod beside others that the node has taken.
+    fn judge(&self, pod: &Pod, node: &Node, others: &[Arc<Worker>]) -> Result<Option<Refusal>, Undecided> {
+        if let Some((reason, message)) = self.pressure.refuses(pod) {
+            return Ok(refuse(reason, message));
+        }
+        let given = |workers: &mut dyn Iterator<Item = &Arc<Worker>>| -> Vec<Arc<Pod>> {
+            workers.map(|w| w.given()).collect()
+        };
+        let reasons = reasons(pod, node, &given(&mut others.iter()), &self.sysctls);
+        let Some(first) = reasons.first() else { return Ok(None) };
+        let other = reasons.iter().find(|reason| reason.requirement().is_none());
+        if !spec::is_critical(pod) || other.is_some() {
+            return Ok(Some(other.filter(|_| spec::is_critical(pod)).unwrap_or(first).refusal()));
+        }
+        // Those that end already leave their room, too.
+        let staying: Vec<&Arc<Worker>> = others.iter().filter(|w| w.to_run()).collect();
+        let pods = given(&mut staying.iter().copied());
+        let wanted: Vec<Requirement> =
+            self::reasons(pod, node, &pods, &self.sysctls).iter().filter_map(Reason::requirement).collect();
+        let Some(resource) = wanted.first().map(|r| r.name.clone()) else {
+            return Err(Undecided::MakingRoom);
+        };
+        match preemption::victims(pod, &pods, &wanted) {
+            Ok(victims) => {
+                let of =
+                    |pod: &Arc<Pod>| staying.iter().find(|w| w.uid == spec::uid(pod)).map(|w| (*w).clone());
+                Err(Undecided::Preempting { victims: victims.iter().filter_map(of).collect(), resource })
+            }
+            Err(error) => Ok(refuse(
+                "UnexpectedAdmissionError",
+                format!("Unexpected error while attempting to recover from admission failure: {error}"),
+            )),
+        }
+    }
+
+    /// Decides once for each Pod, one Pod after the other, once it is known which ran before.
     pub(crate) async fn admit(
         &self,
         worker: &Worker,
         workers: &Workers,
-        node: impl Fn() -> Option<Arc<Node>> + Send,
-    ) -> Result<Option<Refusal>, NodeUnknown> {
+        node: &NodeView,
+    ) -> Result<Option<Refusal>, Undecided> {
         if let Some(decision) = self.decided.lock().get(&worker.uid) {
             return Ok(decision.clone());
         }
-        // The sender lives as long as the kubelet.
+        // The senders live as long as the kubelet.
         let _ = self.ran.subscribe().wait_for(Option::is_some).await;
+        let is_static = spec::is_static(&worker.pod());
+        if !is_static {
+            let _ = self.open.subscribe().wait_for(|open| *open).await;
+        }
         if self.ran.borrow().as_ref().is_some_and(|ran| ran.contains(&worker.uid)) {
             self.decided.lock().insert(worker.uid.clone(), None);
             return Ok(None);
         }
-        let node = node().ok_or(NodeUnknown)?;
-        Ok(self.decide(worker, &workers.all(), &node))
+        // A static Pod may be what the API server runs in: it does not wait for its Node.
+        let node = if is_static { node.object() } else { node.registered() };
+        self.decide(worker, &workers.all(), &*node.ok_or(Undecided::NodeUnknown)?)
     }
 }
-
-/// Nothing can be decided yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the node is not known yet")]
-pub(crate) struct NodeUnknown;
 
 /// The order of Pods: by their creation, then by their names.
 fn created(pod: &Pod) -> (Option<Timestamp>, &str, &str) {
     (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), spec::namespace(pod), spec::name(pod))
 }
 
-/// Decides about a Pod beside others that the node has taken.
-pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refusal> {
+/// The reasons for which a Pod does not fit beside others that the node has taken, in upstream's order.
+pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], allowed: &[String]) -> Vec<Reason> {
+    let other = |reason: &str, message: &str| {
+        Reason::Other(Refusal { reason: reason.to_owned(), message: message.to_owned() })
+    };
     let s = spec::spec(pod);
     if s.os.as_ref().is_some_and(|os| os.name != "linux") {
-        return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
+        return vec![other("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")];
     }
-    if let Some(message) = sysctls::forbidden(pod) {
-        return refuse("SysctlForbidden", message);
+    if let Some(message) = sysctls::forbidden(pod, allowed) {
+        return vec![other("SysctlForbidden", &message)];
     }
     let missing = features::missing(pod, node);
     if !missing.is_empty() {
         let message = format!("Pod requires node features that are not available: {}", missing.join(", "));
-        return refuse("PodFeatureUnsupported", message);
+        return vec![other("PodFeatureUnsupported", &message)];
     }
+    let mut reasons = resources(pod, node, others);
+    if !node_affinity::admits(pod, node) {
+        reasons.push(other(
+            "NodeAffinity",
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+        ));
+    }
+    let ports = host_ports(pod);
+    let mut taken = others.iter().flat_map(|p| host_ports(p));
+    if taken.any(|have| ports.iter().any(|want| want.conflicts(&have))) {
+        reasons.push(other(
+            "NodePorts",
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+        ));
+    }
+    let evicting = taints::of_node(node).iter().filter(|t| t.effect == taints::NO_EXECUTE);
+    if !spec::is_static(pod) && taints::untolerated(evicting, taints::tolerations(pod)).is_some() {
+        reasons.push(other(
+            "TaintToleration",
+            "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+        ));
+    }
+    reasons
+}
+
+/// The resources that the node has not enough of.
+fn resources(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Vec<Reason> {
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
+    let mut reasons = Vec::new();
+    let mut lacks = |name: &str, amounts: [i64; 3]| {
+        reasons.push(Reason::Lacking { name: name.to_owned(), amounts });
+    };
     let most = quantity::value(allocatable.get("pods"));
     if allocatable.contains_key("pods") && others.len() as i64 + 1 > most {
-        return refuse("OutOfpods", lacking("pods", 1, others.len() as i64, most));
+        lacks("pods", [1, others.len() as i64, most]);
     }
     let mut names: Vec<&str> = vec!["cpu", "memory", "ephemeral-storage"];
     let requested = spec::containers(pod).iter().chain(spec::init_containers(pod));
@@ -156,31 +310,16 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
         let used: i64 = others.iter().map(|p| spec::pod_request(p, name)).fold(0, i64::saturating_add);
         let capacity = spec::capacity(&allocatable, name);
         if request > capacity.saturating_sub(used) {
-            return refuse(&format!("OutOf{name}"), lacking(name, request, used, capacity));
+            lacks(name, [request, used, capacity]);
         }
     }
-    if !node_affinity::admits(pod, node) {
-        return refuse(
-            "NodeAffinity",
-            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
-        );
-    }
-    let ports = host_ports(pod);
-    let mut taken = others.iter().flat_map(|p| host_ports(p));
-    if taken.any(|have| ports.iter().any(|want| want.conflicts(&have))) {
-        return refuse(
-            "NodePorts",
-            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
-        );
-    }
-    let evicting = taints::of_node(node).iter().filter(|t| t.effect == taints::NO_EXECUTE);
-    if taints::untolerated(evicting, taints::tolerations(pod)).is_some() {
-        return refuse(
-            "TaintToleration",
-            "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
-        );
-    }
-    None
+    reasons
+}
+
+/// Decides about a Pod that makes nobody go.
+#[cfg(test)]
+fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refusal> {
+    reasons(pod, node, others, &[]).first().map(Reason::refusal)
 }
 
 fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
@@ -281,7 +420,7 @@ mod tests {
         .unwrap();
         let mut taken: Vec<String> = order
             .iter()
-            .filter(|i| admission.decide(&workers[**i], workers, &node).is_none())
+            .filter(|i| matches!(admission.decide(&workers[**i], workers, &node), Ok(None)))
             .map(|i| workers[*i].uid.clone())
             .collect();
         taken.sort();
@@ -299,11 +438,11 @@ mod tests {
         };
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
             let fresh = Admission::default();
-            fresh.open(BTreeSet::new());
+            fresh.ran(BTreeSet::new());
             assert_eq!(taken(&fresh, &all(), &order), ["older", "ran"], "{order:?}");
             // A Pod that runs stays, also beyond the resources of the node, and counts before it was asked about.
             let restarted = Admission::default();
-            restarted.open(["new".to_owned(), "ran".to_owned()].into());
+            restarted.ran(["new".to_owned(), "ran".to_owned()].into());
             assert_eq!(taken(&restarted, &all(), &order), ["new", "ran"], "{order:?}");
         }
     }
@@ -314,7 +453,7 @@ mod tests {
             vec![pod("gone", "2026-01-01T00:00:01Z", "600m"), pod("new", "2026-01-01T00:00:02Z", "600m")];
         for (gone, expected) in [(false, &["gone"][..]), (true, &["gone", "new"])] {
             let admission = Admission::default();
-            admission.open(BTreeSet::new());
+            admission.ran(BTreeSet::new());
             assert_eq!(taken(&admission, &workers, &[0]), ["gone"]);
             workers[0].state.lock().gone = gone;
             assert_eq!(taken(&admission, &workers, &[0, 1]), expected, "{gone}");
@@ -327,10 +466,50 @@ mod tests {
             vec![pod("ends", "2026-01-01T00:00:01Z", "600m"), pod("new", "2026-01-01T00:00:02Z", "600m")];
         workers[0].stop(Some(30));
         let admission = Admission::default();
-        admission.open(BTreeSet::new());
+        admission.ran(BTreeSet::new());
         assert_eq!(taken(&admission, &workers, &[1]), ["new"]);
         let admission = Admission::default();
-        admission.open(["ends".to_owned()].into());
+        admission.ran(["ends".to_owned()].into());
         assert!(taken(&admission, &workers, &[1]).is_empty());
+    }
+
+    #[test]
+    fn room_is_made_for_a_pod_that_the_node_depends_on() {
+        let workers = vec![
+            pod("first", "2026-01-01T00:00:01Z", "600m"),
+            pod("second", "2026-01-01T00:00:02Z", "300m"),
+            pod("critical", "2026-01-01T00:00:03Z", "500m"),
+            pod("greedy", "2026-01-01T00:00:04Z", "5"),
+        ];
+        for critical in &workers[2..] {
+            let mut state = critical.state.lock();
+            Arc::make_mut(&mut state.pod).spec.as_mut().unwrap().priority = Some(2_000_000_000);
+        }
+        let admission = Admission::default();
+        admission.ran(BTreeSet::new());
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1", "pods": "110"}}
+        }))
+        .unwrap();
+        let decide = |of: usize| admission.decide(&workers[of], &workers, &node);
+        assert!(matches!(decide(1), Ok(None)), "both of the others are taken");
+        match decide(2) {
+            Err(Undecided::Preempting { victims, resource }) => {
+                let uids: Vec<_> = victims.iter().map(|w| w.uid.as_str()).collect();
+                assert_eq!((uids, resource.as_str()), (vec!["first"], "cpu"));
+            }
+            other => panic!("{other:?}"),
+        }
+        workers[0].stop(Some(1));
+        assert!(matches!(decide(2), Err(Undecided::MakingRoom)), "nobody else ends for it");
+        workers[0].advance(super::super::worker::Phase::Terminated);
+        assert!(matches!(decide(2), Ok(None)));
+        let refused = decide(3).unwrap().unwrap();
+        assert_eq!(refused.reason, "UnexpectedAdmissionError");
+        assert!(
+            refused.message.ends_with("reclaim resources: [(res: cpu, q: 4500), ]"),
+            "{}",
+            refused.message
+        );
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::lifecycle::Lifecycle;
 use super::manager::PodManager;
+use super::mirrors::Mirrors;
 use super::spec;
 use super::worker::Worker;
 use super::workers::Workers;
@@ -24,22 +25,61 @@ pub(crate) struct PodHost {
     pub(crate) workers: Arc<Workers>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) recorder: PodRecorder,
+    pub(crate) mirrors: Arc<Mirrors>,
     pub(crate) shutdown: Shutdown,
 }
 
 impl PodHost {
     /// Takes a change of a Pod of this node.
     pub(crate) fn changed(&self, change: &Change<Pod>) {
+        if spec::is_mirror(change.object()) {
+            self.mirrored(change);
+            return;
+        }
         match change {
-            Change::Added(pod) => self.take(pod),
+            Change::Added(pod) => self.take(&spec::of_api(pod)),
             Change::Updated { old, new } => {
                 if spec::uid(old) != spec::uid(new) {
                     self.gone(old);
                 }
-                self.take(new);
+                self.take(&spec::of_api(new));
             }
             Change::Deleted(pod) => self.gone(pod),
         }
+    }
+
+    /// Takes a change of what the API has for a static Pod.
+    fn mirrored(&self, change: &Change<Pod>) {
+        match change {
+            Change::Added(mirror) => self.mirrors.put(mirror.clone()),
+            Change::Updated { old, new } => {
+                if spec::uid(old) != spec::uid(new) {
+                    self.mirrors.remove(old);
+                }
+                self.mirrors.put(new.clone());
+            }
+            Change::Deleted(mirror) => self.mirrors.remove(mirror),
+        }
+        for worker in self.workers.all() {
+            let pod = worker.pod();
+            let named = spec::name(&pod) == spec::name(change.object())
+                && spec::namespace(&pod) == spec::namespace(change.object());
+            if named && spec::is_static(&pod) {
+                worker.mirrored(self.mirrors.of(&pod));
+            }
+        }
+    }
+
+    /// Takes the static Pods of a source in the place of those before.
+    pub(crate) fn replace(&self, before: &[Arc<Pod>], now: &[Arc<Pod>]) {
+        let stays = |pod: &Arc<Pod>| now.iter().any(|new| spec::uid(new) == spec::uid(pod));
+        for pod in before.iter().filter(|pod| !stays(pod)) {
+            self.gone(pod);
+        }
+        for pod in now {
+            self.take(pod);
+        }
+        self.mirrors.woken.notify_one();
     }
 
     fn gone(&self, pod: &Pod) {
@@ -59,6 +99,9 @@ impl PodHost {
     pub(crate) fn start(&self, worker: Arc<Worker>) {
         self.pods.put(&worker.uid, worker.pod());
         self.workers.put(&worker);
+        if spec::is_static(&worker.pod()) {
+            worker.mirrored(self.mirrors.of(&worker.pod()));
+        }
         let attended = attend(self.lifecycle.clone(), worker, self.recorder.clone());
         let stop = self.shutdown.clone();
         self.shutdown.spawn(async move {

@@ -26,6 +26,10 @@ pub const POD_TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGra
 pub const POD_DELETION_GRACE_PERIOD: &str = "io.kubernetes.pod.deletionGracePeriod";
 /// Where the Pod comes from (`api`, `file`).
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// Of a mirror Pod: the hash of the static Pod that it stands for.
+pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// The hash of a static Pod's manifest.
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// When the kubelet saw the Pod first.
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 /// Annotation of a sandbox: the root directory of the kubelet that made it. Several kubelets may share a runtime.

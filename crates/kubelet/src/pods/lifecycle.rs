@@ -12,9 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Precondition
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::admission::{Admission, NodeUnknown};
+use super::admission::{Admission, Undecided};
 use super::kill::{CallErrors, Killer};
 use super::manager::PodManager;
+use super::mirrors::Mirrors;
 use super::observer::Observer;
 use super::reporter::Reporter;
 use super::spec;
@@ -23,12 +24,13 @@ use super::worker::{Phase, Worker};
 use super::workers::Workers;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
+use crate::metrics::{Counted, Metrics};
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::probes::Prober;
 use crate::recorder::PodRecorder;
 use crate::runtime::CallError;
-use crate::status::generate;
+use crate::status::generate::{self, Failure};
 use crate::volumes::VolumeManager;
 use crate::work::try_blocking;
 
@@ -36,7 +38,7 @@ use crate::work::try_blocking;
 #[derive(Debug, thiserror::Error)]
 enum WorkError {
     #[error(transparent)]
-    Admission(#[from] NodeUnknown),
+    Admission(#[from] Undecided),
     #[error(transparent)]
     Sync(#[from] SyncError),
     #[error(transparent)]
@@ -50,6 +52,11 @@ enum WorkError {
     #[error(transparent)]
     Delete(Box<Status>),
 }
+
+/// How often a static Pod looks whether another one of its name has ended.
+const ANOTHER: Duration = Duration::from_secs(1);
+/// The message of Pods that make room.
+const PREEMPTED: &str = "Preempted in order to admit critical pod";
 
 enum Finish {
     /// Nothing of the Pod is left.
@@ -77,6 +84,8 @@ pub(crate) struct Lifecycle {
     pub(crate) observer: Observer,
     pub(crate) reporter: Reporter,
     pub(crate) syncer: Syncer,
+    pub(crate) mirrors: Arc<Mirrors>,
+    pub(crate) metrics: Metrics,
     /// Told when something may be there that no Pod owns.
     pub(crate) housekeeping: Arc<Notify>,
 }
@@ -137,8 +146,12 @@ impl Lifecycle {
         if worker.terminate.is_cancelled() {
             return Ok(Step::Next(Phase::Terminating));
         }
+        if self.waits_for_another(worker) {
+            return Ok(Step::Wait(Some(Instant::now() + ANOTHER)));
+        }
         let step = async {
-            let refusal = self.admission.admit(worker, &self.workers, || self.node.object()).await?;
+            let refusal = self.admission.admit(worker, &self.workers, &self.node).await;
+            let refusal = refusal.inspect_err(|why| self.make_room(why))?;
             let Some(refusal) = refusal else { return Ok(Box::pin(self.syncer.sync(worker)).await?) };
             let pod = worker.pod();
             self.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
@@ -151,6 +164,34 @@ impl Lifecycle {
         // file work that the step has begun go on, and are waited for before anything else.
         let step = worker.terminate.run_until_cancelled(step).await;
         step.unwrap_or(Ok(Step::Next(Phase::Terminating)))
+    }
+
+    /// Whether a static Pod of the same name, whose manifest is gone, still ends here.
+    fn waits_for_another(&self, worker: &Worker) -> bool {
+        let pod = worker.pod();
+        let same = |other: &Pod| {
+            spec::name(other) == spec::name(&pod) && spec::namespace(other) == spec::namespace(&pod)
+        };
+        let ends = |other: &Worker| other.uid != worker.uid && other.state.lock().gone && same(&other.pod());
+        spec::is_static(&pod) && self.workers.all().iter().any(|other| ends(other))
+    }
+
+    /// Ends the Pods that make room for one that the node depends on.
+    fn make_room(&self, why: &Undecided) {
+        let Undecided::Preempting { victims, resource } = why else { return };
+        for victim in victims {
+            let pod = victim.pod();
+            self.recorder.pod(&pod, "Warning", "Preempting", PREEMPTED);
+            victim.fail(
+                Failure {
+                    reason: "Preempting".into(),
+                    message: PREEMPTED.into(),
+                    disruption: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
+                },
+                None,
+            );
+            self.metrics.count(Counted::Preemptions, resource);
+        }
     }
 
     /// Stops the containers.
@@ -207,6 +248,11 @@ impl Lifecycle {
         self.workers.remove(&worker.uid);
         self.pods.forget(&worker.uid);
         self.admission.forget(&worker.uid);
+        if spec::is_static(&pod) {
+            // Its mirror may go now, and it may have come back meanwhile.
+            self.mirrors.woken.notify_one();
+            self.housekeeping.notify_one();
+        }
         Ok(Finish::Done)
     }
 

@@ -115,12 +115,18 @@ impl Reporter {
 
     /// Brings the API's status to `status`.
     async fn write(&self, worker: &Worker, status: &ApiStatus) -> Result<(), Status> {
-        let (pod, sent) = {
+        let (pod, sent, mirror) = {
             let state = worker.state.lock();
-            (state.pod.clone(), state.sent.clone())
+            (state.pod.clone(), state.sent.clone(), state.mirror.clone())
+        };
+        let uid = match (spec::is_static(&pod), &mirror) {
+            (false, _) => worker.uid.as_str(),
+            (true, Some(mirror)) => spec::uid(mirror),
+            // Nobody would see it.
+            (true, None) => return Ok(()),
         };
         let Some(difference) = patch::difference(&sent, status) else { return Ok(()) };
-        let body = json!({"metadata": {"uid": worker.uid}, "status": difference});
+        let body = json!({"metadata": {"uid": uid}, "status": difference});
         let pods = self.client.api::<Pod>(spec::namespace(&pod));
         let answer = pods.patch_status(spec::name(&pod), &Patch::Strategic(body)).await?;
         let mut state = worker.state.lock();

@@ -142,19 +142,22 @@ pub(crate) struct PodCgroup {
     pub(crate) quota: Option<i64>,
     /// Memory limit in bytes.
     pub(crate) memory: Option<i64>,
+    /// Limit of process ids.
+    pub(crate) pids: Option<i64>,
 }
 
 /// A Pod's cgroup.
 pub(crate) fn pod_cgroup(pod: &Pod) -> PodCgroup {
     let class = spec::qos(pod);
     if class == Qos::BestEffort {
-        return PodCgroup { shares: MIN_SHARES, quota: None, memory: None };
+        return PodCgroup { shares: MIN_SHARES, ..PodCgroup::default() };
     }
     let some = |v: i64| (v > 0).then_some(v);
     PodCgroup {
         shares: shares(spec::pod_request(pod, "cpu")),
         quota: some(quota(spec::pod_limit(pod, "cpu"))),
         memory: some(spec::pod_limit(pod, "memory")),
+        pids: None,
     }
 }
 

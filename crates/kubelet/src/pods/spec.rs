@@ -1,6 +1,6 @@
 //! Questions about a Pod's specification.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, PodStatus,
@@ -116,6 +116,26 @@ pub(crate) fn is_static(pod: &Pod) -> bool {
         .as_ref()
         .and_then(|a| a.get(super::labels::CONFIG_SOURCE))
         .is_some_and(|source| source != "api")
+}
+/// A Pod of the API as this kubelet takes it: no writer of the API makes it one of the node's own.
+pub(crate) fn of_api(pod: &Arc<Pod>) -> Arc<Pod> {
+    if !is_static(pod) {
+        return pod.clone();
+    }
+    let mut own = Pod::clone(pod);
+    let annotations = own.metadata.annotations.get_or_insert_default();
+    annotations.insert(super::labels::CONFIG_SOURCE.into(), "api".into());
+    Arc::new(own)
+}
+/// Whether the Pod stands for one that comes from a file of this node.
+pub(crate) fn is_mirror(pod: &Pod) -> bool {
+    pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(super::labels::CONFIG_MIRROR))
+}
+/// The least priority of the classes that upstream keeps for the system.
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+/// Whether the node depends on the Pod; upstream's rule.
+pub(crate) fn is_critical(pod: &Pod) -> bool {
+    is_static(pod) || is_mirror(pod) || spec(pod).priority.is_some_and(|p| p >= SYSTEM_CRITICAL)
 }
 /// The grace period of deletion if it is being deleted, else the Pod's own.
 pub(crate) fn grace_period(pod: &Pod) -> i64 {

@@ -215,7 +215,7 @@ impl Starter {
             }
         };
         // Environment variables name every Service there is.
-        if timeout(SERVICES, self.services.synced()).await.is_err() {
+        if !spec::is_static(pod) && timeout(SERVICES, self.services.synced()).await.is_err() {
             return Err(ContainerError::NoServices);
         }
         let config = self.config(place, c, (image_ref, image_user), image_volumes, target, observed).await?;

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::time::Instant;
 
 use super::actions::{self, PodActions};
+use super::devices::{self, DeviceError, Devices};
 use super::downward::Facts;
 use super::kill::{CallErrors, Killer};
 use super::observed::{PodStatus, State};
@@ -30,6 +31,7 @@ use crate::objects::Objects;
 use crate::probes::Prober;
 use crate::recorder::PodRecorder;
 use crate::runtime::CallError;
+use crate::status::generate::Failure;
 use crate::volumes::{VolumeError, VolumeManager, Volumes};
 use crate::work::try_blocking;
 
@@ -61,6 +63,8 @@ pub(crate) enum SyncError {
     #[error("error making pod data directories: {0}")]
     Directories(io::Error),
     #[error(transparent)]
+    Devices(#[from] DeviceError),
+    #[error(transparent)]
     Volume(#[from] VolumeError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -78,6 +82,7 @@ pub(crate) struct Syncer {
     pub(crate) node: NodeView,
     pub(crate) objects: Arc<Objects>,
     pub(crate) volumes: Arc<VolumeManager>,
+    pub(crate) devices: Devices,
     pub(crate) cgroups: Cgroups,
     pub(crate) workers: Arc<Workers>,
     pub(crate) prober: Prober,
@@ -97,7 +102,8 @@ impl Syncer {
         if worker.deadline(&pod).is_some_and(|at| at <= self.clock.now()) {
             let (reason, message) = DEADLINE;
             self.recorder.pod(&pod, "Normal", reason, message);
-            worker.fail(reason, message, None);
+            let (reason, message) = (reason.to_owned(), message.to_owned());
+            worker.fail(Failure { reason, message, disruption: None }, None);
             return Ok(Step::Next(Phase::Terminating));
         }
         let status = self.reporter.compute(worker).unwrap_or_default();
@@ -194,11 +200,12 @@ impl Syncer {
     /// Removes what newer containers and sandboxes have replaced: of each container the one before the
     /// last start is kept, for its logs.
     async fn remove_replaced(&self, observed: &PodStatus) {
+        let Some(kept) = self.config.container_gc.kept_at_once() else { return };
         let mut seen: HashMap<&str, usize> = HashMap::new();
         for c in &observed.containers {
             let count = seen.entry(&c.name).or_default();
             *count += 1;
-            if *count > 2
+            if *count > kept + 1
                 && c.state == State::Exited
                 && let Err(error) = self.killer.remove_with_log(&observed.uid, c).await
             {
@@ -263,6 +270,11 @@ impl Attempt<'_> {
         let mut sandbox_id = a.sandbox_id.clone().unwrap_or_default();
         let sandbox = by.sandboxes.config(self.pod, a.attempt).await?;
         if a.create_sandbox {
+            by.devices.prepare(self.pod).await.map_err(|error| {
+                let message = format!("Failed to prepare dynamic resources: {error}");
+                by.recorder.pod(self.pod, "Warning", devices::REASON, message);
+                error
+            })?;
             acted = true;
             sandbox_id = by.sandboxes.create(self.pod, &sandbox).await?;
             self.observed = by.observer.observe(self.worker).await?;

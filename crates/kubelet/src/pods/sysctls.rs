@@ -29,11 +29,47 @@ static KERNEL: LazyLock<Option<(u32, u32)>> =
     LazyLock::new(|| version(&rustix::system::uname().release().to_string_lossy()));
 
 /// Why a Pod's parameters are refused; none if they are not.
-pub(crate) fn forbidden(pod: &Pod) -> Option<String> {
-    refused(pod, *KERNEL)
+///
+/// `allowed` are names, or beginnings of names with `*`, of further ones.
+pub(crate) fn forbidden(pod: &Pod, allowed: &[String]) -> Option<String> {
+    refused(pod, *KERNEL, allowed)
 }
 
-fn refused(pod: &Pod, kernel: Option<(u32, u32)>) -> Option<String> {
+/// The namespace that a parameter belongs to, if there is one; upstream's.
+fn namespace(name: &str) -> Option<&'static str> {
+    let begins = |all: &[&str]| all.iter().any(|prefix| name.starts_with(prefix));
+    if name == "kernel.sem" || begins(&["kernel.shm", "kernel.msg", "fs.mqueue."]) {
+        Some("ipc")
+    } else if begins(&["net."]) {
+        Some("net")
+    } else {
+        None
+    }
+}
+
+/// A pattern of upstream's `allowedUnsafeSysctls` that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no parameter of a namespace, or the beginning of one followed by *")]
+pub struct PatternError(String);
+
+/// Checks a pattern: it must be of a namespace that a Pod can have for its own.
+///
+/// # Errors
+/// It is not.
+pub fn check_pattern(pattern: &str) -> Result<(), PatternError> {
+    let name = normalized(pattern.strip_suffix('*').unwrap_or(pattern));
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'/'));
+    if plain && namespace(&name).is_some() { Ok(()) } else { Err(PatternError(pattern.to_owned())) }
+}
+
+fn is_allowed(name: &str, allowed: &[String]) -> bool {
+    allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(&*normalized(prefix)),
+        None => normalized(pattern) == name,
+    })
+}
+
+fn refused(pod: &Pod, kernel: Option<(u32, u32)>, allowed: &[String]) -> Option<String> {
     let s = spec::spec(pod);
     s.security_context.iter().flat_map(|c| c.sysctls.iter().flatten()).find_map(|sysctl| {
         let name = normalized(&sysctl.name);
@@ -41,12 +77,14 @@ fn refused(pod: &Pod, kernel: Option<(u32, u32)>) -> Option<String> {
             // Of an unknown kernel only what every kernel has.
             *safe == name && (*from == (0, 0) || kernel.is_some_and(|k| k >= *from))
         });
+        let known =
+            known.map(|(of, ..)| *of).or_else(|| namespace(&name).filter(|_| is_allowed(&name, allowed)));
         let why = match known {
             None => format!("{name:?} not allowlisted"),
-            Some(("ipc", ..)) if s.host_ipc == Some(true) => {
+            Some("ipc") if s.host_ipc == Some(true) => {
                 format!("{name:?} not allowed with host ipc enabled")
             }
-            Some(("net", ..)) if spec::host_network(pod) => {
+            Some("net") if spec::host_network(pod) => {
                 format!("{name:?} not allowed with host net enabled")
             }
             Some(_) => return None,
@@ -89,7 +127,7 @@ mod tests {
             spec["containers"] = json!([]);
             spec["securityContext"] = json!({"sysctls": [{"name": name, "value": "1"}]});
             let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            assert_eq!(refused(&pod, version(kernel)).as_deref(), want, "{name} {kernel}");
+            assert_eq!(refused(&pod, version(kernel), &[]).as_deref(), want, "{name} {kernel}");
         };
         let none = json!({});
         check("kernel.shm_rmid_forced", none.clone(), "6.1.0-13-amd64", None);
@@ -114,5 +152,39 @@ mod tests {
             "6.1.0",
             Some(r#"forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled"#),
         );
+    }
+
+    #[test]
+    fn others_as_the_node_allows() {
+        let allowed = ["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()];
+        let check = |name: &str, spec: serde_json::Value, allowed: &[String], want: Option<&str>| {
+            let mut spec = spec;
+            spec["containers"] = json!([]);
+            spec["securityContext"] = json!({"sysctls": [{"name": name, "value": "1"}]});
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let want = want.map(|why| format!("forbidden sysctl: {name:?} {why}"));
+            assert_eq!(refused(&pod, Some((6, 1)), allowed), want, "{name}");
+        };
+        let none = json!({});
+        check("kernel.msgmax", none.clone(), &allowed, None);
+        check("kernel.msgmax", none.clone(), &[], Some("not allowlisted"));
+        check("kernel.msgmax", json!({"hostIPC": true}), &allowed, Some("not allowed with host ipc enabled"));
+        check("net.core.somaxconn", none.clone(), &allowed, None);
+        check("net.core.somaxconn2", none.clone(), &allowed, Some("not allowlisted"));
+        let host = json!({"hostNetwork": true});
+        check("net.core.somaxconn", host, &allowed, Some("not allowed with host net enabled"));
+        check("vm.swappiness", none, &["vm.swappiness".to_owned()], Some("not allowlisted"));
+        for (pattern, right) in [
+            ("kernel.msg*", true),
+            ("kernel/shm*", true),
+            ("net.*", true),
+            ("fs.mqueue.msg_max", true),
+            ("kernel.*", false),
+            ("vm.swappiness", false),
+            ("net.**", false),
+            ("", false),
+        ] {
+            assert_eq!(check_pattern(pattern).is_ok(), right, "{pattern}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::allocation::{self, Allocation, Pending};
 use super::observed::PodStatus;
 use super::spec;
-use crate::status::generate::Waiting;
+use crate::status::generate::{Failure, Waiting};
 use crate::work::Work;
 
 /// The first and the last delay after which volumes are tried again; upstream's.
@@ -45,7 +45,7 @@ pub(crate) struct State {
     /// Containers that could not be started, and why.
     pub(crate) waiting: Waiting,
     /// Why the Pod failed, if not by its containers.
-    pub(crate) failed: Option<(String, String)>,
+    pub(crate) failed: Option<Failure>,
     /// The status of a Pod that this node refused.
     pub(crate) rejected: Option<ApiStatus>,
     /// The status that was computed last.
@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// The status that the API is known to have, and its revision.
     pub(crate) sent: ApiStatus,
     pub(crate) sent_revision: u64,
+    /// The mirror that the API has of a static Pod.
+    pub(crate) mirror: Option<Arc<Pod>>,
     /// Whether everything on this node is gone but what logs are read from.
     pub(crate) cleaned: bool,
     /// Whether the object is gone from the API.
@@ -119,6 +121,7 @@ impl Worker {
                 sent: status.clone(),
                 sent_revision: revision(&pod),
                 status,
+                mirror: None,
                 cleaned: false,
                 gone: false,
                 stale: 0,
@@ -167,6 +170,21 @@ impl Worker {
         self.report.notify_one();
     }
 
+    /// Takes what the API has for a static Pod: its status is told there.
+    pub(crate) fn mirrored(&self, mirror: Option<Arc<Pod>>) {
+        let mut state = self.state.lock();
+        if let Some(new) = &mirror {
+            let same = state.mirror.as_ref().is_some_and(|old| spec::uid(old) == spec::uid(new));
+            if !same || revision(new) >= state.sent_revision {
+                state.sent = spec::status(new).clone();
+                state.sent_revision = revision(new);
+            }
+        }
+        state.mirror = mirror;
+        drop(state);
+        self.report.notify_one();
+    }
+
     /// The object is gone: the containers must go, too.
     pub(crate) fn deleted(&self) {
         let grace = {
@@ -193,8 +211,8 @@ impl Worker {
     }
 
     /// Ends the Pod as failed.
-    pub(crate) fn fail(&self, reason: &str, message: &str, grace: Option<i64>) {
-        self.state.lock().failed.get_or_insert_with(|| (reason.to_owned(), message.to_owned()));
+    pub(crate) fn fail(&self, why: Failure, grace: Option<i64>) {
+        self.state.lock().failed.get_or_insert(why);
         self.stop(grace);
         self.changed();
     }

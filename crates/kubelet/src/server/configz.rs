@@ -1,21 +1,19 @@
 //! `/configz`: the settings that this kubelet runs with, as upstream's configuration file names them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::backoff::go_duration;
 use crate::config::Config;
-use crate::node::{Threshold, Thresholds};
-use crate::{logs, node};
 
 /// Only what this kubelet does is told, and as it does it.
 pub(super) fn settings(config: &Config) -> Value {
     let port = config.server.as_ref().map_or(config.node.port, |s| s.address.port());
     let address = config.server.as_ref().map(|s| s.address.ip().to_string());
     let time = |d: Duration| go_duration(d.try_into().unwrap_or_default());
-    json!({ "kubeletconfig": {
+    let stated = &config.eviction.stated;
+    let mut all = json!({
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": config.server.is_some(),
@@ -43,28 +41,44 @@ pub(super) fn settings(config: &Config) -> Value {
         "maxParallelImagePulls": config.max_parallel_image_pulls,
         "containerLogMaxSize": config.container_log_max_size.to_string(),
         "containerLogMaxFiles": config.container_log_max_files,
-        "containerLogMonitorInterval": time(logs::PERIOD),
-        "evictionHard": thresholds(&config.node.eviction_hard),
-        "nodeStatusUpdateFrequency": time(node::UPDATE),
-        "nodeStatusReportFrequency": time(node::REPORT),
-        "evictionPressureTransitionPeriod": go_duration(node::pressure::TRANSITION),
-    } })
-}
-
-fn thresholds(all: &Thresholds) -> BTreeMap<&'static str, String> {
-    let text = |t: Threshold| match t {
-        Threshold::Quantity(n) => n.to_string(),
-        Threshold::Share(share) => format!("{}%", share * 100.0),
-    };
-    let named = [
-        ("memory.available", Some(all.memory)),
-        ("nodefs.available", Some(all.nodefs)),
-        ("nodefs.inodesFree", Some(all.nodefs_inodes)),
-        ("imagefs.available", Some(all.imagefs)),
-        ("imagefs.inodesFree", Some(all.imagefs_inodes)),
-        ("pid.available", all.pids),
-    ];
-    named.into_iter().filter_map(|(signal, threshold)| Some((signal, text(threshold?)))).collect()
+        "containerLogMonitorInterval": time(config.container_log_monitor_interval),
+        "containerLogMaxWorkers": config.container_log_max_workers,
+        "evictionHard": stated.hard.0,
+        "evictionSoft": stated.soft.0,
+        "evictionSoftGracePeriod": stated.grace.0,
+        "evictionMinimumReclaim": stated.min_reclaim.0,
+        "evictionMaxPodGracePeriod": config.eviction.max_pod_grace,
+        "localStorageCapacityIsolation": config.eviction.local_storage,
+        "imageGCHighThresholdPercent": config.image_gc.high_percent,
+        "imageGCLowThresholdPercent": config.image_gc.low_percent,
+        "imageMinimumGCAge": time(config.image_gc.min_age),
+        "imageMaximumGCAge": time(config.image_gc.max_age),
+        "volumeStatsAggPeriod": config.volume_stats_period.map_or_else(|| "-1s".to_owned(), time),
+        "nodeStatusUpdateFrequency": time(config.node.update),
+        "nodeStatusReportFrequency": time(config.node.report),
+        "evictionPressureTransitionPeriod": time(config.eviction.transition),
+    });
+    let more = json!({
+        "nodeLeaseDurationSeconds": config.node.lease.as_secs(),
+        "nodeStatusMaxImages": config.node.max_images.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)),
+        "registerNode": config.node.register,
+        "registerWithTaints": config.node.taints,
+        "providerID": config.node.provider_id,
+        "podPidsLimit": config.pod_pids_limit.unwrap_or(-1),
+        "allowedUnsafeSysctls": config.allowed_sysctls,
+        "enableDebuggingHandlers": config.debugging_handlers,
+        "enableSystemLogHandler": config.system_log_handler,
+        "healthzBindAddress": config.healthz.map(|a| a.ip().to_string()),
+        "healthzPort": config.healthz.map_or(0, |a| a.port()),
+        "staticPodPath": config.statics.as_ref().and_then(|s| s.path.clone()),
+        "staticPodURL": config.statics.as_ref().and_then(|s| s.url.clone()),
+        "fileCheckFrequency": config.statics.as_ref().map(|s| time(s.file_period)),
+        "httpCheckFrequency": config.statics.as_ref().map(|s| time(s.url_period)),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
+        all.extend(more);
+    }
+    json!({ "kubeletconfig": all })
 }
 
 #[cfg(test)]
@@ -75,11 +89,11 @@ mod tests {
     fn settings_are_those_in_force() {
         let mut config = Config::new("n");
         config.max_pods = 7;
-        config.node.eviction_hard = "memory.available<1Gi,nodefs.available<5%".parse().unwrap();
+        config.eviction.stated.hard = "memory.available<1Gi,nodefs.available<5%".parse().unwrap();
         let got = &settings(&config)["kubeletconfig"];
         assert_eq!(got["maxPods"], 7);
         assert_eq!(got["enableServer"], false);
-        assert_eq!(got["evictionHard"]["memory.available"], "1073741824");
+        assert_eq!(got["evictionHard"]["memory.available"], "1Gi");
         assert_eq!(got["evictionHard"]["nodefs.available"], "5%");
         assert_eq!(got["nodeStatusUpdateFrequency"], "10s");
         assert_eq!(got["nodeStatusReportFrequency"], "5m0s");

@@ -2,6 +2,7 @@
 
 use super::served::Served;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use serving::Body;
-use serving::answer::text as answer;
+use serving::answer::{TEXT, text as answer};
+use serving::{Body, plain};
 
 /// How often it is tried whether Pods are taken care of.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -44,6 +45,27 @@ impl Health {
             let _ = stop.run(look).await;
         });
         health
+    }
+
+    /// Serves `/healthz` in plain HTTP until the shutdown. Where the address is taken the kubelet runs all the same, as
+    /// upstream's does.
+    pub(super) async fn serve(self: &Arc<Self>, address: SocketAddr, shutdown: &Shutdown) {
+        let health = self.clone();
+        let handler = move |path: &str, _: SocketAddr| {
+            if path != "/healthz" {
+                return Some(plain::not_found());
+            }
+            let failed = CHECKS.iter().any(|check| health.failure(check).is_some());
+            let (code, text) = if failed {
+                (StatusCode::INTERNAL_SERVER_ERROR, "healthz check failed\n")
+            } else {
+                (StatusCode::OK, "ok")
+            };
+            Some(plain::answer(code, TEXT, text))
+        };
+        if let Err(error) = plain::serve(Arc::new(handler), address, shutdown).await {
+            tracing::error!(%address, %error, "failed to start the healthz server");
+        }
     }
 
     fn failure(&self, check: &str) -> Option<&'static str> {

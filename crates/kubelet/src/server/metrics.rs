@@ -3,9 +3,10 @@
 use component::metrics::{Page, process};
 
 use super::served::Served;
-use super::stats::{Container, Stats, Usage};
 use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;
+use crate::stats::usage::Usage;
+use crate::stats::{Container, Interface, Stats};
 
 fn nanos(n: u64) -> f64 {
     n as f64 / 1e9
@@ -71,6 +72,7 @@ pub(super) fn own(served: &Served) -> String {
         "[ALPHA] The number of pods the kubelet is being instructed to run.",
     )
     .value("kubelet_desired_pods", &[("static", "")], pods.len() as f64);
+    served.metrics.write(&mut page);
     process(&mut page);
     page.text()
 }
@@ -260,7 +262,7 @@ pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
             }
         }
     }
-    type Count = fn(&super::stats::Interface) -> u64;
+    type Count = fn(&Interface) -> u64;
     let network: [(&str, &str, Count); 4] = [
         ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| i.rx),
         (

@@ -14,7 +14,6 @@ mod metrics;
 mod options;
 mod query;
 mod served;
-mod stats;
 mod stream;
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,17 +34,15 @@ use self::health::Health;
 pub use self::options::{Options, tls};
 use self::query::{Query, unescape};
 pub(crate) use self::served::Served;
-use self::stats::Collector;
 use self::stream::Target;
-use crate::node::machine::Machine;
+use crate::config::Config;
 use crate::node::status::KUBELET_VERSION;
 use crate::pods::labels::ROOT_ANNOTATION;
+use crate::stats::summary::summary;
 
 struct Server {
     served: Served,
     auth: Auth,
-    stats: Collector,
-    machine: Machine,
     health: Arc<Health>,
     started: Timestamp,
     flags: BTreeMap<String, String>,
@@ -56,13 +53,15 @@ const PATHS: [&str; 5] = ["/configz", "/flagz", "/healthz", "/metrics", "/status
 
 /// Binds the port, and serves until the shutdown. Without options it does nothing.
 pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
-    let Some(options) = served.config.server.clone() else { return Ok(()) };
     let shutdown = served.shutdown.clone();
+    let health = Health::start(&served, &shutdown);
+    if let Some(address) = served.config.healthz {
+        health.serve(address, &shutdown).await;
+    }
+    let Some(options) = served.config.server.clone() else { return Ok(()) };
     let server = Server {
         auth: Auth::new(served.client.clone()),
-        stats: Collector::default(),
-        machine: Machine::read().shared_by(served.config.node.nodes_of_machine),
-        health: Health::start(&served, &shutdown),
+        health,
         started: served.clock.now(),
         flags: options.flags,
         served,
@@ -106,12 +105,12 @@ impl Server {
             ["healthz", check] => return self.health.one(check).ok_or_else(Failure::not_found),
             ["metrics"] => return metrics_answer(metrics::own(served)),
             ["metrics", "resource"] => {
-                let stats = self.stats.collect(served).await;
+                let stats = served.collector.collect().await;
                 return metrics_answer(metrics::resource(stats.as_ref().ok()));
             }
             ["metrics", "cadvisor"] => {
-                let stats = self.stats.collect(served).await.map_err(runtime_failure)?;
-                return metrics_answer(metrics::cadvisor(&stats, &self.machine));
+                let stats = served.collector.collect().await.map_err(runtime_failure)?;
+                return metrics_answer(metrics::cadvisor(&stats, &served.collector.machine));
             }
             ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),
             ["configz"] => return json_answer(&configz::settings(&served.config)),
@@ -127,6 +126,9 @@ impl Server {
             _ => {}
         }
         let allowed = methods(&parts).ok_or_else(Failure::not_found)?;
+        if let Some(why) = disabled(&served.config, &parts) {
+            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why));
+        }
         if !allowed.contains(request.method()) {
             return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
         }
@@ -148,9 +150,9 @@ impl Server {
                 stream::port_forward(served, target, query, request).await
             }
             ["stats", "summary"] => {
-                let stats = self.stats.collect(served).await.map_err(runtime_failure)?;
+                let stats = served.collector.collect().await.map_err(runtime_failure)?;
                 let only = query.bool("only_cpu_and_memory");
-                json_answer(&stats::summary(&stats, &served.config.node_name, only))
+                json_answer(&summary(&stats, &served.config.node_name, only))
             }
             ["logs", rest @ ..] => files::serve(&rest.join("/")).await,
             _ => Err(Failure::not_found()),
@@ -206,6 +208,19 @@ fn running_list(
         })
         .collect();
     json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+}
+
+/// Why a path is not served here, though it is one; upstream's words.
+fn disabled(config: &Config, parts: &[&str]) -> Option<&'static str> {
+    match parts.first().copied() {
+        Some("exec" | "attach" | "run" | "portForward" | "containerLogs" | "runningpods" | "logs")
+            if !config.debugging_handlers =>
+        {
+            Some("Debug endpoints are disabled.")
+        }
+        Some("logs") if !config.system_log_handler => Some("logs endpoint is disabled."),
+        _ => None,
+    }
 }
 
 /// The methods that a path has; none for a path that is not there.

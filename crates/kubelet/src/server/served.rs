@@ -6,11 +6,13 @@ use client::Client;
 use component::{Clock, Shutdown};
 
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::pods::PodManager;
 use crate::pods::admission::Admission;
 use crate::pods::workers::Workers;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
+use crate::stats::collect::Collector;
 
 /// The parts of a kubelet that the server shows.
 #[derive(Clone)]
@@ -24,6 +26,9 @@ pub(crate) struct Served {
     pub(crate) probes: Arc<Probes>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) workers: Arc<Workers>,
+    /// Gathers the use of resources.
+    pub(crate) collector: Arc<Collector>,
+    pub(crate) metrics: Metrics,
     /// Streams end with the kubelet.
     pub(crate) shutdown: Shutdown,
 }

@@ -41,6 +41,17 @@ const MIN_WAITING: usize = 64;
 /// Why a container waits: reason and message.
 pub(crate) type Waiting = HashMap<String, (String, String)>;
 
+/// Why a Pod fails although its containers may not have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Reason of its status.
+    pub(crate) reason: String,
+    /// Message of its status.
+    pub(crate) message: String,
+    /// The message of the condition `DisruptionTarget`, if this kubelet ends it for the sake of others.
+    pub(crate) disruption: Option<String>,
+}
+
 /// The facts that a status is computed from.
 pub(crate) struct Inputs<'a> {
     /// The Pod as the API has it.
@@ -56,7 +67,7 @@ pub(crate) struct Inputs<'a> {
     /// Whether no container will run again.
     pub(crate) terminal: bool,
     /// Why the Pod failed although its containers may not have: reason and message.
-    pub(crate) failed: Option<&'a (String, String)>,
+    pub(crate) failed: Option<&'a Failure>,
     /// Addresses of the node.
     pub(crate) node_ips: &'a [IpAddr],
     /// Name of the runtime, the prefix of container ids.
@@ -520,6 +531,7 @@ fn resizing(i: &Inputs<'_>) -> bool {
 }
 
 /// The status.
+#[expect(clippy::too_many_lines, reason = "one field after the other")]
 pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let pod = i.pod;
     let ephemeral: Vec<Container> = spec::ephemeral_containers(pod).into_iter().map(|(c, _)| c).collect();
@@ -542,10 +554,10 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         reason = i.old.reason.clone().or_else(|| spec::status(pod).reason.clone());
         message = i.old.message.clone().or_else(|| spec::status(pod).message.clone());
     }
-    if let Some((why, text)) = i.failed {
+    if let Some(why) = i.failed {
         phase = "Failed".into();
-        reason = Some(why.clone());
-        message = Some(text.clone());
+        reason = Some(why.reason.clone());
+        message = Some(why.message.clone());
     }
 
     // A Pod is not over before all of it has ended: who reads that it is takes its place on the node for free, and
@@ -559,6 +571,10 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
     let mut conditions: Vec<PodCondition> =
         spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
+    if let Some(text) = i.failed.and_then(|why| why.disruption.clone()) {
+        conditions.retain(|c| c.type_ != "DisruptionTarget");
+        conditions.push(condition(pod, "DisruptionTarget", true, "TerminationByKubelet", text));
+    }
     if let Some(pending) = i.pending.filter(|_| !i.terminal) {
         let text = pending.message.clone();
         conditions.push(condition(pod, "PodResizePending", true, pending.reason, text));

@@ -7,8 +7,8 @@ use api::names;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::args::{
-    DefaultPreemptionArgs, InterPodAffinityArgs, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs,
-    PluginArgs, PodTopologySpreadArgs, ShapePoint, VolumeBindingArgs,
+    DefaultPreemptionArgs, DynamicResourcesArgs, InterPodAffinityArgs, NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs, PluginArgs, PodTopologySpreadArgs, ShapePoint, VolumeBindingArgs,
 };
 use super::document::{Document, LeaderElection, PluginSet, Profile, VERSION};
 use super::extenders;
@@ -148,8 +148,23 @@ fn plugins(errors: &mut Errors, at: &Path<'_>, profile: &Profile) {
             PluginArgs::NodeResourcesBalancedAllocation(args) => balanced_allocation(errors, &at, args),
             PluginArgs::PodTopologySpread(args) => pod_topology_spread(errors, &at, args),
             PluginArgs::VolumeBinding(args) => volume_binding(errors, &at, args),
-            PluginArgs::NodeAffinity(_) | PluginArgs::DynamicResources(_) | PluginArgs::Other(_) => {}
+            PluginArgs::DynamicResources(args) => dynamic_resources(errors, &at, args),
+            PluginArgs::NodeAffinity(_) | PluginArgs::Other(_) => {}
         }
+    }
+}
+
+fn dynamic_resources(errors: &mut Errors, at: &Path<'_>, args: &DynamicResourcesArgs) {
+    let seconds = |text: &str| api::time::parse_duration(text).map(|d| d.as_secs_f64());
+    if seconds(&args.filter_timeout).is_none_or(|s| s < 0.0) {
+        errors.invalid(&at.field("filterTimeout"), args.filter_timeout.as_str(), "must be zero or positive");
+    }
+    if seconds(&args.binding_timeout).is_none_or(|s| s < 1.0) {
+        errors.invalid(
+            &at.field("bindingTimeout"),
+            args.binding_timeout.as_str(),
+            "must be at least 1 second",
+        );
     }
 }
 

@@ -212,7 +212,7 @@ impl Filtered {
         match self.failed.get(node) {
             Some(why) => Rejection::new(NAME, why.clone()),
             // It says nothing about the node.
-            None => Rejection { plugin: NAME, reasons: Vec::new(), unresolvable: true },
+            None => Rejection { plugin: NAME, reasons: Vec::new(), unresolvable: true, failed: false },
         }
     }
 }

@@ -27,12 +27,13 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::Client;
+use client::{Client, Recorder};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use tokio::time::Instant;
 
@@ -40,6 +41,7 @@ use crate::cache::{Cache, NodeInfo};
 use crate::framework::place::{Gone, Place};
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
+use crate::inventory::Devices;
 use crate::nominated::Nominated;
 use crate::pod::PodInfo;
 
@@ -73,11 +75,11 @@ pub struct Move<'a> {
 
 /// Decides whether a Pod may wait for its turn at all.
 pub trait PreEnqueue: Send + Sync {
-    /// Refuses a Pod that must be held back. It is asked again when the Pod changes.
+    /// Refuses a Pod that must be held back. It is asked again when the Pod changes, or a claim on devices.
     ///
     /// # Errors
     /// The refusal.
-    fn pre_enqueue(&self, pod: &PodInfo) -> Result<(), Rejection>;
+    fn pre_enqueue(&self, pod: &PodInfo, devices: &Devices) -> Result<(), Rejection>;
 }
 
 /// A Pod that waits for its turn.
@@ -216,6 +218,29 @@ pub enum PostFiltered {
     Other(String),
     /// Others have to be asked about these candidates first.
     Asks(Vec<Candidate>),
+    /// Something is to be written that may help the Pod later.
+    Does(Errand, String),
+}
+
+/// Something that is to be written outside of a decision.
+#[derive(Clone)]
+pub struct Errand(Arc<dyn Fn(Client) -> Later<'static, Result<(), Status>> + Send + Sync>);
+
+impl Errand {
+    /// An errand.
+    pub fn new(does: impl Fn(Client) -> Later<'static, Result<(), Status>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(does))
+    }
+    /// Does it.
+    pub fn run(&self, client: Client) -> Later<'static, Result<(), Status>> {
+        (self.0)(client)
+    }
+}
+
+impl fmt::Debug for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Errand")
+    }
 }
 
 /// Looks for a way to make a Pod schedulable.
@@ -283,6 +308,10 @@ pub trait Reserve: Send + Sync {
     ) -> Result<(), Rejection>;
     /// Gives back what was taken, also if `reserve` was not asked or failed.
     fn unreserve(&self, pod: &PodInfo, node: &str, carried: &mut State);
+    /// This is what is to be written once it is given back.
+    fn afterwards(&self, _pod: &PodInfo, _carried: &State) -> Option<Errand> {
+        None
+    }
 }
 
 /// The answer of a [`Permit`].
@@ -311,6 +340,10 @@ pub struct Binding<'a> {
     pub node: &'a str,
     /// The notes since `Reserve`.
     pub carried: &'a State,
+    /// The name of the Pod's profile.
+    pub profile: &'a str,
+    /// Records events in the name of the Pod's scheduler.
+    pub recorder: Option<&'a Recorder>,
     /// The scheduler's client.
     pub client: &'a Client,
     /// Its place among the bindings, to be given up during a wait that may be long.

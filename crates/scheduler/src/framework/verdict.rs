@@ -14,16 +14,22 @@ pub struct Rejection {
     pub reasons: Vec<Reason>,
     /// Whether evicting other Pods could not change it (upstream's `UnschedulableAndUnresolvable`).
     pub unresolvable: bool,
+    /// Whether it is no refusal: there can be no decision about the Pod, which is tried again (upstream's `Error`).
+    pub failed: bool,
 }
 
 impl Rejection {
     /// A refusal that evicting Pods may lift.
     pub fn new(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Self { plugin, reasons: vec![reason.into()], unresolvable: false }
+        Self { plugin, reasons: vec![reason.into()], unresolvable: false, failed: false }
     }
     /// A refusal that evicting Pods cannot lift.
     pub fn lasting(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Self { plugin, reasons: vec![reason.into()], unresolvable: true }
+        Self { plugin, reasons: vec![reason.into()], unresolvable: true, failed: false }
+    }
+    /// No refusal, but the reason for which there can be no decision.
+    pub fn failure(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Self { plugin, reasons: vec![reason.into()], unresolvable: true, failed: true }
     }
 }
 

@@ -6,7 +6,7 @@ pub mod binder;
 #[cfg(test)]
 mod cases;
 mod constraint;
-pub mod devices;
+pub mod dynamic_resources;
 pub mod images;
 pub mod inter_pod_affinity;
 mod inter_pod_affinity_score;
@@ -32,13 +32,23 @@ mod volume_properties;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
+use api::FeatureGates;
+
 use crate::framework::registry::Registry;
+
+/// All of them, with upstream's features.
+///
+/// # Errors
+/// None: their names are different.
+pub fn registry() -> Result<Registry, String> {
+    registry_with(FeatureGates::default())
+}
 
 /// All of them.
 ///
 /// # Errors
 /// None: their names are different.
-pub fn registry() -> Result<Registry, String> {
+pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
     let mut all = Registry::default();
     all.add(queue::GATES, |_| Ok(queue::scheduling_gates()))?;
     all.add(queue::SORT, |_| Ok(queue::priority_sort()))?;
@@ -48,7 +58,7 @@ pub fn registry() -> Result<Registry, String> {
     all.add(node::AFFINITY, node::node_affinity)?;
     all.add(node::PORTS, |_| Ok(node::node_ports()))?;
     all.add(node::FEATURES, |_| Ok(node::node_declared_features()))?;
-    all.add(resources::FIT, resources::node_resources_fit)?;
+    all.add(resources::FIT, move |args| resources::node_resources_fit(args, gates))?;
     all.add(resources::BALANCED, resources::balanced_allocation)?;
     all.add(volume_restrictions::NAME, |_| Ok(volume_restrictions::plugin()))?;
     all.add(volume_limits::NAME, |_| Ok(volume_limits::plugin()))?;
@@ -56,7 +66,7 @@ pub fn registry() -> Result<Registry, String> {
     all.add(volume_zone::NAME, |_| Ok(volume_zone::plugin()))?;
     all.add(pod_topology_spread::NAME, pod_topology_spread::plugin)?;
     all.add(inter_pod_affinity::NAME, inter_pod_affinity::plugin)?;
-    all.add(devices::NAME, |_| Ok(devices::dynamic_resources()))?;
+    all.add(dynamic_resources::NAME, move |args| dynamic_resources::plugin(args, gates))?;
     all.add(preemption::NAME, preemption::plugin)?;
     all.add(images::NAME, |_| Ok(images::image_locality()))?;
     all.add(binder::NAME, |_| Ok(binder::default_binder()))?;

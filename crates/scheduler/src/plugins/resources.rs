@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{FeatureGates, Gate};
 use objects::resources::{Amount, Resources};
 
 use crate::cache::NodeInfo;
@@ -21,6 +22,8 @@ const MOST: Amount = MAX_SCORE as Amount;
 
 struct Fit {
     args: NodeResourcesFitArgs,
+    /// Whether classes of devices may stand for extended resources.
+    by_devices: bool,
 }
 
 /// Whether a resource is one that its vendor named: those of Kubernetes have no domain or that of kubernetes.io.
@@ -34,6 +37,13 @@ impl Fit {
         is_extended(name)
             && (self.args.ignored_resources.iter().any(|r| r == name)
                 || self.args.ignored_resource_groups.iter().any(|g| g == group))
+    }
+}
+
+impl Fit {
+    /// Whether a resource stands for devices of a class.
+    fn are_devices(&self, cycle: &Cycle<'_>, name: &str) -> bool {
+        self.by_devices && cycle.cluster.devices().read().class_of(name).is_some()
     }
 }
 
@@ -57,12 +67,15 @@ impl Filter for Fit {
         lack(|_| "Insufficient ephemeral-storage".into(), "", storage);
         for (name, amount) in want.scalar.iter().filter(|(name, _)| !self.ignores(name)) {
             let of = |r: &Resources| r.scalar.get(name).copied().unwrap_or(0);
+            if of(have) <= 0 && self.are_devices(cycle, name) {
+                continue; // DynamicResources looks for them
+            }
             lack(|name| format!("Insufficient {name}").into(), name, [*amount, of(have), of(used)]);
         }
         if reasons.is_empty() {
             return Ok(());
         }
-        Err(Rejection { plugin: FIT, reasons, unresolvable })
+        Err(Rejection { plugin: FIT, reasons, unresolvable, failed: false })
     }
     fn keeps(&self, _pod: &PodInfo) -> bool {
         true
@@ -183,14 +196,15 @@ fn balance(fractions: &[f64]) -> i64 {
     ((1.0 - deviation) * MAX_SCORE as f64) as i64
 }
 
-pub(super) fn node_resources_fit(args: &PluginArgs) -> Result<Plugin, String> {
+pub(super) fn node_resources_fit(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
     let PluginArgs::NodeResourcesFit(args) = args else {
         return Err("want args to be of type NodeResourcesFitArgs".to_owned());
     };
-    let plugin = Arc::new(Fit { args: args.clone() });
+    let plugin = Arc::new(Fit { args: args.clone(), by_devices: gates.enabled(Gate::DRAExtendedResource) });
     let points = Points { filter: Some(plugin.clone()), score: Some(plugin), ..Points::default() };
     let events =
         Events::NODE_ADDED | Events::NODE_ALLOCATABLE | Events::POD_DELETED | Events::POD_SCALED_DOWN;
+    let events = events | Events::DEVICE_CLASS;
     Ok(Plugin::new(FIT, points).lifted_by(events))
 }
 
@@ -249,7 +263,7 @@ mod tests {
         let PluginArgs::NodeResourcesFit(args) = PluginArgs::parse(FIT, args).unwrap() else {
             panic!("another type")
         };
-        let fit = Fit { args };
+        let fit = Fit { args, by_devices: false };
         let ignored: Vec<&str> = ["a.com/x", "a.com/y", "b.com/z", "x.kubernetes.io/q", "hugepages-2Mi"]
             .into_iter()
             .filter(|n| fit.ignores(n))

@@ -32,6 +32,7 @@ impl Scheduler {
         };
         let (client, tx, profiles) = (self.client.clone(), self.tx.clone(), self.profiles.clone());
         let (extenders, metrics) = (self.extenders.clone(), self.metrics.clone());
+        let recorder = self.recorders.get(scheduler_of(&entry.info)).cloned();
         let written = self.writes.last(entry.info.uid());
         let mut gone = Gone::default();
         if permitted.is_some() || !carried.is_empty() {
@@ -59,6 +60,8 @@ impl Scheduler {
                         pod: &pod,
                         node: &node,
                         carried: &carried,
+                        profile: &profile.name,
+                        recorder: recorder.as_ref(),
                         client: &client,
                         place: &place,
                         gone: &gone,
@@ -130,6 +133,10 @@ impl Scheduler {
             };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(given_back)) {
                 panicked(&entry.info, &*panic);
+            }
+            let errands = profile.reserve.iter().filter(|at| at.plugin.concerns(&entry.info));
+            for errand in errands.filter_map(|at| at.plugin.afterwards(&entry.info, &carried)) {
+                self.send(errand, None);
             }
         }
         let freed = self.cache.forget(entry.info.uid());

@@ -4,9 +4,11 @@
 //! what is written about a failure happen in tasks of their own.
 
 mod bind;
+mod devices;
 mod evict;
 mod extend;
 mod metrics;
+mod settings;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,6 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{FeatureGates, Gate};
 use client::{Cached, Change, Client, Clients, EventType, Informer, Recorder, Selection, resource_of};
 use component::{Clock, Registry, Shutdown};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -36,15 +39,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::Cache;
-use crate::config::defaults::{self, SCHEDULER_NAME};
-use crate::config::document::Document;
+use crate::config::defaults::SCHEDULER_NAME;
 use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
 use crate::events::{self, Events};
 use crate::extender::{Extender, Talk};
-use crate::framework::profile::{Profile, profiles};
-use crate::framework::registry::Registry as Plugins;
+use crate::framework::profile::Profile;
 use crate::framework::verdict::{Rejection, Verdicts};
 use crate::framework::waiting::Waiting;
+use crate::inventory::{self, Devices};
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::owners::{Kind, Selecting};
@@ -53,6 +55,7 @@ use crate::pod::{PodInfo, PodView};
 use crate::queue::{Entry, Mark, Queue, Rules};
 use crate::storage::News;
 use metrics::{Metrics, Result as Turn};
+pub use settings::Settings;
 use way::Bound;
 use writes::{Nominate, Report, Writes};
 
@@ -65,6 +68,7 @@ enum Input {
     Node(Change<Node>),
     Namespace(Change<Namespace>),
     Storage(News),
+    Devices(inventory::News),
     Owner(Kind, Change<Selecting>),
     /// A binding ended.
     Bound(Box<Bound>),
@@ -77,56 +81,10 @@ enum Input {
 /// The user that the scheduler works as.
 pub const USER: &str = "system:kube-scheduler";
 
-/// The settings of the scheduler: profiles, and how long Pods back off.
-pub struct Settings {
-    profiles: BTreeMap<String, Profile>,
-    initial_backoff: Duration,
-    max_backoff: Duration,
-    waiting: Waiting,
-    extenders: Arc<[Extender]>,
-}
-
-impl Settings {
-    /// Puts together what a configuration says. It must be complete; `plugins` are those that it may name.
-    ///
-    /// # Errors
-    /// In upstream's words, if a profile cannot be put together.
-    pub fn new(config: &Document, plugins: &Plugins) -> Result<Self, String> {
-        let seconds = |n: i64| Duration::from_secs(u64::try_from(n).unwrap_or(0));
-        let extenders: Arc<[Extender]> =
-            config.extenders.iter().map(Extender::new).collect::<Result<_, _>>()?;
-        let mut config = config.clone();
-        let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
-        defaults::hide(&mut config, &hidden);
-        Ok(Self {
-            profiles: profiles(&config, plugins)?,
-            extenders,
-            initial_backoff: seconds(config.pod_initial_backoff_seconds),
-            max_backoff: seconds(config.pod_max_backoff_seconds),
-            waiting: Waiting::default(),
-        })
-    }
-    /// Those of upstream's default configuration.
-    ///
-    /// # Errors
-    /// None: the default profile can be put together.
-    pub fn standard() -> Result<Self, String> {
-        let mut config = Document::default();
-        defaults::complete(&mut config);
-        Self::new(&config, &crate::plugins::registry()?)
-    }
-    /// Lets plugins decide about Pods that wait for a permission.
-    #[must_use]
-    pub fn with_waiting(mut self, waiting: Waiting) -> Self {
-        self.waiting = waiting;
-        self
-    }
-}
-
-/// Runs the scheduler of the default configuration until `shutdown`, with the client of [`USER`]. Its metrics go into
-/// `metrics`.
-pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Shutdown) {
-    match Settings::standard() {
+/// Runs the scheduler of the default configuration until `shutdown`, with the client of [`USER`] and these features. Its
+/// metrics go into `metrics`.
+pub async fn run(gates: FeatureGates, clients: Clients, clock: Clock, metrics: Registry, shutdown: Shutdown) {
+    match Settings::standard_with(gates) {
         Ok(settings) => run_with(settings, clients, clock, metrics, shutdown).await,
         Err(why) => tracing::error!(error = why, "the scheduler cannot start"),
     }
@@ -146,7 +104,13 @@ pub async fn run_with(
         .keys()
         .map(|name| (name.clone(), Recorder::start(client.clone(), name, "", clock, &shutdown)))
         .collect();
-    let Some(rules) = rules(&profiles, settings.initial_backoff, settings.max_backoff) else { return };
+    let cache = Cache::default();
+    let devices = cache.devices().clone();
+    let on = |gate| settings.gates.enabled(gate);
+    devices.begin(clock, on(Gate::DRAConsumableCapacity), on(Gate::DRADeviceTaintRules));
+    let Some(rules) = rules(&profiles, &devices, settings.initial_backoff, settings.max_backoff) else {
+        return;
+    };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -162,6 +126,12 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, |c| Input::Storage(News::Claim(c)));
     follow(&factory.informer(), &tx, |c| Input::Storage(News::Attachment(c)));
     follow(&factory.informer(), &tx, |c| Input::Storage(News::CsiNode(c)));
+    follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Class(c)));
+    follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Slice(c)));
+    if settings.gates.enabled(Gate::DRADeviceTaintRules) {
+        follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Rule(c)));
+    }
+    follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Claim(c)));
     follow(&factory.informer(), &tx, Input::Node);
     Scheduler::follow_owners(&factory, &tx);
     follow(&pods, &tx, Input::Pod);
@@ -169,7 +139,10 @@ pub async fn run_with(
     metrics.register("informers", move |page| told.report(page));
     let told = Metrics::default();
     let own = told.clone();
-    metrics.register("scheduler", move |page| own.report(page));
+    metrics.register("scheduler", move |page| {
+        own.report(page);
+        devices.report(page);
+    });
     factory.start(&shutdown);
     let mut scheduler = Scheduler {
         keepers: profiles.keys().map(|name| (name.clone(), Keeper::default())).collect(),
@@ -182,7 +155,7 @@ pub async fn run_with(
         recorders,
         pods,
         budgets,
-        cache: Cache::default(),
+        cache,
         queue: Queue::new(rules),
         nominated: Nominated::default(),
         preempting: HashSet::new(),
@@ -209,14 +182,15 @@ fn follow<T: Cached>(
 /// The rules of the queue: all profiles have the same order, and each its own reasons to hold Pods back.
 fn rules(
     profiles: &Arc<BTreeMap<String, Profile>>,
+    devices: &Devices,
     initial_backoff: Duration,
     max_backoff: Duration,
 ) -> Option<Rules> {
     let sort = profiles.values().next()?.queue_sort.clone();
-    let profiles = profiles.clone();
+    let (profiles, devices) = (profiles.clone(), devices.clone());
     let gated = move |pod: &PodInfo| {
         let Some(profile) = profiles.get(scheduler_of(pod)) else { return false };
-        let asked = || profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(pod).is_err());
+        let asked = || profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(pod, &devices).is_err());
         // A plugin that panics holds its Pod back, and nobody else.
         catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|panic| {
             let (name, namespace) = (pod.name(), pod.namespace());
@@ -327,6 +301,10 @@ impl Scheduler {
                 }
                 events
             }
+            Input::Devices(news) => {
+                self.take_devices(&news, now);
+                return;
+            }
             Input::Bound(bound) => self.bound(*bound, now),
             Input::Written(namespace, name, uid) => {
                 if let Some(next) = self.writes.done(&uid) {
@@ -395,7 +373,11 @@ impl Scheduler {
         let info = PodInfo::from(pod.clone());
         let (before, changed) = match change {
             Change::Updated { old, new } => {
-                (Some(old.nominated().to_owned()), old.spec() != new.spec() || old.labels != new.labels)
+                let claims =
+                    |p: &PodView| p.whole().status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
+                let changed =
+                    old.spec() != new.spec() || old.labels != new.labels || claims(old) != claims(new);
+                (Some(old.nominated().to_owned()), changed)
             }
             _ => (None, true),
         };
@@ -510,6 +492,7 @@ impl Scheduler {
     fn failed(&mut self, mut entry: Entry, mark: &Mark, error: FitError, help: Help) {
         self.refused(&mut entry, &error);
         let (pod, uid) = (entry.info.clone(), entry.info.uid().to_owned());
+        error.errands.iter().for_each(|errand| self.send(errand.clone(), Some(&uid)));
         let profile = self.profiles.get(scheduler_of(&pod));
         let waits_for = profile.map_or(Events::ALL, |p| p.lift(error.plugins()));
         if error.nodes != 0 && profile.is_some_and(|p| p.post_filter.iter().any(|at| at.name == PREEMPTION)) {

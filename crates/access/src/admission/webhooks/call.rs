@@ -55,6 +55,12 @@ impl Hooks {
             Document::read(&body, (review::GROUP, version), other, review::KIND)
         };
         let document = answer.await.map_err(|error| {
+            if let CallError::Failed(failure) = &error
+                && let Some(defect) = failure.defect
+            {
+                let (key, reason) = defect.annotation(&hook.client.host());
+                request.annotate(&key, reason);
+            }
             let code = if let CallError::Status(status) = &error { status.code } else { 503 };
             Refusal::Failed(format!("failed to call webhook: {error}"), code)
         })?;

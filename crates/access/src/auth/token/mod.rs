@@ -2,6 +2,7 @@
 
 mod claims;
 mod error;
+mod uses;
 mod validate;
 
 use std::sync::Arc;
@@ -17,11 +18,13 @@ use sha2::{Digest as _, Sha256};
 use super::cache::{Cache, Digest};
 use super::keys::{KeyError, SigningKey, VerifyingKey};
 use crate::UserInfo;
+use crate::notes::Notes;
 use crate::reader::Reader;
 
 use claims::LegacyClaims;
 pub use claims::{Bound, Claims, KubernetesClaims, Ref};
 pub use error::TokenError;
+pub use uses::{Counts, LAST_USED, Used, Uses};
 
 /// The issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -32,13 +35,15 @@ const CACHED: usize = 4096;
 
 /// Issues tokens and recognises them.
 pub struct TokenService {
-    issuer: String,
+    /// The issuers whose tokens are taken; the first issues.
+    issuers: Vec<String>,
     /// The API server's names in `aud`.
     audiences: Vec<Text>,
     signer: SigningKey,
     verifiers: Vec<VerifyingKey>,
     reader: Arc<dyn Reader>,
     cache: Cache<Digest, Arc<Verified>>,
+    uses: Arc<Uses>,
 }
 
 /// A token whose signature is good; it may still be expired or revoked.
@@ -64,16 +69,19 @@ struct Header {
 }
 
 impl TokenService {
-    /// Makes the service, which issues with `signer` as `issuer`, and accepts signatures by it and by `others`.
-    pub fn new(
-        issuer: &str,
+    /// Makes the service, which issues with `signer` as the first of the `issuers`, and accepts tokens of all of them
+    /// with signatures by it and by `others`.
+    pub fn new<T: AsRef<str>>(
+        issuers: &[T],
         audiences: Vec<Text>,
         signer: SigningKey,
         others: Vec<VerifyingKey>,
         reader: Arc<dyn Reader>,
     ) -> Self {
         let verifiers = std::iter::once(signer.public().clone()).chain(others).collect();
-        Self { issuer: issuer.into(), audiences, signer, verifiers, reader, cache: Cache::new(CACHED) }
+        let issuers = issuers.iter().map(|issuer| issuer.as_ref().to_owned()).collect();
+        let (cache, uses) = (Cache::new(CACHED), Arc::default());
+        Self { issuers, audiences, signer, verifiers, reader, cache, uses }
     }
 
     /// The audiences of the API server.
@@ -81,61 +89,42 @@ impl TokenService {
         &self.audiences
     }
 
+    /// The uses of tokens so far.
+    pub fn uses(&self) -> &Arc<Uses> {
+        &self.uses
+    }
+
     /// Signs the claims of a token.
     pub fn sign(&self, claims: &Claims) -> Result<String, KeyError> {
-        self.sign_value(&serde_json::to_value(claims).map_err(|_| KeyError::Sign)?)
-    }
-
-    /// Makes the token of a Secret of type `kubernetes.io/service-account-token`.
-    pub fn legacy(
-        &self,
-        namespace: &str,
-        account: &str,
-        uid: &str,
-        secret: &str,
-    ) -> Result<String, KeyError> {
-        self.sign_value(&json!({
-            "iss": LEGACY_ISSUER,
-            "kubernetes.io/serviceaccount/namespace": namespace,
-            "kubernetes.io/serviceaccount/secret.name": secret,
-            "kubernetes.io/serviceaccount/service-account.name": account,
-            "kubernetes.io/serviceaccount/service-account.uid": uid,
-            "sub": format!("system:serviceaccount:{namespace}:{account}"),
-        }))
-    }
-
-    fn sign_value(&self, claims: &Value) -> Result<String, KeyError> {
-        let public = self.signer.public();
-        let header = format!(r#"{{"alg":"{}","kid":"{}"}}"#, public.algorithm, public.id);
-        let mut token = URL_SAFE_NO_PAD.encode(header);
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(claims.to_string(), &mut token);
-        let signature = self.signer.sign(token.as_bytes())?;
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(signature, &mut token);
-        Ok(token)
+        sign_value(&self.signer, &serde_json::to_value(claims).map_err(|_| KeyError::Sign)?)
     }
 
     /// The issuer of new tokens.
     pub fn issuer(&self) -> &str {
-        &self.issuer
+        self.issuers.first().map_or("", String::as_str)
     }
 
     /// Authenticates a token. `None` if it is not one of this server's, an error if it is one and is not good. With
-    /// empty `wanted`, the audience must be the API server.
+    /// empty `wanted`, the audience must be the API server. Notes tell of tokens that should be replaced.
     pub fn authenticate(
         &self,
         token: &str,
         wanted: &[Text],
         now: Timestamp,
+        notes: &Notes,
     ) -> Result<Option<Authenticated>, TokenError> {
         let Some(verified) = self.verify(token)? else { return Ok(None) };
         let wanted = if wanted.is_empty() { &self.audiences } else { wanted };
-        let (has, user) = match &*verified {
-            Verified::Bound(claims, user) => (&claims.aud, user),
-            Verified::Legacy(_, user) => (&self.audiences, user),
+        let (has, subject, user) = match &*verified {
+            Verified::Bound(claims, user) => (claims.aud.as_slice(), &claims.sub, user),
+            Verified::Legacy(claims, user) => (&[][..], &claims.sub, user),
         };
-        let has = if has.is_empty() { &self.audiences } else { has };
+        let has = if has.is_empty() {
+            self.uses.without_audience(subject, notes);
+            &self.audiences
+        } else {
+            has
+        };
         let audiences: Vec<Text> = has.iter().filter(|a| wanted.contains(a)).cloned().collect();
         if audiences.is_empty() {
             return Err(TokenError(format!(
@@ -145,8 +134,17 @@ impl TokenService {
             )));
         }
         match &*verified {
-            Verified::Bound(claims, _) => validate::bound(claims, &*self.reader, now)?,
-            Verified::Legacy(claims, _) => validate::legacy(claims, token, &*self.reader)?,
+            Verified::Bound(claims, _) => {
+                validate::bound(claims, &*self.reader, now)?;
+                if let Some(warn_after) = claims.kubernetes.warnafter.filter(|at| *at != 0) {
+                    self.uses.renewable(&claims.sub, warn_after, now, notes);
+                }
+            }
+            Verified::Legacy(claims, _) => {
+                let (secret, sort) = validate::legacy(claims, token, &*self.reader)?;
+                self.uses.of_secret(&secret, sort, now, notes);
+                validate::is_valid(claims, sort)?;
+            }
         }
         Ok(Some(Authenticated { user: user.clone(), audiences }))
     }
@@ -174,7 +172,7 @@ impl TokenService {
         }
         let Ok(Issuer { iss }) = serde_json::from_slice(&payload) else { return Ok(None) };
         let legacy = iss == LEGACY_ISSUER;
-        if !legacy && iss != self.issuer {
+        if !legacy && !self.issuers.contains(&iss) {
             return Ok(None);
         }
         let Ok(header) = serde_json::from_slice::<Header>(&header) else { return Ok(None) };
@@ -200,13 +198,21 @@ impl TokenService {
         Ok(Some(verified))
     }
 
+    /// Whether others can verify tokens by this server's documents: the issuer must be a URL by which OpenID knows one.
+    pub fn has_documents(&self) -> bool {
+        let issuer = self.issuer().split_once("://");
+        issuer.is_some_and(|(scheme, rest)| {
+            scheme.eq_ignore_ascii_case("https") && !rest.contains('#') && !has_query(rest)
+        })
+    }
+
     /// Makes the document at `/.well-known/openid-configuration`.
     pub fn openid_configuration(&self, jwks_uri: &str) -> Value {
         let mut algorithms: Vec<&str> = self.verifiers.iter().map(|k| k.algorithm).collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         json!({
-            "issuer": self.issuer,
+            "issuer": self.issuer(),
             "jwks_uri": jwks_uri,
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
@@ -218,6 +224,47 @@ impl TokenService {
     pub fn jwks(&self) -> Value {
         json!({ "keys": self.verifiers.iter().map(VerifyingKey::jwk).collect::<Vec<_>>() })
     }
+}
+
+/// Makes the token of a Secret of type `kubernetes.io/service-account-token`.
+///
+/// # Errors
+/// Where the key cannot sign.
+pub fn legacy(
+    key: &SigningKey,
+    namespace: &str,
+    account: &str,
+    uid: &str,
+    secret: &str,
+) -> Result<String, KeyError> {
+    sign_value(
+        key,
+        &json!({
+            "iss": LEGACY_ISSUER,
+            "kubernetes.io/serviceaccount/namespace": namespace,
+            "kubernetes.io/serviceaccount/secret.name": secret,
+            "kubernetes.io/serviceaccount/service-account.name": account,
+            "kubernetes.io/serviceaccount/service-account.uid": uid,
+            "sub": format!("system:serviceaccount:{namespace}:{account}"),
+        }),
+    )
+}
+
+fn sign_value(key: &SigningKey, claims: &Value) -> Result<String, KeyError> {
+    let public = key.public();
+    let header = format!(r#"{{"alg":"{}","kid":"{}"}}"#, public.algorithm, public.id);
+    let mut token = URL_SAFE_NO_PAD.encode(header);
+    token.push('.');
+    URL_SAFE_NO_PAD.encode_string(claims.to_string(), &mut token);
+    let signature = key.sign(token.as_bytes())?;
+    token.push('.');
+    URL_SAFE_NO_PAD.encode_string(signature, &mut token);
+    Ok(token)
+}
+
+/// Whether a URL has a query; a question mark alone is none.
+fn has_query(url: &str) -> bool {
+    url.split_once('?').is_some_and(|(_, query)| !query.is_empty())
 }
 
 fn quoted(list: &[Text]) -> String {

@@ -1,16 +1,22 @@
 //! Decides whether a token is valid now: by its times, and by the objects to which it is bound.
 
+use std::sync::Arc;
+
 use api::{Object, Text};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::claims::{Claims, LegacyClaims, Ref};
 use super::error::TokenError;
+use super::uses::Sort;
 use crate::reader::Reader;
 use crate::reader::{ResourceName, read};
 
 /// The greatest difference of clocks that is allowed.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(1);
+
+/// The label of a Secret whose token is taken no longer.
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 const ACCOUNTS: ResourceName = ("", "serviceaccounts");
 const SECRETS: ResourceName = ("", "secrets");
@@ -96,8 +102,12 @@ pub(super) fn bound(claims: &Claims, reader: &dyn Reader, now: Timestamp) -> Res
     Ok(())
 }
 
-/// Checks a token of a Secret.
-pub(super) fn legacy(claims: &LegacyClaims, token: &str, reader: &dyn Reader) -> Result<(), TokenError> {
+/// Checks a token of a Secret, but for whether it is marked as invalid; returns the Secret and its sort.
+pub(super) fn legacy(
+    claims: &LegacyClaims,
+    token: &str,
+    reader: &dyn Reader,
+) -> Result<(Arc<Object>, Sort), TokenError> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Secret {
@@ -107,6 +117,16 @@ pub(super) fn legacy(claims: &LegacyClaims, token: &str, reader: &dyn Reader) ->
     #[serde(default)]
     struct Data {
         token: Text,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Account {
+        secrets: Vec<Named>,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Named {
+        name: Text,
     }
     let required = [
         (&claims.sub, "sub"),
@@ -126,15 +146,6 @@ pub(super) fn legacy(claims: &LegacyClaims, token: &str, reader: &dyn Reader) ->
         .get(SECRETS, namespace, &claims.secret)
         .filter(|s| !s.data.deleting)
         .ok_or_else(|| TokenError::new("Token has been invalidated"))?;
-    if let Some(since) = secret.label("kubernetes.io/legacy-token-invalid-since").filter(|s| !s.is_empty()) {
-        tracing::debug!(%namespace, secret = %claims.secret, since, "token is marked invalid");
-        return Err(TokenError(format!(
-            "the token in secret {namespace}/{} for service account {namespace}/{account} has been marked invalid. \
-             Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the \
-             'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token",
-            claims.secret
-        )));
-    }
     let stored = read::<Secret>(&secret).unwrap_or_default().data.token;
     let copy = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, token);
     if aws_lc_rs::constant_time::verify_slices_are_equal(stored.as_bytes(), copy.as_bytes()).is_err() {
@@ -152,5 +163,26 @@ pub(super) fn legacy(claims: &LegacyClaims, token: &str, reader: &dyn Reader) ->
             stored.data.uid, claims.uid
         )));
     }
-    Ok(())
+    let sort = if secret.label(INVALID_SINCE).is_some_and(|since| !since.is_empty()) {
+        Sort::Invalid
+    } else if read::<Account>(&stored).unwrap_or_default().secrets.iter().any(|s| s.name == claims.secret) {
+        Sort::Automatic
+    } else {
+        Sort::Manual
+    };
+    Ok((secret, sort))
+}
+
+/// Refuses the token of a Secret that is marked as invalid.
+pub(super) fn is_valid(claims: &LegacyClaims, sort: Sort) -> Result<(), TokenError> {
+    if sort != Sort::Invalid {
+        return Ok(());
+    }
+    let LegacyClaims { namespace, account, secret, .. } = claims;
+    tracing::debug!(%namespace, %secret, "token is marked invalid");
+    Err(TokenError(format!(
+        "the token in secret {namespace}/{secret} for service account {namespace}/{account} has been marked invalid. \
+         Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the \
+         '{INVALID_SINCE}' label from the secret to temporarily allow use of this token",
+    )))
 }

@@ -1,30 +1,14 @@
 //! Reads and writes of APIServices through the API.
 
-use api::{Status, Text};
-use bytes::Bytes;
-use client::{Call, Resource, Transport, Verb};
+use api::Status;
+use client::Transport;
 use serde_json::{Value, json};
 
-use super::super::status;
+use super::super::status::Kind;
 use super::state::{AVAILABLE, Condition};
 
-/// The group of APIServices.
-pub(super) const GROUP: &str = "apiregistration.k8s.io";
-/// The plural name of APIServices.
-pub(super) const PLURAL: &str = "apiservices";
-
-/// A call for an APIService.
-pub(super) fn call(verb: Verb, name: &str, subresource: &str, body: Option<&Value>) -> Call {
-    Call {
-        verb,
-        resource: Resource { group: GROUP.into(), version: "v1".into(), plural: PLURAL.into() },
-        namespace: Text::default(),
-        name: name.into(),
-        subresource: subresource.into(),
-        query: Vec::new(),
-        body: body.map_or_else(Bytes::new, |b| b.to_string().into()),
-    }
-}
+/// The kind of APIServices.
+pub(super) const API_SERVICES: Kind = Kind { group: "apiregistration.k8s.io", plural: "apiservices" };
 
 /// Writes the condition of the APIService with a uid, if it has another one.
 pub(super) async fn write(
@@ -33,13 +17,12 @@ pub(super) async fn write(
     condition: &Condition,
     now: &str,
 ) -> Result<(), Status> {
-    let call = |verb, subresource: &str, body: Option<&Value>| call(verb, name, subresource, body);
-    status::update(transport, call, |object| {
+    let change = |object: &mut Value| {
         if object["metadata"]["uid"] == uid {
             set(object, condition, now);
         }
-    })
-    .await
+    };
+    API_SERVICES.update_status(transport, name, change).await
 }
 
 /// Sets the condition; its time is that of the last change of its status.

@@ -17,17 +17,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Status, Text};
+use client::Certificate;
 use futures::StreamExt;
 use storage::{Batch, Cause, Event, Watcher};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use self::calls::{GROUP, PLURAL};
+use self::calls::API_SERVICES;
 use self::documents::Documents;
 use self::metrics::Metrics;
 use self::remote::{Remote, Report, Surroundings};
 use self::state::{ApiService, Condition, Spec};
-use super::env::{Env, FrontProxyIdentity};
+use super::env::Env;
 use crate::aggregated::{Backend, Elsewhere, Priority, Services, usual};
 use access::webhook::Network;
 use component::Shutdown;
@@ -63,7 +64,7 @@ struct Known {
 struct Aggregation {
     around: Surroundings,
     network: Arc<Network>,
-    identity: Option<Arc<FrontProxyIdentity>>,
+    identity: Option<Certificate>,
     shutdown: Shutdown,
     known: BTreeMap<Text, Known>,
     /// The state of the catalog.
@@ -80,7 +81,7 @@ struct Shown {
 
 /// Serves the APIServices that there are, and follows them until shutdown.
 pub(super) async fn run(env: &Env) -> Result<(), Status> {
-    if env.objects.id((GROUP, PLURAL)).is_none() {
+    if env.objects.id(API_SERVICES.names()).is_none() {
         return Ok(());
     }
     let metrics = Metrics::default();
@@ -125,7 +126,7 @@ impl Aggregation {
     }
 
     async fn begin(&mut self) -> Option<Watcher> {
-        let mut watcher = self.around.objects.watch((GROUP, PLURAL))?;
+        let mut watcher = self.around.objects.watch(API_SERVICES.names())?;
         let mut gone: Vec<Text> = self.known.keys().cloned().collect();
         loop {
             match watcher.next().await {
@@ -208,8 +209,7 @@ impl Aggregation {
     /// Begins to follow the server that an APIService names, if it names one.
     fn start(&mut self, name: &Text, api: &ApiService) -> Option<Other> {
         let Spec { group, version, service, trust, .. } = &api.spec;
-        let shown = self.identity.as_deref().map(FrontProxyIdentity::shown);
-        let backend = Backend::new(service.clone()?, trust, shown, Arc::clone(&self.network));
+        let backend = Backend::new(service.clone()?, trust, self.identity.clone(), Arc::clone(&self.network));
         self.tasks += 1;
         let remote = Remote {
             around: self.around.clone(),

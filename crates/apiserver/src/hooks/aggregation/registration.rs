@@ -14,7 +14,7 @@ use storage::{Batch, Cause, Watcher};
 use tokio::time::Instant;
 
 use super::super::env::Env;
-use super::calls::{GROUP, PLURAL, call};
+use super::calls::API_SERVICES;
 use super::state::{ApiService, MANAGED, Spec};
 use crate::aggregated::{COMPUTED, Priority, of_builtin, of_definition};
 use crate::objects::Objects;
@@ -119,7 +119,7 @@ fn plan(wanted: Option<&Wanted>, there: Option<&ApiService>, synced: bool, at_st
 fn wanted(objects: &Objects) -> BTreeMap<Text, Wanted> {
     let mut all = BTreeMap::new();
     for (group, versions) in
-        objects.catalog().resources.groups().iter().filter(|g| g.0 != GROUP && g.0 != COMPUTED)
+        objects.catalog().resources.groups().iter().filter(|g| g.0 != API_SERVICES.group && g.0 != COMPUTED)
     {
         for version in versions {
             all.insert(Text::from(format!("{version}.{group}")), Wanted::new(group, version));
@@ -142,7 +142,7 @@ struct Registration {
 
 /// Makes the APIServices, and keeps them from then on.
 pub(crate) async fn run(env: &Env) -> Result<(), Status> {
-    if env.objects.id((GROUP, PLURAL)).is_none() {
+    if env.objects.id(API_SERVICES.names()).is_none() {
         return Ok(());
     }
     let mut served = env.objects.served();
@@ -186,7 +186,7 @@ impl Registration {
 
     /// Reads all APIServices anew; `None` if the watch ended before all were seen.
     async fn begin(&mut self) -> Option<Watcher> {
-        let mut watcher = self.objects.watch((GROUP, PLURAL))?;
+        let mut watcher = self.objects.watch(API_SERVICES.names())?;
         let mut known = BTreeMap::new();
         loop {
             match watcher.next().await {
@@ -283,7 +283,7 @@ impl Registration {
         let answer = match (step, wanted, there) {
             (Step::Create, Some(wanted), _) => {
                 let object = wanted.object(name);
-                self.transport.call(call(Verb::Create, "", "", Some(&object))).await
+                self.transport.call(API_SERVICES.call(Verb::Create, "", "", Some(&object))).await
             }
             (Step::Update, Some(wanted), Some(there)) => {
                 let uid = there.uid.as_str();
@@ -293,11 +293,11 @@ impl Registration {
                     spec[other] = Value::Null;
                 }
                 let patch = json!({"metadata": {"uid": uid}, "spec": spec});
-                self.transport.call(call(Verb::MergePatch, name, "", Some(&patch))).await
+                self.transport.call(API_SERVICES.call(Verb::MergePatch, name, "", Some(&patch))).await
             }
             (Step::Delete, _, Some(there)) => {
                 let options = json!({"preconditions": {"uid": there.uid.as_str()}});
-                self.transport.call(call(Verb::Delete, name, "", Some(&options))).await
+                self.transport.call(API_SERVICES.call(Verb::Delete, name, "", Some(&options))).await
             }
             _ => return Ok(()),
         };

@@ -173,7 +173,7 @@ impl Remote {
     async fn write(&self, condition: &Condition) -> bool {
         let available = condition.status == "True";
         self.around.metrics.is(&self.name, available);
-        let stored = self.around.objects.get((calls::GROUP, calls::PLURAL), "", &self.name);
+        let stored = self.around.objects.get(calls::API_SERVICES.names(), "", &self.name);
         let known = stored.as_deref().and_then(super::state::ApiService::of);
         if known.as_ref().and_then(|api| api.condition.as_ref()) == Some(condition) {
             return true;

@@ -8,7 +8,7 @@ mod rbac;
 
 use std::collections::HashMap;
 
-use api::{Status, Text};
+use api::{FeatureGates, Status, Text};
 use bytes::Bytes;
 use client::{Call, FromJson, Resource, Transport, Verb};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -68,9 +68,10 @@ pub(super) async fn namespaces(transport: &dyn Transport) -> Result<(), Status> 
 }
 
 /// Makes or completes the roles and bindings of the system.
-pub(super) async fn roles(transport: &dyn Transport) -> Result<(), Status> {
+pub(super) async fn roles(transport: &dyn Transport, gates: &FeatureGates) -> Result<(), Status> {
     let group = access::auth::rbac::GROUP;
-    let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
+    let policy =
+        rbac::policy(gates).into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
     ensure_all(transport, policy.collect()).await
 }
 

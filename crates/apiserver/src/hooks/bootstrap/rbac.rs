@@ -1,6 +1,7 @@
 //! The bootstrap policy: read from its compact form, and brought into line with what is stored.
 
 use access::auth::rbac::{GROUP, Rule, missing};
+use api::{FeatureGates, Gate};
 use serde_json::{Value, json};
 
 /// The policy's text; its head says how to read it.
@@ -10,9 +11,12 @@ const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// An object of the policy: its plural name and its JSON.
 pub(super) type Wanted = (&'static str, Value);
 
-/// Every role and binding of the policy, roles first.
-pub(super) fn policy() -> Vec<Wanted> {
-    read(POLICY)
+/// Every role and binding of the policy with these features, roles first.
+pub(super) fn policy(gates: &FeatureGates) -> Vec<Wanted> {
+    let mut all = read(POLICY, gates);
+    // A binding is of no use before its role.
+    all.sort_by_key(|(plural, _)| plural.ends_with("bindings"));
+    all
 }
 
 fn list(text: &str) -> Vec<&str> {
@@ -46,12 +50,32 @@ fn binding(namespace: &str, name: &str, kind: &str, role: &str) -> Value {
     })
 }
 
-fn read(text: &'static str) -> Vec<Wanted> {
+/// Whether all of these features are on.
+fn enabled(names: &str, gates: &FeatureGates) -> bool {
+    names.split(',').all(|name| {
+        let known = Gate::named(name);
+        if known.is_none() {
+            tracing::error!(name, "the bootstrap policy names a feature that is not known");
+        }
+        known.is_some_and(|gate| gates.enabled(gate))
+    })
+}
+
+fn read(text: &'static str, gates: &FeatureGates) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = Vec::new();
+    // The object to which indented lines belong, and whether this part of the text counts.
+    let (mut at, mut counts) = (0, true);
     for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["when", names] = words.as_slice() {
+            counts = enabled(names, gates);
+            continue;
+        }
+        if !counts {
+            continue;
+        }
         if line.starts_with(' ') {
-            if let Some((plural, object)) = all.last_mut() {
+            if let Some((plural, object)) = all.get_mut(at) {
                 let (field, item) = if plural.ends_with("bindings") {
                     ("subjects", subject(&words))
                 } else {
@@ -63,6 +87,14 @@ fn read(text: &'static str) -> Vec<Wanted> {
             }
             continue;
         }
+        if let ["clusterrole", name] = words.as_slice()
+            && let Some(known) =
+                all.iter().position(|(p, o)| *p == "clusterroles" && o["metadata"]["name"] == **name)
+        {
+            at = known;
+            continue;
+        }
+        at = all.len();
         match words.as_slice() {
             ["clusterrole", name, rest @ ..] => {
                 let from = rest.iter().position(|w| *w == "from").unwrap_or(rest.len());
@@ -198,17 +230,21 @@ fn add_missing(list: &mut Value, wanted: &Value) -> bool {
 mod tests {
     use super::*;
 
+    fn standard() -> Vec<Wanted> {
+        policy(&FeatureGates::default())
+    }
+
     fn named(name: &str) -> Value {
-        policy().into_iter().find(|(_, o)| o["metadata"]["name"] == name).unwrap().1
+        standard().into_iter().find(|(_, o)| o["metadata"]["name"] == name).unwrap().1
     }
 
     #[test]
     fn the_policy_is_whole() {
-        let count = |plural: &str| policy().iter().filter(|(p, _)| *p == plural).count();
+        let count = |plural: &str| standard().iter().filter(|(p, _)| *p == plural).count();
         let counts = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"].map(count);
         assert_eq!(counts, [71, 7, 52, 7]);
         let all = text_lines();
-        let items: usize = policy()
+        let items: usize = standard()
             .iter()
             .map(|(_, o)| o["rules"].as_array().or(o["subjects"].as_array()).map_or(0, Vec::len))
             .sum();
@@ -216,11 +252,44 @@ mod tests {
     }
 
     fn text_lines() -> usize {
-        POLICY.lines().filter(|l| l.starts_with("  ")).count()
+        POLICY.lines().take_while(|l| !l.starts_with("when ")).filter(|l| l.starts_with("  ")).count()
+    }
+
+    /// The objects and rules that features add.
+    #[test]
+    fn features_have_rules_of_their_own() {
+        let check = |gates: &[&str], objects: usize, role: &str, rules: usize| {
+            let gates = FeatureGates::parse(gates.iter().copied()).unwrap();
+            let all = policy(&gates);
+            assert_eq!(all.len(), standard().len() + objects, "{gates:?}");
+            let found = all.iter().find(|(_, o)| o["metadata"]["name"] == role).unwrap();
+            let before = standard().into_iter().find(|(_, o)| o["metadata"]["name"] == role);
+            let before = before.map_or(0, |(_, o)| o["rules"].as_array().unwrap().len());
+            assert_eq!(found.1["rules"].as_array().unwrap().len(), before + rules, "{role}");
+        };
+        check(&["GenericWorkload=true"], 2, "system:kube-scheduler", 2);
+        check(&["GenericWorkload=true"], 2, "system:controller:podgroup-protection-controller", 2);
+        check(&["ClusterTrustBundle=true"], 4, "system:node", 1);
+        check(&["DRADeviceTaintRules=true"], 0, "system:kube-scheduler", 1);
+        check(&["DRADeviceTaintRules=true"], 0, "system:controller:device-taint-eviction-controller", 2);
+        check(&["PodCertificateRequest=true"], 2, "system:controller:podcertificaterequestcleaner", 1);
+        check(
+            &["StorageVersionMigrator=true"],
+            2,
+            "system:controller:storage-version-migrator-controller",
+            4,
+        );
+        check(&["StorageVersionAPI=true"], 2, "system:controller:storage-version-garbage-collector", 3);
+        check(
+            &["DRAResourcePoolStatus=true"],
+            2,
+            "system:controller:resourcepoolstatusrequest-controller",
+            5,
+        );
     }
 
     #[test]
-    fn objects_of_the_policy() {
+    fn objects_of_the_standard() {
         assert_eq!(
             named("admin")["aggregationRule"],
             json!({
@@ -238,7 +307,7 @@ mod tests {
             named("system:basic-user")["metadata"]["labels"],
             json!({ "kubernetes.io/bootstrapping": "rbac-defaults" })
         );
-        let (_, binding) = policy().into_iter().find(|(p, _)| *p == "clusterrolebindings").unwrap();
+        let (_, binding) = standard().into_iter().find(|(p, _)| *p == "clusterrolebindings").unwrap();
         assert_eq!(
             binding["subjects"],
             json!([{ "apiGroup": GROUP, "kind": "Group", "name": "system:masters" }])
@@ -247,7 +316,7 @@ mod tests {
 
     #[test]
     fn stored_objects_are_brought_into_line() {
-        let (_, wanted) = policy().into_iter().find(|(p, _)| *p == "roles").unwrap();
+        let (_, wanted) = standard().into_iter().find(|(p, _)| *p == "roles").unwrap();
         assert_eq!(reconcile(&wanted, &wanted), Step::Nothing);
         let mut poor = wanted.clone();
         let all = poor["rules"].as_array_mut().unwrap();
@@ -263,7 +332,7 @@ mod tests {
         );
         poor["metadata"]["annotations"][AUTOUPDATE] = "false".into();
         assert_eq!(reconcile(&wanted, &poor), Step::Nothing);
-        let (_, binding) = policy().into_iter().find(|(p, _)| *p == "clusterrolebindings").unwrap();
+        let (_, binding) = standard().into_iter().find(|(p, _)| *p == "clusterrolebindings").unwrap();
         let mut other = binding.clone();
         other["roleRef"]["name"] = "view".into();
         assert_eq!(reconcile(&binding, &other), Step::Recreate(binding.clone()));

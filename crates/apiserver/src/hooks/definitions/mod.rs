@@ -4,7 +4,6 @@
 //! `Established` says so; a change costs work for that definition only. The rules are those of upstream's controllers
 //! (`apiextensions-apiserver/pkg/controller`), in one place: [`plan`].
 
-mod calls;
 mod in_use;
 mod plan;
 mod removal;
@@ -20,10 +19,9 @@ use futures::StreamExt;
 use storage::{Batch, Cause, Event, Watcher};
 use tokio::time::Instant;
 
-use self::calls::{GROUP, PLURAL, update_status};
 use self::in_use::InUse;
 use self::plan::Plan;
-use self::state::Known;
+use self::state::{DEFINITIONS, Known};
 use super::env::Env;
 use crate::catalog::custom::CustomResource;
 use crate::catalog::webhook_converter::ConversionWebhooks;
@@ -66,7 +64,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
         in_use: InUse::default(),
         removals: removal::Removals::default(),
     };
-    if all.objects.id((GROUP, PLURAL)).is_none() {
+    if all.objects.id(DEFINITIONS.names()).is_none() {
         return Ok(());
     }
     // A server is not ready before it serves the definitions that there are.
@@ -101,7 +99,7 @@ impl Definitions {
 
     /// Reads all definitions anew, and serves them; `None` if the watch ended before all were seen.
     async fn begin(&mut self) -> Option<Watcher> {
-        let mut watcher = self.objects.watch((GROUP, PLURAL))?;
+        let mut watcher = self.objects.watch(DEFINITIONS.names())?;
         let mut gone: BTreeSet<Text> = self.known.keys().cloned().collect();
         let mut changed = Vec::new();
         loop {
@@ -277,7 +275,9 @@ impl Definitions {
                 && plan.differs(known)
             {
                 let now = self.objects.now();
-                let written = update_status(&*self.transport, name, |object| plan.apply(object, &now)).await;
+                let written = DEFINITIONS
+                    .update_status(&*self.transport, name, |object| plan.apply(object, &now))
+                    .await;
                 match written {
                     // Names that are given away are used before the watch tells of it.
                     Ok(()) => self.accept(name, &plan),

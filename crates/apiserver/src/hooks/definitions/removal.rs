@@ -13,9 +13,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use storage::{Batch, Scope, WatchOptions, WatchStart, Write, WriteError};
 
-use super::calls::{call, update_status};
 use super::plan::set_condition;
-use super::state::{Condition, FINALIZER, Known};
+use super::state::{Condition, DEFINITIONS, FINALIZER, Known};
 use crate::catalog::{Catalog, ResourceEntry};
 use crate::objects::Objects;
 
@@ -69,7 +68,7 @@ fn terminating(status: &str, reason: &str, message: &str) -> Condition {
 
 async fn say(env: &Env, name: &str, condition: &Condition) -> Result<(), Status> {
     let now = env.objects.now();
-    update_status(&*env.transport, name, |object| set_condition(object, condition, &now)).await
+    DEFINITIONS.update_status(&*env.transport, name, |object| set_condition(object, condition, &now)).await
 }
 
 async fn remove(env: &Env, name: &str, definition: &Definition, is_established: bool) -> Result<(), Status> {
@@ -99,13 +98,13 @@ async fn remove(env: &Env, name: &str, definition: &Definition, is_established: 
 
 async fn remove_finalizer(env: &Env, name: &str) -> Result<(), Status> {
     loop {
-        let mut object = match env.transport.call(call(Verb::Get, name, "", None)).await {
+        let mut object = match env.transport.call(DEFINITIONS.call(Verb::Get, name, "", None)).await {
             Err(e) if e.is_not_found() => return Ok(()),
             answer => Value::from_json(&answer?)?,
         };
         let Some(all) = object["metadata"]["finalizers"].as_array_mut() else { return Ok(()) };
         all.retain(|f| f != FINALIZER);
-        match env.transport.call(call(Verb::Update, name, "", Some(&object))).await {
+        match env.transport.call(DEFINITIONS.call(Verb::Update, name, "", Some(&object))).await {
             Err(e) if e.is_conflict() => {}
             Err(e) if e.is_not_found() => return Ok(()),
             other => return other.map(drop),

@@ -8,11 +8,15 @@ use component::Shutdown;
 use kinds::custom::{Conversion, Definition, Names};
 use storage::Store;
 
-use super::calls::{GROUP, PLURAL};
+use super::super::status::Kind;
 use crate::catalog::converter::Converter;
 use crate::catalog::custom::CustomResource;
 use crate::catalog::webhook_converter::{ConversionWebhooks, WebhookConverter};
 use crate::objects::Objects;
+
+/// The kind of definitions.
+pub(super) const DEFINITIONS: Kind =
+    Kind { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
 
 /// The finalizer that keeps a definition until its objects are gone.
 pub(super) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -46,7 +50,7 @@ pub(super) struct Known {
 
 /// Reads a definition. A schema that is the same as before is not compiled again.
 pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -> Result<Known, Status> {
-    let tree = objects.tree(GROUP, PLURAL, object)?;
+    let tree = objects.tree(DEFINITIONS.group, DEFINITIONS.plural, object)?;
     let view = View::new(objects.schema(), &tree);
     let (meta, status) = (view.st("metadata"), view.st("status"));
     let generation = meta.int("generation");
@@ -133,7 +137,11 @@ impl Known {
         let converter = match &definition.conversion {
             Conversion::None => None,
             Conversion::Webhook { client_config, review_versions, .. } => {
-                let webhook = WebhookConverter::new(Arc::clone(conversions), client_config, review_versions)?;
+                let (name, shared) = (
+                    format!("{}.{}", definition.names.plural, definition.group).into(),
+                    Arc::clone(conversions),
+                );
+                let webhook = WebhookConverter::new(name, shared, client_config, review_versions)?;
                 Some(Arc::new(webhook) as Arc<dyn Converter>)
             }
         };

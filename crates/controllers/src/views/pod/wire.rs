@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{ClaimVolume, Condition, NamedPort, PodView, Rare, Truth};
+use super::{ClaimPlace, ClaimVolume, Condition, DeviceClaims, Made, NamedPort, PodView, Rare, Truth};
 use crate::views::meta::{Meta, Wire as WireMeta};
 use crate::views::task::{Container as TaskContainer, State, TRACKING, Task, Times};
 
@@ -83,7 +83,16 @@ struct WireSpec {
     containers: Option<Vec<WireContainer>>,
     init_containers: Option<Vec<WireContainer>>,
     volumes: Option<Vec<WireVolume>>,
+    resource_claims: Option<Vec<WirePlace>>,
     affinity: Option<WireAffinity>,
+    scheduling_group: Option<WireGroup>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireGroup {
+    #[serde(deserialize_with = "or_default")]
+    pod_group_name: Text,
 }
 
 #[derive(Deserialize, Default)]
@@ -155,6 +164,30 @@ struct WireClaim {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
+struct WirePlace {
+    #[serde(deserialize_with = "or_default")]
+    name: Text,
+    resource_claim_name: Option<Text>,
+    resource_claim_template_name: Option<Text>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMade {
+    #[serde(deserialize_with = "or_default")]
+    name: Text,
+    resource_claim_name: Option<Text>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireExtended {
+    #[serde(deserialize_with = "or_default")]
+    resource_claim_name: Text,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
 struct WireStatus {
     #[serde(deserialize_with = "or_default")]
     phase: Text,
@@ -166,6 +199,8 @@ struct WireStatus {
     pod_ip: Text,
     #[serde(rename = "podIPs")]
     pod_ips: Option<Vec<WireIp>>,
+    resource_claim_statuses: Option<Vec<WireMade>>,
+    extended_resource_claim_status: Option<WireExtended>,
     container_statuses: Option<Vec<WireState>>,
     init_container_statuses: Option<Vec<WireState>>,
 }
@@ -270,8 +305,32 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
             .filter(|_| spec.node_name.is_empty())
             .and_then(target)
             .unwrap_or_default(),
+        devices: devices(spec, status),
+        group: spec.scheduling_group.as_ref().map(|g| g.pod_group_name.clone()).unwrap_or_default(),
         task: None,
     }
+}
+
+fn devices(spec: &WireSpec, status: &WireStatus) -> Option<Box<DeviceClaims>> {
+    let made = |place: &WirePlace| {
+        let mut statuses = status.resource_claim_statuses.iter().flatten();
+        match statuses.find(|s| s.name == place.name) {
+            None => Made::NotYet,
+            Some(made) => made.resource_claim_name.clone().map_or(Made::NotNeeded, Made::Claim),
+        }
+    };
+    let places = spec.resource_claims.iter().flatten().map(|place| ClaimPlace {
+        name: place.name.clone(),
+        claim: place.resource_claim_name.clone(),
+        template: place.resource_claim_template_name.clone(),
+        made: made(place),
+    });
+    let extended = status.extended_resource_claim_status.as_ref();
+    let devices = DeviceClaims {
+        places: places.collect(),
+        extended: extended.map(|e| e.resource_claim_name.clone()).unwrap_or_default(),
+    };
+    (devices != DeviceClaims::default()).then(|| Box::new(devices))
 }
 
 /// The one node that an affinity names (upstream's `GetTargetNodeName`).

@@ -6,6 +6,7 @@ use api::view::View;
 use api::{Gate, Struct};
 
 use super::requests::{MAX_REQUESTS, Requests, opaque, request_names};
+use super::selector::TooCostly;
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
 use crate::columns;
 use crate::resources::is_extended;
@@ -29,7 +30,6 @@ pub(crate) const CLAIM: Rules = Rules {
     group: GROUP,
     resource: "resourceclaims",
     columns: columns::storage::RESOURCE_CLAIM,
-    no_effect_yet: inert!("ResourceClaims"),
     going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
@@ -60,7 +60,6 @@ pub(crate) const CLAIM_TEMPLATE: Rules = Rules {
     group: GROUP,
     resource: "resourceclaimtemplates",
     columns: columns::storage::RESOURCE_CLAIM_TEMPLATE,
-    no_effect_yet: inert!("ResourceClaimTemplates"),
     going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     validate: |c, s| check(c, s, |e, v| template(e, v, c)),
     validate_update: |c, n, o| {
@@ -84,7 +83,6 @@ pub(crate) const DEVICE_CLASS: Rules = Rules {
     group: GROUP,
     resource: "deviceclasses",
     columns: columns::storage::DEVICE_CLASS,
-    no_effect_yet: inert!("DeviceClasses"),
     going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     prepare_create: first_generation,
     prepare_update: |c, n, o: &Struct| bump_spec(c, n, o),
@@ -237,8 +235,10 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
             Some(_) if errs.is_full() => {}
             Some(c) => {
                 let (at, expression) = (at.field("expression"), c.str("expression"));
-                if let Err(text) = super::selector::compile(expression) {
-                    errs.invalid(&at, expression, text);
+                match super::selector::compile(expression) {
+                    Err(text) => errs.invalid(&at, expression, text),
+                    Ok(TooCostly(true)) => errs.forbidden(&at, "too complex, exceeds cost limit"),
+                    Ok(TooCostly(false)) => {}
                 }
             }
         }

@@ -39,7 +39,6 @@ pub(crate) const SLICE: Rules = Rules {
     group: GROUP,
     resource: "resourceslices",
     columns: columns::storage::RESOURCE_SLICE,
-    no_effect_yet: inert!("ResourceSlices"),
     going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     prepare_create: |c, s| {
         first_generation(c, s);

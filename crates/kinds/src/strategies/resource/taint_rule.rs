@@ -22,7 +22,6 @@ pub(crate) const TAINT_RULE: Rules = Rules {
     group: GROUP,
     resource: "devicetaintrules",
     columns: columns::storage::DEVICE_TAINT_RULE,
-    no_effect_yet: inert!("DeviceTaintRules"),
     going: &[going("v1alpha3", 36, "1.39")],
     takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {

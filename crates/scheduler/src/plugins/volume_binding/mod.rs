@@ -41,7 +41,7 @@ struct VolumeBinding {
 }
 
 fn rejection(reasons: Vec<Reason>) -> Rejection {
-    Rejection { plugin: NAME, reasons, unresolvable: true }
+    Rejection { plugin: NAME, reasons, unresolvable: true, failed: false }
 }
 
 impl PreFilter for VolumeBinding {

@@ -1,0 +1,403 @@
+//! Cgroups: limits, figures and the end of a container's processes, in version 1, hybrid and version 2.
+//!
+//! Paths are those of the cgroupfs driver: `/kubepods/…/ID` lies below the mount of each hierarchy. In a hybrid machine
+//! (version 2 without controllers) the hierarchies of version 1 count alone. Decisions (which file gets which figure)
+//! are pure, in `v1.rs` and `v2.rs`.
+
+pub(crate) mod devices;
+mod files;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod v1;
+mod v2;
+mod write;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use oci_spec::runtime::LinuxResources;
+use rustix::fs::{Mode, OFlags};
+
+use self::write::Write;
+use crate::error::{Doing, Error, Result};
+use crate::plan::Hierarchy as View;
+use crate::spec::Stats;
+
+/// A mounted hierarchy of version 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hierarchy {
+    /// The controllers, or `name=systemd`.
+    controllers: Vec<String>,
+    root: PathBuf,
+}
+
+/// The cgroups of the machine.
+#[derive(Debug, Clone)]
+pub struct Cgroups(Arc<Layout>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Layout {
+    V1(Vec<Hierarchy>),
+    V2(PathBuf),
+}
+
+impl Cgroups {
+    /// Finds out how cgroups are mounted. Without any there are no limits, and that is an error.
+    pub fn detect() -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").doing(|| "read /proc/self/mountinfo")?;
+        let layout = layout(&mounts);
+        layout.map(|l| Self(Arc::new(l))).ok_or_else(|| {
+            Error::Invalid("no cgroups are mounted below /sys/fs/cgroup: mount them first".to_owned())
+        })
+    }
+
+    /// Whether version 2 has the controllers.
+    pub fn unified(&self) -> bool {
+        matches!(*self.0, Layout::V2(_))
+    }
+
+    /// The cgroup of a path such as `/kubepods/pod1/container1`.
+    pub(crate) fn group(&self, path: &str) -> Result<Group> {
+        let sane = path.split('/').all(|part| !matches!(part, "." | "..")) && !path.contains(['\0', '\n']);
+        let path = path.trim_matches('/');
+        if !sane || path.is_empty() {
+            return Err(Error::Invalid(format!("{path:?} is no path of a cgroup")));
+        }
+        Ok(Group { layout: self.clone(), path: path.to_owned() })
+    }
+}
+
+/// Reads the mounts.
+fn layout(mounts: &str) -> Option<Layout> {
+    let mut v1: Vec<Hierarchy> = Vec::new();
+    let mut v2 = None;
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let (mut left, mut right) = (left.split(' '), right.split(' '));
+        let (Some(root), Some(at)) = (left.nth(3), left.next()) else { continue };
+        let (kind, options) = (right.next(), right.nth(1).unwrap_or_default());
+        // A bound part of a hierarchy is none.
+        if root != "/" && !root.starts_with("/..") && kind != Some("cgroup2") {
+            continue;
+        }
+        match kind {
+            Some("cgroup2") if v2.is_none() && at.starts_with("/sys/fs/cgroup") => {
+                v2 = Some(PathBuf::from(at));
+            }
+            Some("cgroup") if at.starts_with("/sys/fs/cgroup/") => {
+                let known = |o: &&str| {
+                    !matches!(
+                        *o,
+                        "rw" | "ro"
+                            | "xattr"
+                            | "clone_children"
+                            | "noprefix"
+                            | "favordynmods"
+                            | "nofavordynmods"
+                    ) && !o.starts_with("release_agent=")
+                };
+                let controllers: Vec<String> = options.split(',').filter(known).map(str::to_owned).collect();
+                if !v1.iter().any(|h| h.controllers == controllers) {
+                    v1.push(Hierarchy { controllers, root: PathBuf::from(at) });
+                }
+            }
+            _ => {}
+        }
+    }
+    if v1.iter().any(|h| h.controllers.iter().any(|c| c == "memory" || c == "cpu" || c == "pids")) {
+        Some(Layout::V1(v1))
+    } else {
+        v2.map(Layout::V2)
+    }
+}
+
+/// A cgroup: one directory in version 2, one in each hierarchy in version 1.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    layout: Cgroups,
+    path: String,
+}
+
+impl Group {
+    /// The directories, with their hierarchies' controllers.
+    fn directories(&self) -> Vec<(&[String], PathBuf)> {
+        match &*self.layout.0 {
+            Layout::V1(all) => all.iter().map(|h| (&h.controllers[..], h.root.join(&self.path))).collect(),
+            Layout::V2(root) => vec![(&[][..], root.join(&self.path))],
+        }
+    }
+
+    /// The directory in which a controller's files are.
+    fn directory(&self, controller: &str) -> Option<PathBuf> {
+        match &*self.layout.0 {
+            Layout::V1(all) => {
+                let found = all.iter().find(|h| h.controllers.iter().any(|c| c == controller));
+                found.map(|h| h.root.join(&self.path))
+            }
+            Layout::V2(root) => Some(root.join(&self.path)),
+        }
+    }
+
+    /// The part of its cgroup that a container sees.
+    pub(crate) fn view(&self) -> Vec<View> {
+        match &*self.layout.0 {
+            Layout::V1(all) => {
+                let one = |h: &Hierarchy| View {
+                    name: h.root.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned()),
+                    option: Some(h.controllers.join(",")),
+                    path: h.root.join(&self.path),
+                };
+                all.iter().map(one).collect()
+            }
+            Layout::V2(root) => {
+                vec![View { name: String::new(), option: None, path: root.join(&self.path) }]
+            }
+        }
+    }
+
+    /// Makes the cgroup with those above it, and sets its limits.
+    pub(crate) fn create(&self, resources: Option<&LinuxResources>) -> Result<()> {
+        for (controllers, directory) in self.directories() {
+            if controllers.iter().any(|c| c == "cpuset") {
+                self.make_cpuset(&directory)?;
+            } else {
+                fs::create_dir_all(&directory)
+                    .doing(|| format!("make the cgroup {}", directory.display()))?;
+            }
+        }
+        if let Layout::V2(root) = &*self.layout.0 {
+            v2::delegate(root, &self.path)?;
+        }
+        resources.map_or(Ok(()), |r| self.apply(r, true))
+    }
+
+    /// A cpuset of version 1 has no processors before it is told so.
+    fn make_cpuset(&self, directory: &Path) -> Result<()> {
+        let Some(root) = directory.ancestors().nth(self.path.split('/').count()) else { return Ok(()) };
+        let mut at = root.to_owned();
+        for part in self.path.split('/') {
+            let above = at.clone();
+            at.push(part);
+            if let Err(e) = fs::create_dir(&at)
+                && e.kind() != io::ErrorKind::AlreadyExists
+            {
+                return Err(Error::io(format!("make the cgroup {}", at.display()), e));
+            }
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let own = fs::read_to_string(at.join(file)).unwrap_or_default();
+                if own.trim().is_empty() {
+                    let from = fs::read_to_string(above.join(file)).unwrap_or_default();
+                    let path = at.join(file);
+                    fs::write(&path, from.trim()).doing(|| format!("write {}", path.display()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets limits. `new`: also those of devices, which an update does not have.
+    pub(crate) fn apply(&self, resources: &LinuxResources, new: bool) -> Result<()> {
+        let writes = match &*self.layout.0 {
+            Layout::V1(_) => v1::writes(resources)?,
+            Layout::V2(_) => v2::writes(resources)?,
+        };
+        let growing = self.grows(&writes);
+        self.write_all(&growing)?;
+        let rules = resources.devices().as_deref().filter(|rules| new && !rules.is_empty());
+        let Some(rules) = rules else { return Ok(()) };
+        match &*self.layout.0 {
+            Layout::V1(_) => self.write_all(&devices::v1(rules)),
+            Layout::V2(root) => devices::load(&root.join(&self.path), rules)
+                .doing(|| format!("load the device program of {}", self.path)),
+        }
+    }
+
+    /// Memory of version 1: the limit must stay below that of memory with swap, so the order is the direction's.
+    fn grows(&self, writes: &[Write]) -> Vec<Write> {
+        let mut out = writes.to_vec();
+        let place = |file: &str| writes.iter().position(|w| w.file == file);
+        if let (Some(limit), Some(swap)) =
+            (place("memory.limit_in_bytes"), place("memory.memsw.limit_in_bytes"))
+            && let Some(directory) = self.directory("memory")
+        {
+            let now = files::number(&directory.join("memory.memsw.limit_in_bytes"));
+            let wanted = writes[swap].value.parse::<i64>().unwrap_or(-1);
+            if wanted < 0 || now.is_some_and(|now| wanted as u64 > now) {
+                out.swap(limit, swap);
+            }
+        }
+        out
+    }
+
+    fn write_all(&self, writes: &[Write]) -> Result<()> {
+        for write in writes {
+            let Some(directory) = self.directory(write.controller) else {
+                if write.optional {
+                    continue;
+                }
+                return Err(Error::Invalid(format!(
+                    "the machine has no cgroup controller {:?} for {}",
+                    write.controller, write.file
+                )));
+            };
+            let path = directory.join(&write.file);
+            match fs::write(&path, &write.value) {
+                Ok(()) => {}
+                Err(e)
+                    if write.optional
+                        && matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
+                Err(e) => return Err(Error::io(format!("write {:?} to {}", write.value, path.display()), e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The files into which a process writes `0` to join the cgroup.
+    pub(crate) fn join_files(&self) -> Result<Vec<OwnedFd>> {
+        let file = if self.unified() { "cgroup.procs" } else { "tasks" };
+        let open = |(_, directory): (&[String], PathBuf)| {
+            let path = directory.join(file);
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            rustix::fs::open(&path, flags, Mode::empty()).doing(|| format!("open {}", path.display()))
+        };
+        self.directories().into_iter().map(open).collect()
+    }
+
+    /// The directory in which processes can be born; version 2 alone has that.
+    pub(crate) fn born_in(&self) -> Result<Option<OwnedFd>> {
+        let Layout::V2(root) = &*self.layout.0 else { return Ok(None) };
+        let path = root.join(&self.path);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let d = rustix::fs::open(&path, flags, Mode::empty()).doing(|| format!("open {}", path.display()))?;
+        Ok(Some(d))
+    }
+
+    /// The processes in the cgroup and those below it.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let directory = match &*self.layout.0 {
+            // Every hierarchy has them; the first that there is will do.
+            Layout::V1(all) => all.iter().map(|h| h.root.join(&self.path)).find(|d| d.is_dir()),
+            Layout::V2(root) => Some(root.join(&self.path)),
+        };
+        let mut out = Vec::new();
+        let mut open: Vec<PathBuf> = directory.into_iter().collect();
+        while let Some(directory) = open.pop() {
+            let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            out.extend(text.lines().filter_map(|l| l.parse::<i32>().ok()));
+            open.extend(files::below(&directory));
+        }
+        out
+    }
+
+    /// Kills every process, and waits until none is left, for `patience` at most. Says whether none is left.
+    pub(crate) async fn kill(&self, patience: Duration) -> bool {
+        let end = tokio::time::Instant::now() + patience;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let processes = self.processes();
+            if processes.is_empty() {
+                return true;
+            }
+            if !self.kill_at_once() {
+                // Frozen processes do not multiply while they are killed, but a frozen one does not die.
+                self.freeze(true);
+                for pid in self.processes() {
+                    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                    }
+                }
+                self.freeze(false);
+            }
+            if tokio::time::Instant::now() >= end {
+                return false;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    fn kill_at_once(&self) -> bool {
+        match &*self.layout.0 {
+            Layout::V2(root) => fs::write(root.join(&self.path).join("cgroup.kill"), "1").is_ok(),
+            Layout::V1(_) => false,
+        }
+    }
+
+    /// Lets processes go on that a runtime froze to kill them, and was killed itself.
+    pub(crate) fn thaw(&self) {
+        self.freeze(false);
+    }
+
+    fn freeze(&self, freeze: bool) {
+        let (controller, file, value) = match (&*self.layout.0, freeze) {
+            (Layout::V1(_), true) => ("freezer", "freezer.state", "FROZEN"),
+            (Layout::V1(_), false) => ("freezer", "freezer.state", "THAWED"),
+            (Layout::V2(_), _) => ("", "cgroup.freeze", if freeze { "1" } else { "0" }),
+        };
+        if let Some(directory) = self.directory(controller) {
+            let _ = fs::write(directory.join(file), value);
+        }
+    }
+
+    /// Removes the cgroup with those below it. Processes that end meanwhile hold it for a while.
+    pub(crate) async fn remove(&self, patience: Duration) -> Result<()> {
+        let end = tokio::time::Instant::now() + patience;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let failed =
+                self.directories().iter().find_map(|(_, d)| files::remove(d).err().map(|e| (d.clone(), e)));
+            let Some((directory, e)) = failed else { return Ok(()) };
+            if tokio::time::Instant::now() >= end {
+                return Err(Error::io(format!("remove the cgroup {}", directory.display()), e));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// How many processes the kernel killed because memory was out.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        let file = match &*self.layout.0 {
+            Layout::V1(_) => self.directory("memory").map(|d| d.join("memory.oom_control")),
+            Layout::V2(root) => Some(root.join(&self.path).join("memory.events")),
+        };
+        file.and_then(|f| files::field(&f, "oom_kill")).unwrap_or(0)
+    }
+
+    /// The file that is polled for processes killed because memory was out (v2), or the directory of memory (v1).
+    pub(crate) fn memory_directory(&self) -> Option<PathBuf> {
+        self.directory("memory")
+    }
+
+    /// Whether version 2 has the controllers.
+    pub(crate) fn unified(&self) -> bool {
+        self.layout.unified()
+    }
+
+    /// The figures.
+    pub(crate) fn stats(&self) -> Stats {
+        stats::read(self.layout.unified(), |controller| self.directory(controller))
+    }
+}
+
+impl Group {
+    /// Opens a file of the memory controller.
+    pub(crate) fn open_memory(&self, file: &str) -> io::Result<OwnedFd> {
+        let directory = self.memory_directory().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(directory.join(file), flags, Mode::empty())?)
+    }
+    /// Has the kernel count into `event` whenever memory is out (v1).
+    pub(crate) fn tell_oom(&self, event: impl AsFd) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let directory = self.memory_directory().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let control = self.open_memory("memory.oom_control")?;
+        let words = format!("{} {}", event.as_fd().as_raw_fd(), control.as_raw_fd());
+        fs::write(directory.join("cgroup.event_control"), words)
+    }
+}

@@ -1,0 +1,247 @@
+//! Makes processes of containers: opens what their plans need, has the shim make them, and sees them through.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use oci_spec::runtime::{Process, Spec};
+
+use crate::cgroups::Group;
+use crate::core::{Core, spawn_blocking};
+use crate::error::{Doing, Error, Result};
+use crate::plan::{self, CgroupView, Context, Plan};
+use crate::shim::setup::{self, Note};
+use crate::shim::socket;
+use crate::shim::wire::spawn;
+use crate::sources::{self, Given};
+use crate::spec::{IdMappings, Io, Root};
+use crate::stream;
+use crate::users;
+
+/// A container that is to be made.
+pub(crate) struct New<'a> {
+    pub(crate) slot: u32,
+    pub(crate) spec: &'a Spec,
+    pub(crate) root: Root,
+    pub(crate) mounts: Vec<(PathBuf, OwnedFd)>,
+    pub(crate) io: &'a Io,
+    pub(crate) group: Option<&'a Group>,
+    /// The process whose process namespace it joins.
+    pub(crate) pid: PidPlace,
+}
+
+/// The process namespace of a new process.
+pub(crate) enum PidPlace {
+    /// One of its own.
+    Own,
+    /// The host's.
+    Host,
+    /// That of a process.
+    Of(OwnedFd),
+}
+
+/// The facts that a plan needs.
+fn context(spec: &Spec, io_terminal: bool, user: bool, group: Option<&Group>) -> Context {
+    let namespace = plan::cgroup_namespace(spec);
+    let hierarchies = group.map_or_else(Vec::new, Group::view);
+    Context {
+        user,
+        terminal: io_terminal,
+        cgroups: CgroupView { namespace: namespace && group.is_some(), hierarchies },
+        ..Context::default()
+    }
+}
+
+/// How a process comes into its cgroup: born there (v2), or by its own hand.
+fn cgroup(group: Option<&Group>) -> Result<(Option<OwnedFd>, Vec<OwnedFd>)> {
+    let Some(group) = group else { return Ok((None, Vec::new())) };
+    match group.born_in()? {
+        Some(directory) => Ok((Some(directory), Vec::new())),
+        None => Ok((None, group.join_files()?)),
+    }
+}
+
+/// Makes a container's process, which then waits for its start: the process, and a descriptor of it.
+pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, OwnedFd)> {
+    let maps = core.record.spec.user.clone();
+    let mut context = context(new.spec, new.io.terminal, maps.is_some(), new.group);
+    let own_pid = matches!(new.pid, PidPlace::Own);
+    context.born_in_user = own_pid && maps.is_some();
+    let (born, join) = cgroup(new.group)?;
+    context.join = join.len();
+    context.given = new.mounts.iter().map(|(at, _)| at.clone()).collect();
+    let plan = plan::container(new.spec, &context)?;
+    let user = core.open_user()?;
+    let mut given = Given {
+        root: Some(new.root),
+        mounts: new.mounts.into_iter().map(|(_, mount)| mount).collect(),
+        user: user.zip(maps.clone()),
+        maps: users::foreign(&core.machine, &plan, maps.as_ref()).await?,
+        cgroup: join,
+        ..Given::default()
+    };
+    // The shim's descriptors, in the order of the flags.
+    let mut flags = 0;
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    match new.pid {
+        PidPlace::Own => flags |= spawn::NEW_PID,
+        PidPlace::Host => {}
+        PidPlace::Of(process) => {
+            flags |= spawn::IN_PID;
+            fds.push(process);
+        }
+    }
+    if context.born_in_user
+        && let Some((user, _)) = &given.user
+    {
+        flags |= spawn::IN_USER;
+        fds.push(user.try_clone().doing(|| "duplicate a descriptor")?);
+    }
+    if let Some(born) = born {
+        flags |= spawn::IN_CGROUP;
+        fds.push(born);
+    }
+    if !new.io.terminal {
+        let owner = owner_of(new.spec.process().as_ref(), maps.as_ref());
+        flags |= pipes(&mut given, &mut fds, [new.io.stdin, true, true], owner)?;
+    }
+    if new.io.stdin_once {
+        flags |= spawn::STDIN_ONCE;
+    }
+    if let Some(path) = &new.io.log_path {
+        flags |= spawn::LOG;
+        fds.push(open_log(path)?);
+    }
+    let made = run(core, new.slot, flags, fds, &plan, given).await?;
+    match made.end {
+        Note::Ready => Ok((made.pid, made.pidfd)),
+        _ => Err(Error::Invalid("the container's process ended before it was there".to_owned())),
+    }
+}
+
+/// A further process that was made.
+pub(crate) struct Made {
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    /// Our ends of its streams.
+    pub(crate) streams: [Option<OwnedFd>; 3],
+    /// The master of its terminal.
+    pub(crate) terminal: Option<OwnedFd>,
+    end: Note,
+}
+
+/// Makes a further process of a container, which runs when this returns.
+pub(crate) async fn exec(
+    core: &Arc<Core>,
+    slot: u32,
+    spec: &Spec,
+    process: &Process,
+    (terminal, wanted): (bool, [bool; 3]),
+    (of, group): (OwnedFd, Option<&Group>),
+) -> Result<Made> {
+    let maps = core.record.spec.user.clone();
+    let mut context = context(spec, terminal, maps.is_some(), group);
+    let (born, join) = cgroup(group)?;
+    context.join = join.len();
+    let plan = plan::exec(spec, process, &context)?;
+    let process_of = of.try_clone().doing(|| "duplicate a descriptor")?;
+    let mut given = Given { process: Some(process_of), cgroup: join, ..Given::default() };
+    let mut flags = spawn::EXEC | spawn::IN_PID;
+    let mut fds = vec![of];
+    if let Some(born) = born {
+        flags |= spawn::IN_CGROUP;
+        fds.push(born);
+    }
+    let mut ours = Vec::new();
+    let mut which = 0;
+    if !terminal {
+        let owner = owner_of(Some(process), maps.as_ref());
+        which = pipes(&mut given, &mut ours, wanted, owner)?;
+    }
+    let mut made = run(core, slot, flags, fds, &plan, given).await?;
+    let mut ours = ours.into_iter();
+    for (place, flag) in [spawn::STDIN, spawn::STDOUT, spawn::STDERR].into_iter().enumerate() {
+        if which & flag != 0 {
+            made.streams[place] = ours.next();
+        }
+    }
+    Ok(made)
+}
+
+/// The user and group of the host that own a process's pipes, so that it may open them by `/dev/stdout`.
+fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) {
+    let user = process.map(Process::user);
+    let (uid, gid) = user.map_or((0, 0), |u| (u.uid(), u.gid()));
+    match maps {
+        None => (uid, gid),
+        Some(maps) => {
+            (sources::outside(&maps.uids, uid).unwrap_or(0), sources::outside(&maps.gids, gid).unwrap_or(0))
+        }
+    }
+}
+
+/// Makes the pipes that are wanted: theirs go into `given`, ours into `fds`.
+fn pipes(
+    given: &mut Given,
+    fds: &mut Vec<OwnedFd>,
+    wanted: [bool; 3],
+    (uid, gid): (u32, u32),
+) -> Result<u32> {
+    let mut flags = 0;
+    for (place, flag) in [spawn::STDIN, spawn::STDOUT, spawn::STDERR].into_iter().enumerate() {
+        if !wanted[place] {
+            continue;
+        }
+        let (read, write) = stream::pipe().doing(|| "make a pipe")?;
+        let (theirs, ours) = if place == 0 { (read, write) } else { (write, read) };
+        let owner = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+        rustix::fs::fchown(&theirs, Some(owner.0), Some(owner.1)).doing(|| "give a pipe to a user")?;
+        given.streams[place] = Some(theirs);
+        fds.push(ours);
+        flags |= flag;
+    }
+    Ok(flags)
+}
+
+/// Opens a log, at its end.
+pub(crate) fn open_log(path: &std::path::Path) -> Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(path, flags, Mode::from_raw_mode(0o640))
+        .doing(|| format!("open the log {}", path.display()))
+}
+
+/// Has the shim make a process, and sees it through its plan: up to the word that it waits, or until it executes.
+pub(crate) async fn run(
+    core: &Arc<Core>,
+    slot: u32,
+    flags: u32,
+    fds: Vec<OwnedFd>,
+    plan: &Plan,
+    given: Given,
+) -> Result<Made> {
+    let (ours, theirs) = socket::pair().doing(|| "make a socket")?;
+    let opened = {
+        let sources = plan.sources.clone();
+        spawn_blocking(move || sources::open(&sources, given))
+    };
+    let mut all: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
+    all.extend(fds.iter().map(AsFd::as_fd));
+    let (pid, pidfd) = core.spawn(slot, flags, &all).await?;
+    drop(all);
+    drop((theirs, fds));
+    let opened = opened.await?;
+    let borrowed: Vec<BorrowedFd<'_>> = opened.iter().map(AsFd::as_fd).collect();
+    setup::send(&ours, plan, &borrowed).await?;
+    drop(borrowed);
+    drop(opened);
+    let mut terminal = None;
+    let end = loop {
+        match setup::next(&ours, plan).await? {
+            Note::Console(master) => terminal = Some(master),
+            Note::Sync(code) => setup::go_on(&ours, code).await?,
+            end => break end,
+        }
+    };
+    Ok(Made { pid, pidfd, streams: [None, None, None], terminal, end })
+}

@@ -1,0 +1,275 @@
+//! Gathers the use of resources.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use component::Clock;
+use cri::runtime as pb;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+
+use super::disks::Disks;
+use super::network::first_interface;
+use super::room::Room;
+use super::tree::Taken;
+use super::usage::Usage;
+use super::{Container, PodStats, Stats};
+use crate::cgroups::Cgroups;
+use crate::config::Config;
+use crate::health::Health;
+use crate::node::machine::{Machine, meminfo_bytes};
+use crate::pods::{PodManager, labels};
+use crate::runtime::Runtime;
+
+/// The shortest time over which a rate means something.
+const RATE_NANOS: i128 = 1_000_000_000;
+
+/// When the node's processor time was looked at, the time, and the rate since the look before.
+type Looked = Option<(Timestamp, u64, Option<u64>)>;
+
+/// Gathers; keeps what rates are made of.
+pub(crate) struct Collector {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Runtime,
+    pub(crate) pods: Arc<PodManager>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) disks: Arc<Disks>,
+    pub(crate) machine: Machine,
+    last: Mutex<Looked>,
+}
+
+impl Collector {
+    /// Keeps nothing yet.
+    pub(crate) fn new(
+        (config, clock): (Arc<Config>, Clock),
+        (runtime, health): (Runtime, Arc<Health>),
+        pods: Arc<PodManager>,
+        cgroups: Cgroups,
+        disks: Arc<Disks>,
+    ) -> Self {
+        let machine = Machine::read().shared_by(config.node.nodes_of_machine);
+        Self { config, clock, runtime, pods, health, cgroups, disks, machine, last: Mutex::default() }
+    }
+
+    /// The room that is left on the node.
+    pub(crate) fn room(&self) -> Room {
+        Room::read(&self.config, &self.health, &self.cgroups, self.machine.memory)
+    }
+
+    /// The state of this moment.
+    ///
+    /// # Errors
+    /// The runtime does not answer.
+    pub(crate) async fn collect(&self) -> Result<Stats, tonic::Status> {
+        let now = self.clock.now();
+        let images = self.runtime.images();
+        let (pods, filesystems) = tokio::join!(self.pods(), images.image_fs_info(pb::ImageFsInfoRequest {}));
+        let filesystems = filesystems.map(tonic::Response::into_inner).unwrap_or_default();
+        let taken = |all: Vec<pb::FilesystemUsage>| {
+            let value = |v: Option<pb::UInt64Value>| v.map(|v| v.value).unwrap_or_default();
+            let first = all.into_iter().next()?;
+            Some(Taken { bytes: value(first.used_bytes), inodes: value(first.inodes_used) })
+        };
+        let of_images = taken(filesystems.image_filesystems);
+        let of_containers = taken(filesystems.container_filesystems).or(of_images);
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let mut node = node_usage(now, &meminfo, &stat);
+        node.cpu_rate = rate(&mut self.last.lock(), now, node.cpu_nanos);
+        let room = self.room();
+        Ok(Stats {
+            node,
+            available: room.memory.map(|(_, available)| available),
+            started: boot_time(&stat),
+            interface: std::fs::read_to_string("/proc/net/dev").ok().and_then(|dev| first_interface(&dev)),
+            nodefs: room.nodefs,
+            imagefs: room.imagefs.zip(of_images),
+            containerfs: room.containerfs.zip(of_containers),
+            pids: room.pids,
+            pods_available: room.pods_memory.map(|(_, available)| available),
+            pods: pods?,
+        })
+    }
+
+    /// The use by Pods.
+    ///
+    /// # Errors
+    /// The runtime does not answer.
+    pub(crate) async fn pods(&self) -> Result<Vec<PodStats>, tonic::Status> {
+        let runtime = self.runtime.service();
+        let (containers, sandboxes) = tokio::join!(
+            runtime.list_container_stats(pb::ListContainerStatsRequest { filter: None }),
+            runtime.list_pod_sandbox_stats(pb::ListPodSandboxStatsRequest { filter: None }),
+        );
+        // Not every runtime knows these.
+        let sandboxes = sandboxes.map(|s| s.into_inner().stats).unwrap_or_default();
+        let mut all = pods(&self.pods, containers?.into_inner().stats, sandboxes);
+        for pod in &mut all {
+            if let Some(found) = self.disks.of(&pod.uid) {
+                pod.measured = Some(found.at);
+                pod.volumes.clone_from(&found.volumes);
+                pod.others = found.others;
+                for container in &mut pod.containers {
+                    container.logs = found.logs.get(&container.name).copied();
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The node's processor time a second since the last call that was long enough ago.
+fn rate(last: &mut Looked, now: Timestamp, nanos: Option<u64>) -> Option<u64> {
+    let nanos = nanos?;
+    let Some((then, before, rate)) = *last else {
+        *last = Some((now, nanos, None));
+        return None;
+    };
+    let passed = now.as_nanosecond() - then.as_nanosecond();
+    if passed < RATE_NANOS {
+        return rate;
+    }
+    let used = i128::from(nanos.saturating_sub(before));
+    let rate = u64::try_from(used * 1_000_000_000 / passed).ok();
+    *last = Some((now, nanos, rate));
+    rate
+}
+
+/// When a container of a Pod started, as the Pod's status says.
+fn started(pod: &Pod, id: &str) -> Option<Timestamp> {
+    let status = pod.status.as_ref()?;
+    let lists =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    let all = lists.into_iter().flatten().flatten();
+    let mut own = all.filter(|c| c.container_id.as_deref().is_some_and(|of| of.ends_with(id)));
+    own.find_map(|c| c.state.as_ref()?.running.as_ref()?.started_at.as_ref()).map(|t| t.0)
+}
+
+fn pods(
+    known: &PodManager,
+    containers: Vec<pb::ContainerStats>,
+    sandboxes: Vec<pb::PodSandboxStats>,
+) -> Vec<PodStats> {
+    let mut by_uid: BTreeMap<String, PodStats> = BTreeMap::new();
+    let mut newest: HashMap<(String, String), Timestamp> = HashMap::new();
+    for stats in containers {
+        let Some(attributes) = stats.attributes else { continue };
+        let label = |key: &str| attributes.labels.get(key).cloned().unwrap_or_default();
+        let (uid, namespace, pod) =
+            (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME));
+        let Some(found) = known.get(&namespace, &pod, Some(&uid)) else { continue };
+        let name = label(labels::CONTAINER_NAME);
+        let usage = Usage::of(stats.cpu.as_ref(), stats.memory.as_ref(), stats.swap.as_ref());
+        let entry = by_uid.entry(uid.clone()).or_insert_with(|| PodStats {
+            namespace,
+            name: pod,
+            uid: uid.clone(),
+            started: found.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0),
+            ..PodStats::default()
+        });
+        // A container that ended is still listed beside its successor.
+        let last = newest.entry((uid, name.clone())).or_insert(usage.time);
+        if *last > usage.time {
+            continue;
+        }
+        *last = usage.time;
+        entry.containers.retain(|c| c.name != name);
+        let value = |v: Option<pb::UInt64Value>| v.map(|v| v.value).unwrap_or_default();
+        let layer =
+            |l: pb::FilesystemUsage| Taken { bytes: value(l.used_bytes), inodes: value(l.inodes_used) };
+        entry.containers.push(Container {
+            started: started(&found, &attributes.id),
+            name,
+            id: attributes.id,
+            usage,
+            layer: stats.writable_layer.map(layer),
+            logs: None,
+        });
+    }
+    for stats in sandboxes {
+        let Some(uid) = stats.attributes.and_then(|a| a.metadata).map(|m| m.uid) else { continue };
+        let (Some(pod), Some(linux)) = (by_uid.get_mut(&uid), stats.linux) else { continue };
+        pod.usage = Usage::of(linux.cpu.as_ref(), linux.memory.as_ref(), None);
+        pod.processes = linux.process.and_then(|p| p.process_count).map(|v| v.value);
+        if let Some(network) = linux.network {
+            let all = network.default_interface.into_iter().chain(network.interfaces);
+            pod.interfaces = all.map(Into::into).collect();
+        }
+    }
+    let mut all: Vec<PodStats> = by_uid.into_values().collect();
+    for pod in &mut all {
+        if pod.usage.cpu_nanos.is_none() {
+            for container in &pod.containers {
+                pod.usage.add(&container.usage);
+            }
+        }
+    }
+    all
+}
+
+fn node_usage(now: Timestamp, meminfo: &str, stat: &str) -> Usage {
+    let bytes = |key: &str| meminfo_bytes(meminfo, key);
+    let used = bytes("MemTotal").zip(bytes("MemFree")).map(|(total, free)| total.saturating_sub(free));
+    let inactive = bytes("Inactive(file)").unwrap_or_default();
+    let swap = bytes("SwapTotal").zip(bytes("SwapFree")).map(|(total, free)| total.saturating_sub(free));
+    Usage {
+        time: now,
+        cpu_nanos: cpu_nanos(stat),
+        memory: used,
+        working_set: used.map(|used| used.saturating_sub(inactive)),
+        rss: bytes("AnonPages"),
+        swap,
+        swap_available: bytes("SwapFree"),
+        ..Usage::default()
+    }
+}
+
+/// Processor time of the machine that was not idle, from the first line of `/proc/stat` in hundredths of a second.
+fn cpu_nanos(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace()
+        .filter_map(|f| f.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; guest times are part of user and nice.
+    let busy: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|i| fields.get(*i)).sum();
+    Some(busy * 10_000_000)
+}
+
+fn boot_time(stat: &str) -> Option<Timestamp> {
+    let seconds = stat.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse().ok()?;
+    Timestamp::from_second(seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_files() {
+        assert_eq!(cpu_nanos("cpu  1 2 3 100 100 4 5 6 7 7\ncpu0 1"), Some(210_000_000));
+        assert_eq!(boot_time("cpu 1\nbtime 60\n"), Timestamp::from_second(60).ok());
+        let dev = "a\nb\n lo: 1 0 0 0 0 0 0 0 1 0 0\n eth0: 10 1 2 0 0 0 0 0 20 1 3 0\n";
+        let eth0 = first_interface(dev).unwrap();
+        assert_eq!(
+            (eth0.name.as_str(), eth0.rx, eth0.rx_errors, eth0.tx, eth0.tx_errors),
+            ("eth0", 10, 2, 20, 3)
+        );
+        assert!(first_interface("").is_none());
+    }
+
+    #[test]
+    fn rates() {
+        let mut last = None;
+        let at = |ms| Timestamp::from_millisecond(ms).unwrap();
+        assert_eq!(rate(&mut last, at(0), Some(0)), None);
+        assert_eq!(rate(&mut last, at(2000), Some(1_000_000_000)), Some(500_000_000));
+        assert_eq!(rate(&mut last, at(2100), Some(9_000_000_000)), Some(500_000_000), "too short a time");
+        assert_eq!(rate(&mut last, at(4000), Some(1_000_000_000)), Some(0));
+    }
+}

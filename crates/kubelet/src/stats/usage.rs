@@ -1,0 +1,105 @@
+//! The use of processors, memory and swap.
+
+use cri::runtime as pb;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// The use of resources by a container, a Pod or the node. None where it is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Usage {
+    pub(crate) time: Timestamp,
+    /// Processor time, nanoseconds.
+    pub(crate) cpu_nanos: Option<u64>,
+    /// Processor time a second, nanoseconds.
+    pub(crate) cpu_rate: Option<u64>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) working_set: Option<u64>,
+    pub(crate) rss: Option<u64>,
+    pub(crate) page_faults: Option<u64>,
+    pub(crate) major_page_faults: Option<u64>,
+    pub(crate) swap: Option<u64>,
+    pub(crate) swap_available: Option<u64>,
+}
+
+impl Usage {
+    pub(super) fn of(
+        cpu: Option<&pb::CpuUsage>,
+        memory: Option<&pb::MemoryUsage>,
+        swap: Option<&pb::SwapUsage>,
+    ) -> Self {
+        let value = |v: Option<&pb::UInt64Value>| v.map(|v| v.value);
+        let nanos = cpu.map(|c| c.timestamp).or(memory.map(|m| m.timestamp)).unwrap_or_default();
+        Self {
+            time: Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default(),
+            cpu_nanos: cpu.and_then(|c| value(c.usage_core_nano_seconds.as_ref())),
+            cpu_rate: cpu.and_then(|c| value(c.usage_nano_cores.as_ref())),
+            memory: memory.and_then(|m| value(m.usage_bytes.as_ref())),
+            working_set: memory.and_then(|m| value(m.working_set_bytes.as_ref())),
+            rss: memory.and_then(|m| value(m.rss_bytes.as_ref())),
+            page_faults: memory.and_then(|m| value(m.page_faults.as_ref())),
+            major_page_faults: memory.and_then(|m| value(m.major_page_faults.as_ref())),
+            swap: swap.and_then(|s| value(s.swap_usage_bytes.as_ref())),
+            swap_available: swap.and_then(|s| value(s.swap_available_bytes.as_ref())),
+        }
+    }
+    pub(super) fn add(&mut self, other: &Self) {
+        let add = |a: &mut Option<u64>, b: Option<u64>| {
+            if let Some(b) = b {
+                *a = Some(a.unwrap_or_default() + b);
+            }
+        };
+        self.time = self.time.max(other.time);
+        add(&mut self.cpu_nanos, other.cpu_nanos);
+        add(&mut self.cpu_rate, other.cpu_rate);
+        add(&mut self.memory, other.memory);
+        add(&mut self.working_set, other.working_set);
+        add(&mut self.rss, other.rss);
+        add(&mut self.page_faults, other.page_faults);
+        add(&mut self.major_page_faults, other.major_page_faults);
+        add(&mut self.swap, other.swap);
+    }
+    pub(super) fn cpu_json(&self) -> Value {
+        some(vec![
+            ("time", json!(objects::time::text(self.time))),
+            ("usageNanoCores", json!(self.cpu_rate)),
+            ("usageCoreNanoSeconds", json!(self.cpu_nanos)),
+        ])
+    }
+    pub(super) fn memory_json(&self, available: Option<u64>) -> Value {
+        some(vec![
+            ("time", json!(objects::time::text(self.time))),
+            ("availableBytes", json!(available)),
+            ("usageBytes", json!(self.memory)),
+            ("workingSetBytes", json!(self.working_set)),
+            ("rssBytes", json!(self.rss)),
+            ("pageFaults", json!(self.page_faults)),
+            ("majorPageFaults", json!(self.major_page_faults)),
+        ])
+    }
+    pub(super) fn swap_json(&self) -> Value {
+        some(vec![
+            ("time", json!(objects::time::text(self.time))),
+            ("swapAvailableBytes", json!(self.swap_available)),
+            ("swapUsageBytes", json!(self.swap)),
+        ])
+    }
+}
+
+/// An object of the fields that are known.
+pub(super) fn some(fields: Vec<(&str, Value)>) -> Value {
+    let known = fields.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.to_owned(), v));
+    Value::Object(known.collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums() {
+        let mut sum = Usage::default();
+        sum.add(&Usage { cpu_nanos: Some(1), ..Usage::default() });
+        sum.add(&Usage { cpu_nanos: Some(2), memory: Some(3), ..Usage::default() });
+        assert_eq!((sum.cpu_nanos, sum.memory, sum.swap), (Some(3), Some(3), None));
+    }
+}

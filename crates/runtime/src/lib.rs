@@ -1,0 +1,23 @@
+//! The built-in container runtime: the container runtime interface (CRI v1) over this machine's own images and
+//! containers. It executes nothing but plugins of a Pod network that it was told of.
+//!
+//! From the outside to the kernel:
+//! - `service`: one function a call of CRI, and the state of sandboxes and containers (`store`);
+//! - `translate`: CRI's descriptions as specifications of OCI; pure. `shell` looks at the machine for it;
+//! - `streaming`: the server behind the URLs of exec, attach and port-forward;
+//! - `network`: the Pod network, a trait that somebody else implements, or plugins of CNI;
+//! - the crates `images` and `containers` do the work.
+//!
+//! The crate knows no Pod but CRI's, and depends on no component: the Pod network of this project is handed to it.
+
+pub mod archives;
+mod cdi;
+mod ids;
+pub mod network;
+mod service;
+mod shell;
+mod store;
+mod streaming;
+pub mod translate;
+
+pub use service::{ARCHIVES, Runtime, Settings, StartError};

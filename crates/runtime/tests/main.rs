@@ -1,0 +1,7 @@
+//! The runtime with real containers, over its socket: `ferrokube cri-runtime` on a host for each test.
+
+mod adopted;
+mod containers;
+mod limits;
+mod streams;
+mod support;

@@ -1,0 +1,146 @@
+//! Constraints: attributes that the devices of a claim have in common, or in which they differ.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::resource::v1::{self as resource, DeviceAttribute, DeviceConstraint};
+
+use super::DeviceId;
+
+/// The values of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Values {
+    Ints(BTreeSet<i64>),
+    Bools(BTreeSet<bool>),
+    Strings(BTreeSet<String>),
+    Versions(BTreeSet<String>),
+    /// Of no type that is known.
+    Unknown,
+}
+
+fn one<T: Ord>(value: T) -> BTreeSet<T> {
+    BTreeSet::from([value])
+}
+
+impl Values {
+    fn of(attribute: &DeviceAttribute, lists: bool) -> Self {
+        fn listed<T: Ord + Clone>(lists: bool, list: Option<&Vec<T>>) -> Option<BTreeSet<T>> {
+            list.filter(|l| lists && !l.is_empty()).map(|l| l.iter().cloned().collect())
+        }
+        let DeviceAttribute { ints, bools, strings, versions, .. } = attribute;
+        if let Some(all) = listed(lists, ints.as_ref()).or(attribute.int.map(one)) {
+            return Self::Ints(all);
+        }
+        if let Some(all) = listed(lists, bools.as_ref()).or(attribute.bool.map(one)) {
+            return Self::Bools(all);
+        }
+        if let Some(all) = listed(lists, strings.as_ref()).or(attribute.string.clone().map(one)) {
+            return Self::Strings(all);
+        }
+        let version = listed(lists, versions.as_ref()).or(attribute.version.clone().map(one));
+        version.map_or(Self::Unknown, Self::Versions)
+    }
+
+    /// The values that both have; `None` if there are none.
+    fn common(&self, other: &Self) -> Option<Self> {
+        fn both<T: Ord + Clone>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> Option<BTreeSet<T>> {
+            let common: BTreeSet<T> = a.intersection(b).cloned().collect();
+            (!common.is_empty()).then_some(common)
+        }
+        match (self, other) {
+            (Self::Ints(a), Self::Ints(b)) => both(a, b).map(Self::Ints),
+            (Self::Bools(a), Self::Bools(b)) => both(a, b).map(Self::Bools),
+            (Self::Strings(a), Self::Strings(b)) => both(a, b).map(Self::Strings),
+            // A version has one form, so equal texts are equal versions.
+            (Self::Versions(a), Self::Versions(b)) => both(a, b).map(Self::Versions),
+            _ => None,
+        }
+    }
+}
+
+/// A constraint with what the devices say that were chosen, the last one last.
+#[derive(Debug)]
+pub(super) struct Constraint<'c> {
+    requests: &'c [String],
+    attribute: &'c str,
+    distinct: bool,
+    lists: bool,
+    chosen: Vec<Values>,
+}
+
+/// The request that a device is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct For<'r> {
+    pub(super) request: &'r str,
+    /// The alternative, "" for none.
+    pub(super) alternative: &'r str,
+}
+
+impl<'c> Constraint<'c> {
+    /// `None`: of no kind that is known.
+    pub(super) fn of(constraint: &'c DeviceConstraint, lists: bool) -> Option<Self> {
+        let matching = constraint.match_attribute.as_deref();
+        let attribute = matching.or(constraint.distinct_attribute.as_deref())?;
+        let requests = constraint.requests.as_deref().unwrap_or_default();
+        Some(Self { requests, attribute, distinct: matching.is_none(), lists, chosen: Vec::new() })
+    }
+
+    fn concerns(&self, of: For<'_>) -> bool {
+        let names = |name: &str| {
+            let alternative = name.split_once('/');
+            name == of.request
+                || !of.alternative.is_empty() && alternative == Some((of.request, of.alternative))
+        };
+        self.requests.is_empty() || self.requests.iter().any(|name| names(name))
+    }
+
+    /// Takes a device in; `false` if it must not be chosen.
+    ///
+    /// DIFFERENCE: devices of one request differ from each other, too. Upstream remembers only the last of a request.
+    pub(super) fn add(&mut self, of: For<'_>, device: &resource::Device, id: &DeviceId) -> bool {
+        if !self.concerns(of) {
+            return true;
+        }
+        let Some(attribute) = lookup(device, id, self.attribute) else { return false };
+        let values = Values::of(attribute, self.lists);
+        if self.distinct {
+            if self.lists && values == Values::Unknown {
+                return false;
+            }
+            let alike = self.chosen.iter().any(|other| other.common(&values).is_some());
+            if alike || values == Values::Unknown && !self.chosen.is_empty() {
+                return false;
+            }
+            self.chosen.push(values);
+            return true;
+        }
+        let common = match self.chosen.last() {
+            None if self.lists && values == Values::Unknown => None,
+            None => Some(values),
+            Some(before) => before.common(&values),
+        };
+        match common {
+            Some(common) => {
+                self.chosen.push(common);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the last device out again.
+    pub(super) fn remove(&mut self, of: For<'_>) {
+        if self.concerns(of) {
+            self.chosen.pop();
+        }
+    }
+}
+
+/// An attribute by its full name; those without a domain have the driver's.
+fn lookup<'d>(device: &'d resource::Device, id: &DeviceId, name: &str) -> Option<&'d DeviceAttribute> {
+    let attributes = device.attributes.as_ref()?;
+    if let Some(attribute) = attributes.get(name) {
+        return Some(attribute);
+    }
+    let (domain, name) = name.split_once('/')?;
+    if domain == id.driver { attributes.get(name) } else { None }
+}

@@ -1,0 +1,263 @@
+//! DynamicResources: a Pod goes where its claims have devices, or can get some (upstream's `plugins/dynamicresources`).
+//!
+//! 1. *The Pod's claims* ([`needs::Needs`], once a turn): those that have devices, and those that need some. Resources
+//!    that classes of devices stand for make one more claim ([`extended`]).
+//! 2. *Each node* ([`needs::Needs::find`]): devices must be usable there; the others are looked for.
+//! 3. *The node that was chosen*: the search is done again, and the devices are in flight ([`bind::Held`]), so that no
+//!    other Pod gets them. The Pod's own task writes them into the claims, and waits until they are attached if they have
+//!    to be; it holds no place among the bindings meanwhile.
+//!
+//! DIFFERENCE: the time for the search (`filterTimeout`) is one for all nodes of a turn, since other Pods wait meanwhile,
+//! and the work for one node is bounded. Claims of PodGroups and resources of nodes that devices stand for are not known:
+//! their gates (DRAWorkloadResourceClaims, DRANodeAllocatableResources) are off in v1.36.
+
+mod bind;
+mod conditions;
+mod extended;
+mod needs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{FeatureGates, Gate, Status};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use objects::claims;
+use tokio::time::Instant;
+
+use crate::cache::{Cache, NodeInfo};
+use crate::config::args::PluginArgs;
+use crate::devices::Features;
+use crate::events::Events;
+use crate::framework::plugin::{Plugin, Points};
+use crate::framework::points::{
+    Binding, Cycle, Errand, Failed, Filter, Later, MAX_SCORE, PostFilter, PostFiltered, PreBind, PreEnqueue,
+    PreFilter, Prefiltered, Reserve, Score, Unbound,
+};
+use crate::framework::state::State;
+use crate::framework::verdict::{Rejection, Stop, Verdicts};
+use crate::inventory::Devices;
+use crate::pod::PodInfo;
+use bind::Held;
+use needs::Needs;
+
+/// The plugin's name.
+pub const NAME: &str = "DynamicResources";
+
+/// How the plugin works.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    features: Features,
+    /// Whether classes stand for extended resources.
+    extended: bool,
+    /// How long a search may take.
+    filter_timeout: Option<Duration>,
+    /// How long devices may take to be attached.
+    binding_timeout: Duration,
+}
+
+struct DynamicResources {
+    settings: Settings,
+}
+
+/// Whether there may be anything to do for a Pod: it has claims, or asks for resources that devices may be.
+fn concerns(pod: &PodInfo) -> bool {
+    !claims::places(pod.whole()).is_empty() || pod.requests.fit.scalar.keys().any(|n| extended::is_name(n))
+}
+
+impl PreEnqueue for DynamicResources {
+    fn pre_enqueue(&self, pod: &PodInfo, devices: &Devices) -> Result<(), Rejection> {
+        if claims::places(pod.whole()).is_empty() {
+            return Ok(());
+        }
+        devices.read().claims_of(pod.whole()).map(drop).map_err(|why| Rejection::lasting(NAME, why))
+    }
+}
+
+impl PreFilter for DynamicResources {
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
+        if !concerns(cycle.pod) {
+            return Ok(Prefiltered::Skip);
+        }
+        // Nothing of an earlier turn.
+        cycle.state.put(Needs::default());
+        let needs = Needs::of(cycle.pod, cycle.cluster.devices(), self.settings)?;
+        let Some(needs) = needs else { return Ok(Prefiltered::Skip) };
+        cycle.state.put(needs);
+        Ok(Prefiltered::All)
+    }
+    /// A Pod with claims has no signature; resources may stand for devices at any time.
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        !concerns(pod)
+    }
+}
+
+impl Filter for DynamicResources {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        match cycle.state.get::<Needs>() {
+            Some(needs) => needs.judge(node),
+            None => Ok(()),
+        }
+    }
+    /// Ends where there can be no decision.
+    fn filter_all(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+        for (i, node) in cycle.cluster.nodes().iter().enumerate() {
+            if verdicts.fits(i)
+                && let Err(rejection) = self.filter(cycle, node)
+            {
+                let ends = rejection.failed;
+                verdicts.set(i, Err(rejection));
+                if ends {
+                    return;
+                }
+            }
+        }
+    }
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        !concerns(pod)
+    }
+}
+
+impl PostFilter for DynamicResources {
+    /// Gives devices back that can be used on no node, so that others can be looked for.
+    fn post_filter(&self, cycle: &mut Cycle<'_>, _failed: &Failed<'_>) -> PostFiltered {
+        let needs = cycle.state.get::<Needs>().filter(|needs| !needs.claims.is_empty());
+        let Some(needs) = needs else { return PostFiltered::Other("no new claims to deallocate".to_owned()) };
+        let special = needs.special();
+        let stale = special.filter(|claim| !extended::is_in_memory(claim));
+        for claim in needs.unavailable() {
+            let is_special = special.is_some_and(|s| Arc::ptr_eq(s, claim));
+            if is_special && stale.is_some() {
+                break;
+            }
+            let free = match claims::reserved_for(claim) {
+                [] => true,
+                [one] => one.uid == cycle.pod.uid(),
+                _ => false,
+            };
+            if !is_special && free {
+                let claim = claim.clone();
+                let errand = Errand::new(move |client| Box::pin(bind::deallocate(client, claim.clone())));
+                return PostFiltered::Does(errand, "deallocation of ResourceClaim completed".to_owned());
+            }
+        }
+        if let Some(claim) = stale {
+            let claim = claim.clone();
+            let errand = Errand::new(move |client| Box::pin(bind::delete(client, claim.clone())));
+            return PostFiltered::Does(errand, "deletion of ResourceClaim completed".to_owned());
+        }
+        PostFiltered::Other("still not schedulable".to_owned())
+    }
+}
+
+impl Score for DynamicResources {
+    fn score(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<i64, String> {
+        let needs = cycle.state.get::<Needs>().filter(|_| self.settings.features.prioritized_list);
+        needs.map_or(Ok(0), |needs| needs.score(node.name()))
+    }
+    fn normalize(&self, _cycle: &Cycle<'_>, _nodes: &[usize], scores: &mut [i64]) {
+        let most = scores.iter().copied().max().unwrap_or(0);
+        if most != 0 {
+            for score in scores {
+                *score = MAX_SCORE * *score / most;
+            }
+        }
+    }
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        !concerns(pod)
+    }
+}
+
+impl Reserve for DynamicResources {
+    fn concerns(&self, pod: &PodInfo) -> bool {
+        concerns(pod)
+    }
+    fn reserve(
+        &self,
+        pod: &PodInfo,
+        cluster: &Cache,
+        node: &NodeInfo,
+        carried: &mut State,
+    ) -> Result<(), Rejection> {
+        let devices = cluster.devices();
+        let needs = Needs::of(pod, devices, self.settings).map_err(|stop| match stop {
+            Stop::Rejected(rejection) => rejection,
+            Stop::Error(why) => Rejection::failure(NAME, why),
+        })?;
+        let Some(needs) = needs else { return Ok(()) };
+        needs.judge(node)?;
+        carried.put(Held::new(needs, node.name(), devices, self.settings));
+        Ok(())
+    }
+    fn unreserve(&self, _pod: &PodInfo, _node: &str, carried: &mut State) {
+        if let Some(held) = carried.get::<Held>() {
+            held.give_back();
+        }
+    }
+    fn afterwards(&self, pod: &PodInfo, carried: &State) -> Option<Errand> {
+        carried.get::<Held>()?.afterwards(pod)
+    }
+}
+
+impl PreBind for DynamicResources {
+    fn concerns(&self, _pod: &PodInfo, _node: &str, carried: &State) -> bool {
+        carried.get::<Held>().is_some()
+    }
+    fn pre_bind<'a>(&'a self, binding: &'a Binding<'a>) -> Later<'a, Result<(), Unbound>> {
+        Box::pin(async move {
+            match binding.carried.get::<Held>() {
+                // If an object is not found, the Pod is there all the same: it is tried again.
+                Some(held) => held
+                    .bind(binding)
+                    .await
+                    .map_err(|why| Unbound::Failed(Status::failure(500, "InternalError", why))),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// A claim as upstream's texts name it.
+fn named(claim: &ResourceClaim) -> String {
+    let meta = &claim.metadata;
+    let [namespace, name] = [&meta.namespace, &meta.name].map(|t| t.as_deref().unwrap_or_default());
+    format!("{namespace}/{name}")
+}
+
+pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
+    let PluginArgs::DynamicResources(args) = args else {
+        return Err("got args of another type, want *DynamicResourcesArgs".to_owned());
+    };
+    let duration = |text: &str| {
+        api::time::parse_duration(text).map(|d| Duration::try_from(d).unwrap_or_default()).unwrap_or_default()
+    };
+    let timeout = duration(&args.filter_timeout);
+    let limited = gates.enabled(Gate::DRASchedulerFilterTimeout) && !timeout.is_zero();
+    let settings = Settings {
+        features: Features::of(gates),
+        extended: gates.enabled(Gate::DRAExtendedResource),
+        filter_timeout: limited.then_some(timeout),
+        binding_timeout: duration(&args.binding_timeout),
+    };
+    if !gates.enabled(Gate::DynamicResourceAllocation) {
+        return Ok(Plugin::new(NAME, Points::default()).lifted_by(Events::NONE));
+    }
+    let plugin = Arc::new(DynamicResources { settings });
+    let points = Points {
+        pre_enqueue: Some(plugin.clone()),
+        pre_filter: Some(plugin.clone()),
+        filter: Some(plugin.clone()),
+        post_filter: Some(plugin.clone()),
+        score: Some(plugin.clone()),
+        reserve: Some(plugin.clone()),
+        pre_bind: Some(plugin),
+        ..Points::default()
+    };
+    let devices = Events::DEVICE_CLAIM | Events::DEVICES_FREED | Events::DEVICE_CLASS | Events::DEVICE_SLICE;
+    let nodes = Events::NODE_ADDED | Events::NODE_LABELS | Events::NODE_ALLOCATABLE;
+    Ok(Plugin::new(NAME, points).lifted_by(devices | nodes))
+}
+
+/// When a search that begins now has to end.
+fn deadline(settings: Settings) -> Option<Instant> {
+    settings.filter_timeout.map(|timeout| Instant::now() + timeout)
+}

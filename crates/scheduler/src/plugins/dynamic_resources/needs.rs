@@ -1,0 +1,269 @@
+//! The claims of a Pod, and the nodes where they have devices or can get some.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerExtendedResourceRequest, Node};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
+use objects::claims;
+use objects::node_affinity::{Seen, term_matches};
+use tokio::time::Instant;
+
+use super::{NAME, Settings, conditions, deadline, extended, named};
+use crate::cache::NodeInfo;
+use crate::devices::{AllocationError, Allocator, Limits, WORK};
+use crate::framework::verdict::{Rejection, Stop};
+use crate::inventory::{Devices, Objects, allocation};
+use crate::pod::PodInfo;
+
+/// The alternatives of a request at most, by which they are scored (upstream's `FirstAvailableDeviceRequestMaxSize`).
+const MOST_ALTERNATIVES: i64 = 8;
+
+/// A Pod's claims, as they are when its turn begins.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    pub(super) pod: Option<PodInfo>,
+    /// The claims that the Pod names, and then the one that stands for its extended resources, if there is one.
+    pub(super) claims: Vec<Arc<ResourceClaim>>,
+    /// How many the Pod names.
+    named: usize,
+    /// Looks for devices, if a claim needs some.
+    allocator: Option<Allocator>,
+    devices: Option<Devices>,
+    settings: Option<Settings>,
+    /// When the search has to end.
+    until: Option<Instant>,
+    now: Timestamp,
+    seen: Mutex<Notes>,
+}
+
+/// This is what was found on nodes.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The claims whose devices were not usable on some node.
+    unavailable: BTreeSet<usize>,
+    found: HashMap<String, Found>,
+}
+
+/// The devices for a Pod on a node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    /// An allocation for each claim that needs one.
+    pub(super) results: Vec<AllocationResult>,
+    /// The claim for extended resources, as it is for this node.
+    pub(super) special: Option<ResourceClaim>,
+    pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
+}
+
+/// Checks that the classes are there that a claim names.
+fn check_classes(claim: &ResourceClaim, known: &Objects, settings: Settings) -> Result<(), Stop> {
+    let about = |request: &DeviceRequest, why: &str| {
+        let why = format!("resource claim {}, request {}: {why}", named(claim), request.name);
+        Err(Stop::rejected(NAME, why))
+    };
+    let check = |class: &str, request: String| {
+        if class.is_empty() {
+            return Err(Stop::Error(format!("request {request}: unsupported request type")));
+        }
+        if known.classes().contains_key(class) {
+            return Ok(());
+        }
+        Err(Stop::rejected(NAME, format!("request {request}: device class {class} does not exist")))
+    };
+    let devices = claim.spec.devices.as_ref();
+    for request in devices.and_then(|d| d.requests.as_deref()).unwrap_or_default() {
+        let alternatives = request.first_available.as_deref().unwrap_or_default();
+        if let Some(exactly) = &request.exactly {
+            check(&exactly.device_class_name, request.name.clone())?;
+        } else if alternatives.is_empty() {
+            return about(request, "unknown request type");
+        } else if !settings.features.prioritized_list {
+            return about(request, "has subrequests, but the DRAPrioritizedList feature is disabled");
+        }
+        for sub in alternatives.iter().filter(|_| request.exactly.is_none()) {
+            check(&sub.device_class_name, format!("{}/{}", request.name, sub.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn uid(claim: &ResourceClaim) -> &str {
+    claim.metadata.uid.as_deref().unwrap_or_default()
+}
+
+impl Needs {
+    /// Those of a Pod; `None` if it has no claims.
+    pub(super) fn of(pod: &PodInfo, devices: &Devices, settings: Settings) -> Result<Option<Self>, Stop> {
+        let known = devices.read();
+        let found = known.claims_of(pod.whole()).map_err(|why| Stop::rejected(NAME, why))?;
+        let mut claims: Vec<Arc<ResourceClaim>> = found.into_iter().cloned().collect();
+        let named_claims = claims.len();
+        if settings.extended {
+            claims.extend(extended::claim(pod, &known));
+        }
+        if claims.is_empty() {
+            return Ok(None);
+        }
+        let mut open = false;
+        for (i, claim) in claims.iter().enumerate().filter(|(_, c)| allocation(c).is_none()) {
+            open = true;
+            if known.pending(uid(claim)).is_some() {
+                let why = format!("resource claim {} is in the process of being allocated", named(claim));
+                return Err(Stop::rejected(NAME, why));
+            }
+            if i < named_claims {
+                check_classes(claim, &known, settings)?;
+            }
+        }
+        let (allocated, classes) = (known.allocated().clone(), known.classes().clone());
+        drop(known);
+        let allocator = open.then(|| {
+            let (stock, selectors) = (devices.stock(), devices.selectors().clone());
+            Allocator::new(settings.features, allocated, classes, stock, selectors, share_id)
+        });
+        Ok(Some(Self {
+            pod: Some(pod.clone()),
+            named: named_claims,
+            claims,
+            allocator,
+            devices: Some(devices.clone()),
+            settings: Some(settings),
+            until: deadline(settings),
+            now: devices.now(),
+            seen: Mutex::default(),
+        }))
+    }
+
+    /// The claim for extended resources.
+    pub(super) fn special(&self) -> Option<&Arc<ResourceClaim>> {
+        self.claims.get(self.named)
+    }
+    /// Whether a claim is that one.
+    pub(super) fn is_special(&self, index: usize) -> bool {
+        index >= self.named
+    }
+    fn seen(&self) -> MutexGuard<'_, Notes> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The claims whose devices were not usable on some node.
+    pub(super) fn unavailable(&self) -> Vec<&Arc<ResourceClaim>> {
+        self.seen().unavailable.iter().filter_map(|i| self.claims.get(*i)).collect()
+    }
+    /// The devices that were found on a node.
+    pub(super) fn found(&self, node: &str) -> Option<Found> {
+        self.seen().found.get(node).cloned()
+    }
+
+    /// Judges a node, and remembers what is found there.
+    pub(super) fn judge(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        let (special, mappings) = self.extended(node)?;
+        if special.is_none() && self.named == 0 {
+            return Ok(()); // a device plugin offers it all
+        }
+        let unavailable: Vec<usize> = (0..self.claims.len())
+            .filter(|i| allocation(&self.claims[*i]).is_some_and(|a| !self.is_available(*i, a, &node.node)))
+            .collect();
+        let results = match &self.allocator {
+            Some(allocator) => self.search(allocator, node, special.as_ref())?,
+            None => Vec::new(),
+        };
+        let mut seen = self.seen();
+        if !unavailable.is_empty() {
+            seen.unavailable.extend(unavailable);
+            return Err(Rejection::lasting(NAME, "resourceclaim not available on the node"));
+        }
+        seen.found.insert(node.name().to_owned(), Found { results, special, mappings });
+        Ok(())
+    }
+
+    /// Whether the devices of a claim can be used on a node, and are not about to be given back.
+    fn is_available(&self, i: usize, allocation: &AllocationResult, node: &Node) -> bool {
+        let terms = allocation.node_selector.as_ref().map(|s| &s.node_selector_terms);
+        if terms.is_some_and(|terms| !terms.iter().any(|term| term_matches(term, node))) {
+            return false;
+        }
+        let Some(settings) = self.settings.filter(|s| s.features.binding_conditions) else { return true };
+        match conditions::ready(&self.claims[i]) {
+            Err(_) => false,
+            Ok(true) => true,
+            Ok(false) => !conditions::timed_out(&self.claims[i], settings.binding_timeout, self.now),
+        }
+    }
+
+    /// The claim for the extended resources that the node does not offer itself.
+    fn extended(
+        &self,
+        node: &NodeInfo,
+    ) -> Result<(Option<ResourceClaim>, Vec<ContainerExtendedResourceRequest>), Rejection> {
+        let (Some(claim), Some(pod), Some(devices)) = (self.special(), &self.pod, &self.devices) else {
+            return Ok((None, Vec::new()));
+        };
+        extended::for_node(claim, pod, node, &devices.read(), self.named == 0)
+    }
+
+    fn search(
+        &self,
+        allocator: &Allocator,
+        node: &NodeInfo,
+        special: Option<&ResourceClaim>,
+    ) -> Result<Vec<AllocationResult>, Rejection> {
+        let open = self.claims.iter().enumerate().filter(|(_, c)| allocation(c).is_none());
+        let claims: Vec<&ResourceClaim> =
+            open.map(|(i, claim)| special.filter(|_| self.is_special(i)).unwrap_or(claim)).collect();
+        let expired = || self.until.is_some_and(|until| Instant::now() >= until);
+        let limits = Limits { work: WORK, expired: &expired };
+        match allocator.allocate(Seen::of(&node.node), &claims, limits) {
+            Ok(Some(results)) => Ok(results),
+            Ok(None) => Err(Rejection::lasting(NAME, "cannot allocate all claims")),
+            Err(AllocationError::Node(why)) => Err(Rejection::lasting(NAME, why)),
+            Err(AllocationError::Failed(why)) => Err(Rejection::failure(NAME, why)),
+            Err(AllocationError::TimedOut) => {
+                let why = format!("node {}: timed out trying to allocate devices", node.name());
+                Err(Rejection::failure(NAME, why))
+            }
+        }
+    }
+
+    /// The score of a node: the better the alternatives that its devices are for, the higher.
+    pub(super) fn score(&self, node: &str) -> Result<i64, String> {
+        let seen = self.seen();
+        seen.found.get(node).map_or(Ok(0), |found| score(&self.claims, &found.results))
+    }
+}
+
+/// The score of allocations: those that claims have, and those that were found for the others (upstream's
+/// `computeScore`).
+pub(super) fn score(claims: &[Arc<ResourceClaim>], found: &[AllocationResult]) -> Result<i64, String> {
+    let (mut score, mut results) = (0, found.iter());
+    for claim in claims {
+        let allocation = allocation(claim).or_else(|| results.next()).ok_or_else(|| {
+            let n = found.len();
+            format!("number of allocations {n} is smaller than number of claims needing allocation")
+        })?;
+        let chosen = allocation.devices.iter().flat_map(|d| d.results.iter().flatten());
+        let chosen: BTreeSet<&str> = chosen.map(|r| r.request.as_str()).collect();
+        let requests = claim.spec.devices.iter().flat_map(|d| d.requests.iter().flatten());
+        for request in requests.filter(|r| r.exactly.is_none()) {
+            for (i, sub) in (0..).zip(request.first_available.iter().flatten()) {
+                if chosen.contains(format!("{}/{}", request.name, sub.name).as_str()) {
+                    score += MOST_ALTERNATIVES - i;
+                }
+            }
+        }
+    }
+    Ok(score)
+}
+
+/// A new id of a share of a device.
+fn share_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// Whether a claim is reserved for the Pod already.
+pub(super) fn is_reserved(claim: &ResourceClaim, pod: &PodInfo) -> bool {
+    claims::is_reserved_for(claim, pod.uid())
+}

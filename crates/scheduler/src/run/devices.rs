@@ -1,0 +1,44 @@
+//! News of devices, and errands that turns leave behind.
+
+use tokio::time::Instant;
+
+use super::{Input, Scheduler};
+use crate::framework::points::Errand;
+use crate::inventory::{Meaning, News};
+use crate::pod::PodInfo;
+
+impl Scheduler {
+    /// Takes in a change of devices or claims, and wakes the Pods that it may help.
+    pub(super) fn take_devices(&mut self, news: &News, now: Instant) {
+        let devices = self.cache.devices().clone();
+        let Meaning { events, claim } = devices.take(news);
+        if let News::Class(_) = news {
+            self.cache.classes_changed();
+        }
+        if !matches!(news, News::Claim(_)) {
+            self.queue.happened(events, now);
+            return;
+        }
+        // A Pod whose claims are not all there waits for those, whatever happens to others.
+        let concerns = |pod: &PodInfo| {
+            let known = devices.read();
+            let claims = known.claims_of(pod.whole());
+            claims.is_ok_and(|all| claim.is_none() || all.iter().any(|c| c.metadata.uid == claim))
+        };
+        self.queue.look_again(concerns);
+        self.queue.happened_to(events, concerns, now);
+    }
+
+    /// Does an errand. If it fails, the Pod for which it is done is tried again.
+    pub(super) fn send(&self, errand: Errand, uid: Option<&str>) {
+        let (client, tx, uid) = (self.client.clone(), self.tx.clone(), uid.map(str::to_owned));
+        self.shutdown.spawn(async move {
+            if let Err(e) = errand.run(client).await
+                && !e.is_not_found()
+            {
+                tracing::warn!(error = %e, "a claim could not be written");
+                uid.map(|uid| tx.send(Input::Evicted(uid)));
+            }
+        });
+    }
+}

@@ -1,0 +1,75 @@
+//! This is what the scheduler is started with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::FeatureGates;
+
+use crate::config::defaults;
+use crate::config::document::Document;
+use crate::extender::Extender;
+use crate::framework::profile::{Profile, profiles};
+use crate::framework::registry::Registry as Plugins;
+use crate::framework::waiting::Waiting;
+
+/// The settings of the scheduler: profiles, and how long Pods back off.
+pub struct Settings {
+    pub(super) profiles: BTreeMap<String, Profile>,
+    pub(super) initial_backoff: Duration,
+    pub(super) max_backoff: Duration,
+    pub(super) waiting: Waiting,
+    pub(super) extenders: Arc<[Extender]>,
+    pub(super) gates: FeatureGates,
+}
+
+impl Settings {
+    /// Puts together what a configuration says. It must be complete; `plugins` are those that it may name.
+    ///
+    /// # Errors
+    /// In upstream's words, if a profile cannot be put together.
+    pub fn new(config: &Document, plugins: &Plugins) -> Result<Self, String> {
+        let seconds = |n: i64| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+        let extenders: Arc<[Extender]> =
+            config.extenders.iter().map(Extender::new).collect::<Result<_, _>>()?;
+        let mut config = config.clone();
+        let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
+        defaults::hide(&mut config, &hidden);
+        Ok(Self {
+            profiles: profiles(&config, plugins)?,
+            extenders,
+            initial_backoff: seconds(config.pod_initial_backoff_seconds),
+            max_backoff: seconds(config.pod_max_backoff_seconds),
+            waiting: Waiting::default(),
+            gates: FeatureGates::default(),
+        })
+    }
+    /// Those of upstream's default configuration.
+    ///
+    /// # Errors
+    /// None: the default profile can be put together.
+    pub fn standard() -> Result<Self, String> {
+        Self::standard_with(FeatureGates::default())
+    }
+    /// The same, with other features.
+    ///
+    /// # Errors
+    /// None: the default profile can be put together.
+    pub fn standard_with(gates: FeatureGates) -> Result<Self, String> {
+        let mut config = Document::default();
+        defaults::complete(&mut config);
+        Ok(Self::new(&config, &crate::plugins::registry_with(gates)?)?.with_gates(gates))
+    }
+    /// Says which features are on; those of the plugins are the registry's.
+    #[must_use]
+    pub fn with_gates(mut self, gates: FeatureGates) -> Self {
+        self.gates = gates;
+        self
+    }
+    /// Lets plugins decide about Pods that wait for a permission.
+    #[must_use]
+    pub fn with_waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = waiting;
+        self
+    }
+}

@@ -1,0 +1,166 @@
+//! Controllers of features that are off by default.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use api::FeatureGates;
+use apiserver::served::RuntimeConfig;
+use client::{Patch, Resource};
+use ferrokube_simulation::Cluster;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1alpha3::ResourcePoolStatusRequest;
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::common::{MINUTE, eventually, pod};
+
+/// A cluster with these features and every API, and one controller.
+async fn cluster(features: &[&str], controller: &str) -> Result<Cluster> {
+    let gates = FeatureGates::parse(features.iter().copied())?;
+    let all = RuntimeConfig::parse(["api/all=true"])?;
+    let cluster = Cluster::start_with(|c| {
+        c.gates = gates;
+        c.runtime_config = all;
+    })
+    .await?;
+    cluster
+        .create::<ServiceAccount>(&json!({"metadata": {"name": "default", "namespace": "default"}}))
+        .await?;
+    cluster.controllers_with(&[controller], |c| c.gates = gates)?;
+    Ok(cluster)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_authorities_are_published_as_a_trust_bundle() -> Result<()> {
+    let controller = "kube-apiserver-serving-clustertrustbundle-publisher-controller";
+    let cluster = cluster(&["ClusterTrustBundle=true"], controller).await?;
+    let bundles = async || cluster.list::<ClusterTrustBundle>("").await;
+    let whole = async || {
+        let all = bundles().await?;
+        let own = |b: &ClusterTrustBundle| b.spec.trust_bundle.starts_with("-----BEGIN CERTIFICATE");
+        Ok::<_, anyhow::Error>(all.len() == 1 && all.iter().all(own))
+    };
+    eventually("it is published", MINUTE, async || whole().await).await?;
+    let name = bundles().await?[0].metadata.name.clone().unwrap_or_default();
+    assert!(name.starts_with("kubernetes.io:kube-apiserver-serving:"), "{name}");
+    cluster.take::<ClusterTrustBundle>("", &name).await?;
+    eventually("it is published again", MINUTE, async || whole().await).await?;
+    let mut other = bundles().await?[0].spec.clone();
+    other.signer_name = Some("kubernetes.io/kube-apiserver-serving".to_owned());
+    let old = json!({"metadata": {"name": "kubernetes.io:kube-apiserver-serving:old"}, "spec": other});
+    cluster.create::<ClusterTrustBundle>(&old).await?;
+    eventually("an older one goes", MINUTE, async || whole().await).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_stays_as_long_as_its_pods() -> Result<()> {
+    let cluster = cluster(&["GenericWorkload=true"], "podgroup-protection-controller").await?;
+    let group = json!({"metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"basic": {}}}});
+    cluster.create::<PodGroup>(&group).await?;
+    cluster
+        .create::<Pod>(&pod(
+            "p",
+            json!({"spec": {"schedulingGroup": {"podGroupName": "g"}, "nodeName": "n"}}),
+        ))
+        .await?;
+    cluster.admin().api::<PodGroup>("default").delete("g", None).await?;
+    sleep(10 * MINUTE).await;
+    assert!(cluster.get::<PodGroup>("default", "g").await?.is_some());
+    let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    cluster.admin().api::<Pod>("default").patch_status("p", &ended).await?;
+    eventually("it goes", MINUTE, async || Ok(cluster.get::<PodGroup>("default", "g").await?.is_none())).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_pools_gets_an_answer_for_an_hour() -> Result<()> {
+    let cluster = cluster(&["DRAResourcePoolStatus=true"], "resourcepoolstatusrequest-controller").await?;
+    let slice = |name: &str, count: i64| {
+        json!({"metadata": {"name": name}, "spec": {"driver": "gpu.example.com", "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": count},
+            "devices": [{"name": format!("{name}-0")}, {"name": format!("{name}-1")}]}})
+    };
+    cluster.create::<ResourceSlice>(&slice("a", 2)).await?;
+    let ask = json!({"metadata": {"name": "r"}, "spec": {"driver": "gpu.example.com"}});
+    cluster.create::<ResourcePoolStatusRequest>(&ask).await?;
+    let get = async || cluster.get::<ResourcePoolStatusRequest>("", "r").await;
+    sleep(Duration::from_secs(10)).await;
+    assert!(get().await?.is_some_and(|r| r.status.is_none()), "a slice is missing");
+    cluster.create::<ResourceSlice>(&slice("b", 2)).await?;
+    eventually("it is answered", 20 * MINUTE, async || {
+        let status = get().await?.and_then(|r| r.status);
+        Ok(status.is_some_and(|s| s.pools.iter().flatten().any(|p| p.total_devices == Some(4))))
+    })
+    .await?;
+    sleep(80 * MINUTE).await;
+    assert!(get().await?.is_none(), "it has had its time");
+    Ok(())
+}
+
+/// Objects of a definition that are stored in its old version are stored in the new one after a migration.
+#[tokio::test(start_paused = true)]
+async fn objects_are_stored_in_the_new_version() -> Result<()> {
+    let features = ["StorageVersionMigrator=true", "CRDObservedGenerationTracking=true"];
+    let cluster = cluster(&features, "storage-version-migrator-controller").await?;
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema":
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let resource = |version: &str| Resource {
+        group: "example.com".into(),
+        version: version.into(),
+        plural: "widgets".into(),
+    };
+    let definitions = Resource {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        plural: "customresourcedefinitions".into(),
+    };
+    let api = cluster.admin().resource::<Value>(definitions, "");
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [version("v1", true), version("v2", false)]}});
+    api.post::<Value, Value>("", "", &definition).await?;
+    let get = async || api.get("widgets.example.com").await;
+    eventually("it is established", MINUTE, async || {
+        let all = get().await?["status"]["conditions"].clone();
+        Ok(all.as_array().into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True"))
+    })
+    .await?;
+    let widgets = |version: &str| cluster.admin().resource::<Value>(resource(version), "default");
+    for i in 0..7 {
+        let widget =
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": format!("w-{i}")}});
+        widgets("v1").post::<Value, Value>("", "", &widget).await?;
+    }
+    let patch = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
+    api.patch("widgets.example.com", &Patch::Merge(patch)).await?;
+    eventually("both are noted", MINUTE, async || {
+        Ok(get().await?["status"]["storedVersions"] == json!(["v1", "v2"]))
+    })
+    .await?;
+    let before = widgets("v2").get("w-0").await?["metadata"]["resourceVersion"].clone();
+    let migration = json!({"metadata": {"name": "m"}, "spec": {"resource": {"group": "example.com", "resource": "widgets"}}});
+    cluster.create::<StorageVersionMigration>(&migration).await?;
+    let holds = async |name: &str, kind: &str| {
+        let found = cluster.get::<StorageVersionMigration>("", name).await?;
+        let all = found.and_then(|m| m.status?.conditions).unwrap_or_default();
+        Ok::<_, anyhow::Error>(all.iter().any(|c| c.type_ == kind && c.status == "True"))
+    };
+    eventually("it succeeds", 10 * MINUTE, async || {
+        Ok(holds("m", "Succeeded").await? && !holds("m", "Running").await?)
+    })
+    .await?;
+    let now = get().await?;
+    assert_eq!(now["status"]["storedVersions"], json!(["v2"]), "{now}");
+    assert_ne!(widgets("v2").get("w-0").await?["metadata"]["resourceVersion"], before, "it was written anew");
+    // A resource that is not there fails its migration after a minute.
+    let missing = json!({"metadata": {"name": "none"}, "spec": {"resource": {"group": "example.com", "resource": "none"}}});
+    cluster.create::<StorageVersionMigration>(&missing).await?;
+    eventually("it fails", 10 * MINUTE, async || holds("none", "Failed").await).await
+}

@@ -1,0 +1,183 @@
+//! API servers among themselves: their identity Leases, and what is tracked of tokens in Secrets.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use client::Patch;
+use ferrokube_simulation::Cluster;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::common::{MINUTE, Signer, bare, eventually};
+
+const SYSTEM: &str = "kube-system";
+const IDENTITY: &str = "apiserver.kubernetes.io/identity";
+
+async fn identities(cluster: &Cluster) -> Result<Vec<Lease>> {
+    let mut all = cluster.list::<Lease>(SYSTEM).await?;
+    let of_server = |l: &Lease| l.metadata.labels.as_ref().is_some_and(|l| l.get(IDENTITY).is_some());
+    all.retain(of_server);
+    Ok(all)
+}
+
+fn renewed(lease: &Lease) -> jiff::Timestamp {
+    lease.spec.as_ref().and_then(|s| s.renew_time.clone()).map(|t| t.0).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_known_by_its_lease() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let all = identities(&cluster).await?;
+    assert_eq!(all.len(), 1);
+    let (meta, spec) = (&all[0].metadata, all[0].spec.clone().unwrap_or_default());
+    let labels = meta.labels.clone().unwrap_or_default();
+    assert_eq!(labels[IDENTITY], "kube-apiserver");
+    assert_eq!(labels["kubernetes.io/hostname"], "simulation");
+    let name = meta.name.clone().unwrap_or_default();
+    assert!(name.starts_with("apiserver-") && name.len() == 36, "{name}");
+    assert!(spec.holder_identity.unwrap_or_default().starts_with(&format!("{name}_")));
+    assert_eq!(spec.lease_duration_seconds, Some(3600));
+    let before = renewed(&all[0]);
+    sleep(MINUTE).await;
+    let after = renewed(&identities(&cluster).await?[0]);
+    assert!(after.duration_since(before).as_secs() >= 45, "{before} {after}");
+    // Somebody takes it away, or takes it over: it is the server's again.
+    cluster.take::<Lease>(SYSTEM, &name).await?;
+    eventually("it is there again", MINUTE, async || Ok(identities(&cluster).await?.len() == 1)).await?;
+    let theirs = json!({"spec": {"holderIdentity": "another"}, "metadata": {"labels": {IDENTITY: "else"}}});
+    cluster.admin().api::<Lease>(SYSTEM).patch(&name, &Patch::Merge(theirs)).await?;
+    eventually("it is ours again", MINUTE, async || {
+        let lease = cluster.get::<Lease>(SYSTEM, &name).await?.unwrap_or_default();
+        let holder = lease.spec.and_then(|s| s.holder_identity).unwrap_or_default();
+        Ok(holder.starts_with(&name)
+            && lease.metadata.labels.unwrap_or_default()[IDENTITY] == "kube-apiserver")
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_servers_that_are_gone_go() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let now = cluster.clock().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = |name: &str, label: &str, spec: Value| json!({"metadata": {"name": name, "namespace": SYSTEM, "labels": {IDENTITY: label}}, "spec": spec});
+    let spec = json!({"renewTime": now, "leaseDurationSeconds": 3600});
+    cluster.create::<Lease>(&lease("apiserver-old", "kube-apiserver", spec.clone())).await?;
+    cluster.create::<Lease>(&lease("apiserver-empty", "kube-apiserver", json!({}))).await?;
+    cluster.create::<Lease>(&lease("others", "other-apiserver", spec)).await?;
+    sleep(50 * MINUTE).await;
+    assert!(cluster.get::<Lease>(SYSTEM, "apiserver-old").await?.is_some());
+    sleep(100 * MINUTE).await;
+    assert!(cluster.get::<Lease>(SYSTEM, "apiserver-old").await?.is_none());
+    assert!(cluster.get::<Lease>(SYSTEM, "apiserver-empty").await?.is_none());
+    assert!(cluster.get::<Lease>(SYSTEM, "others").await?.is_some(), "it is no server's of this kind");
+    assert_eq!(identities(&cluster).await?.len(), 2, "its own, and the other's");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_told_since_when_tokens_are_tracked() -> Result<()> {
+    const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
+    let cluster = Cluster::start().await?;
+    let since = async || {
+        let map = cluster.get::<ConfigMap>(SYSTEM, NAME).await?;
+        Ok::<_, anyhow::Error>(map.and_then(|m| m.data?.remove("since")))
+    };
+    eventually("it is told", MINUTE, async || Ok(since().await?.as_deref() == Some("2026-01-01"))).await?;
+    let nonsense = Patch::Merge(json!({"data": {"since": "long ago"}}));
+    cluster.admin().api::<ConfigMap>(SYSTEM).patch(NAME, &nonsense).await?;
+    eventually("it is put right", MINUTE, async || Ok(since().await?.as_deref() == Some("2026-01-01")))
+        .await?;
+    cluster.take::<ConfigMap>(SYSTEM, NAME).await?;
+    sleep(20 * MINUTE).await;
+    assert_eq!(since().await?, None, "others may not want it: it is not made at once");
+    sleep(15 * MINUTE).await;
+    assert_eq!(since().await?.as_deref(), Some("2026-01-01"));
+    Ok(())
+}
+
+const CONTROLLER: &str = "serviceaccount-token-controller";
+
+async fn with_tokens() -> Result<Cluster> {
+    let cluster = bare().await?;
+    cluster.controllers_with(&[CONTROLLER], |c| c.token_signer = Some(std::sync::Arc::new(Signer)))?;
+    Ok(cluster)
+}
+
+fn secret(name: &str, account: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "default",
+        "annotations": {"kubernetes.io/service-account.name": account}},
+        "type": "kubernetes.io/service-account-token"})
+}
+
+fn data(secret: &Secret, key: &str) -> String {
+    let bytes = secret.data.as_ref().and_then(|d| d.get(key)).map(|b| b.0.clone()).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// A Secret gets a token, the authorities and its namespace, gets them again when somebody takes them, and goes with its
+/// account, or if there never was one.
+#[tokio::test(start_paused = true)]
+async fn secrets_get_tokens() -> Result<()> {
+    let cluster = with_tokens().await?;
+    let account = cluster
+        .create::<ServiceAccount>(&json!({"metadata": {"name": "robot", "namespace": "default"}}))
+        .await?;
+    let uid = account.metadata.uid.unwrap_or_default();
+    cluster.create::<Secret>(&secret("s", "robot")).await?;
+    let get = async || Ok::<_, anyhow::Error>(cluster.get::<Secret>("default", "s").await?);
+    let whole = async || {
+        Ok::<_, anyhow::Error>(get().await?.is_some_and(|s| {
+            data(&s, "token") == format!("default/robot/{uid}/s")
+                && data(&s, "namespace") == "default"
+                && data(&s, "ca.crt").starts_with("-----BEGIN CERTIFICATE")
+                && s.metadata.annotations.unwrap_or_default()["kubernetes.io/service-account.uid"] == uid
+        }))
+    };
+    eventually("it is filled", MINUTE, async || whole().await).await?;
+    let lost = Patch::Merge(json!({"data": {"token": null, "ca.crt": "eA=="}}));
+    cluster.admin().api::<Secret>("default").patch("s", &lost).await?;
+    eventually("it is filled again", MINUTE, async || whole().await).await?;
+    cluster.admin().api::<ServiceAccount>("default").delete("robot", None).await?;
+    eventually("it goes with its account", MINUTE, async || Ok(get().await?.is_none())).await?;
+    cluster.create::<Secret>(&secret("orphan", "nobody")).await?;
+    eventually("it has no account", MINUTE, async || {
+        Ok(cluster.get::<Secret>("default", "orphan").await?.is_none())
+    })
+    .await
+}
+
+/// An account that is made anew has another uid: tokens of the old one go.
+#[tokio::test(start_paused = true)]
+async fn tokens_are_of_one_account() -> Result<()> {
+    let cluster = with_tokens().await?;
+    let account = json!({"metadata": {"name": "robot", "namespace": "default"}});
+    cluster.create::<ServiceAccount>(&account).await?;
+    cluster.create::<Secret>(&secret("s", "robot")).await?;
+    let filled = async || {
+        Ok::<_, anyhow::Error>(
+            cluster.get::<Secret>("default", "s").await?.is_some_and(|s| !data(&s, "token").is_empty()),
+        )
+    };
+    eventually("it is filled", MINUTE, async || filled().await).await?;
+    cluster.faults().hold_events("serviceaccounts");
+    cluster.take::<ServiceAccount>("default", "robot").await?;
+    cluster.create::<ServiceAccount>(&account).await?;
+    sleep(Duration::from_secs(5)).await;
+    cluster.faults().let_events_come("serviceaccounts");
+    eventually("it goes", MINUTE, async || Ok(cluster.get::<Secret>("default", "s").await?.is_none()))
+        .await?;
+    // The mention of a Secret that is gone goes, too.
+    let mention = Patch::Merge(json!({"secrets": [{"name": "t"}, {"name": "other"}]}));
+    cluster.create::<Secret>(&secret("t", "robot")).await?;
+    cluster.admin().api::<ServiceAccount>("default").patch("robot", &mention).await?;
+    sleep(Duration::from_secs(5)).await;
+    cluster.take::<Secret>("default", "t").await?;
+    eventually("the mention goes", MINUTE, async || {
+        let account = cluster.get::<ServiceAccount>("default", "robot").await?.unwrap_or_default();
+        let names: Vec<_> = account.secrets.into_iter().flatten().filter_map(|s| s.name).collect();
+        Ok(names == ["other"])
+    })
+    .await
+}
