@@ -222,7 +222,9 @@ fn says_goodbye(connection: &mut Http2) -> Result<bool> {
         match frame.kind {
             GOAWAY => return Ok(true),
             PING => pinged |= frame.payload == b"are you?",
-            _ => answered |= frame.flags & END_STREAM != 0,
+            // The flag of the same number says of settings that they are taken.
+            DATA | HEADERS => answered |= frame.flags & END_STREAM != 0,
+            _ => {}
         }
         if pinged && answered {
             return Ok(false);

@@ -129,7 +129,12 @@ async fn carry(mut read: ReadHalf, mut write: WriteHalf, tcp: TcpStream) {
         }
         let _ = write.close().await;
     };
-    // The Pod's end is the end: upstream's clients do not wait for their own.
+    until_the_pods_end(inward, outward).await;
+}
+
+/// Carries both ways until the Pod's side has ended. Upstream's clients do not end their own before, and a client of a
+/// WebSocket cannot: the connection's end tells it.
+async fn until_the_pods_end(inward: impl Future<Output = ()>, outward: impl Future<Output = ()>) {
     tokio::pin!(inward);
     tokio::pin!(outward);
     tokio::select! {
@@ -238,6 +243,6 @@ impl<T: AsyncRead + AsyncWrite> Out<'_, T> {
                 buffer.reserve(PIECE);
             }
         };
-        tokio::join!(inward, outward);
+        until_the_pods_end(inward, outward).await;
     }
 }
