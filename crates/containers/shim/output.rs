@@ -22,7 +22,8 @@ impl Line {
     pub(crate) const NONE: Self = Self { head: [0; HEAD], head_len: 0, start: 0, end: 0 };
 }
 
-/// Cuts lines from a buffer: how many, and how many bytes they used. At the end (`last`) what is left is a line, too.
+/// Cuts lines from a buffer: how many, and how many bytes they used. At the end (`last`) the rest is a part of a line that
+/// never came to its end, as containerd has it: readers of the log add no newline that the container did not write.
 pub(crate) fn cut(
     buffer: &[u8],
     last: bool,
@@ -37,7 +38,7 @@ pub(crate) fn cut(
         let (len, skip, whole) = match window.iter().position(|b| *b == b'\n') {
             Some(at) => (at, at + 1, true),
             None if rest.len() >= LINE => (LINE, LINE, false),
-            None if last => (rest.len(), rest.len(), true),
+            None if last => (rest.len(), rest.len(), false),
             None => break,
         };
         let line = &mut lines[count];

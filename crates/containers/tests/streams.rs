@@ -52,7 +52,7 @@ async fn a_log_has_whole_and_partial_lines() {
         ("F", 7232, "xxxx"),
         ("F", 5, "shor"),
         ("F", 0, ""),
-        ("F", 10, "unfi"),
+        ("P", 10, "unfi"),
     ];
     assert_eq!(lines, expected);
     place.end().await;

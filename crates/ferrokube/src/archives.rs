@@ -107,6 +107,7 @@ impl Archives {
     /// Imports archives that are put into the directory later, until `shutdown`.
     pub(crate) async fn follow(mut self, shutdown: Shutdown) {
         let result = shutdown.run(async {
+            fs::create_dir_all(&self.dir)?;
             let mut changes = Changes::of([self.dir.as_path()])?;
             loop {
                 self.import().await;

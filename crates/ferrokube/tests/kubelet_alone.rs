@@ -309,7 +309,7 @@ fn settings_that_cannot_be_had_are_refused() -> Result<()> {
     let v1 = "--fail-cgroupv1=false";
     refuse("evictionHard: {memory: 1Gi}", &[v1], "unsupported eviction signal memory")?;
     refuse("", &[v1, "--eviction-soft=memory.available<1Gi"], "grace period must be specified")?;
-    refuse("kubeReserved: {gpu: 1}\nfailCgroupV1: false", &[], "cannot reserve \"gpu\" resource")?;
+    refuse("kubeReserved: {gpu: '1'}\nfailCgroupV1: false", &[], "cannot reserve \"gpu\" resource")?;
     refuse("", &["--cloud-provider=acme", "--fail-cgroupv1=false"], "unknown cloud provider \"acme\"")?;
     refuse("failCgroupV1: false", &["--fail-swap-on=false"], "--kubeconfig /nowhere cannot be used")
 }

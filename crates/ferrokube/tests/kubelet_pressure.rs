@@ -1,11 +1,10 @@
 //! Pods that take too much of the node, and a node that runs short, with real containerd and real file systems.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::{Cluster, eventually};
+use testkit::{Cluster, Host, eventually};
 
 use crate::kubelet_alone::{IMAGE, NODE, control_plane, flags, kill, node_is_ready, remove_cgroups, start};
 
@@ -82,21 +81,21 @@ fn pods_above_their_limits_of_storage_are_evicted() -> Result<()> {
     result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
 }
 
-/// A small file system at a path, until it is dropped.
-struct Small<'a>(&'a Path);
+/// A small file system at a path of a host, which has mounts of its own, until it is dropped.
+struct Small<'a>(&'a Host, String);
 
 impl<'a> Small<'a> {
-    fn mount(at: &'a Path) -> Result<Self> {
+    fn mount(host: &'a Host, at: &Path) -> Result<Self> {
         std::fs::create_dir_all(at)?;
-        let out = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "small"]).arg(at).output()?;
-        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        Ok(Self(at))
+        let at = at.to_str().context("a path that is no text")?.to_owned();
+        host.run("mount", &["-t", "tmpfs", "-o", "size=64m", "small", &at])?;
+        Ok(Self(host, at))
     }
 }
 
 impl Drop for Small<'_> {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).output();
+        let _ = self.0.run("umount", &["-l", &self.1]);
     }
 }
 
@@ -148,7 +147,7 @@ fn fills(cluster: &Cluster) -> Result<()> {
 fn a_disk_that_fills_costs_the_greediest_pod() -> Result<()> {
     let cluster = control_plane()?;
     let root = cluster.host().path("kubelet");
-    let small = Small::mount(&root)?;
+    let small = Small::mount(cluster.host(), &root)?;
     let result = fills(&cluster);
     drop(small);
     remove_cgroups()?;

@@ -105,9 +105,10 @@ fn pods_have_a_network_that_outlives_the_agent_and_goes_with_the_cluster() -> Re
     ensure!(!links.contains("fk-"), "{links}");
     let tables = cluster.host().run("nft", &["list", "tables"])?;
     ensure!(!tables.contains("ferrokube"), "{tables}");
-    for dir in ["cni", "cni-bin"] {
-        let left = std::fs::read_dir(cluster.host().path(dir))?.count();
-        ensure!(left == 0, "{left} files in {dir}");
+    // The built-in runtime reads no configuration of networks.
+    for dir in ["cni", "cni-bin"].map(|dir| cluster.host().path(dir)).iter().filter(|dir| dir.exists()) {
+        let left = std::fs::read_dir(dir)?.count();
+        ensure!(left == 0, "{left} files in {}", dir.display());
     }
     Ok(())
 }

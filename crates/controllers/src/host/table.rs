@@ -124,8 +124,6 @@ const ALL: [Named; 49] = [
 
 /// Upstream's controllers that FerroKube does not have yet, with their older names.
 const MISSING: &[&str] = &[
-    "service-lb-controller",
-    "service",
     "node-route-controller",
     "route",
     "cloud-node-lifecycle-controller",

@@ -171,7 +171,7 @@ mod tests {
         };
         let file = write(
             "kubelet.yaml",
-            "maxPods: 1\nport: 1\nclusterDNS: [1.1.1.1, 2.2.2.2]\nevictionHard: {pid.available: 5}\n",
+            "maxPods: 1\nport: 1\nclusterDNS: [1.1.1.1, 2.2.2.2]\nevictionHard: {pid.available: \"5\"}\n",
         );
         write("parts/20.conf", "maxPods: 3\nport: 3\nevictionHard: {memory.available: 1Gi}\n");
         write("parts/10.conf", "maxPods: 2\nclusterDNS: [3.3.3.3]\n");

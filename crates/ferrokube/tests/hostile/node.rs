@@ -64,16 +64,25 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
     let (containers, shims) = if cluster.has_containerd() {
         (
             cluster.ctr(&["containers", "list", "--quiet"])? + &cluster.ctr(&["tasks", "list", "--quiet"])?,
-            "containerd-shim",
+            // Shims of other clusters are seen here, too; each is told the socket of its own.
+            // The brackets keep this command from finding itself.
+            format!(
+                "grep -l '[c]ontainerd-shim' /proc/[0-9]*/cmdline 2>/dev/null | \
+                 xargs -r grep -l -F '{own}/' 2>/dev/null || true"
+            ),
         )
     } else {
         let places = "records/sandboxes records/containers sandboxes containers shims";
         let list = format!("cd {}/runtime 2>/dev/null && ls {places} 2>/dev/null || true", dirs.display());
-        (sh(&list)?, "ferrokube-shim")
+        let shims = format!(
+            "for p in $(grep -l '[f]errokube-shim' /proc/[0-9]*/cmdline 2>/dev/null); do \
+             ls -l ${{p%cmdline}}fd 2>/dev/null | grep -F -q '{own}/' && echo $p; done; true"
+        );
+        (sh(&list)?, shims)
     };
     let mut found = BTreeMap::from([
         ("containers", containers),
-        ("shims", sh(&format!("grep -l {shims} /proc/[0-9]*/cmdline 2>/dev/null | grep -v self || true"))?),
+        ("shims", sh(&shims)?),
         ("mounts", sh(&mounts)?),
         ("cgroups", sh(&cgroups)?),
         ("network namespaces", sh("ls /run/netns 2>/dev/null || true")?),

@@ -328,7 +328,13 @@ fn claims_wait(cluster: &Cluster) -> Result<()> {
     s.waits("e", &none_of_3(why, NO_HELP))?;
     let device = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]});
     s.add("d", &json!({}), &device)?;
-    s.waits("d", &none_of_3("resource claim \"gpu\": allocating devices is not supported yet", NO_HELP))?;
+    // Without its claim a Pod is not even tried; with it, it is.
+    let claim = json!({
+        "metadata": {"name": "mine"},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "none.example.com"}}]}},
+    });
+    s.server.create("/apis/resource.k8s.io/v1/namespaces/claims-wait/resourceclaims", &claim)?;
+    s.waits("d", &none_of_3("request one: device class none.example.com does not exist", NO_HELP))?;
     s.add("c", &json!({}), &json!({"volumes": [{"name": "v", "csi": {"driver": "example.com"}}]}))?;
     // Whether the driver is there is the node's business.
     s.on("c", &["n1", "n2", "n3"])?;
