@@ -59,7 +59,7 @@ pub struct Rule {
     path: Option<String>,
     writes: bool,
     updates: bool,
-    controllers: bool,
+    by: Whose,
     skip: usize,
     times: usize,
     /// The names that it met, where it meets each name once.
@@ -78,7 +78,7 @@ impl Rule {
             path: None,
             writes: false,
             updates: false,
-            controllers: false,
+            by: Whose::All,
             skip: 0,
             times: usize::MAX,
             met: None,
@@ -122,7 +122,12 @@ impl Rule {
     }
     /// For requests of controllers alone.
     pub fn controllers(mut self) -> Self {
-        self.controllers = true;
+        self.by = Whose::Controllers;
+        self
+    }
+    /// For requests of controllers and of the scheduler alone.
+    pub fn plane(mut self) -> Self {
+        self.by = Whose::Plane;
         self
     }
     /// Not for the first so many of these requests.
@@ -146,7 +151,11 @@ impl Rule {
         self.path.is_none()
             && (!self.writes || is_write(call))
             && !(self.updates && matches!(call.verb, Verb::Create | Verb::Delete | Verb::DeleteCollection))
-            && (!self.controllers || by == By::Controller)
+            && match self.by {
+                Whose::All => true,
+                Whose::Plane => by != By::Others,
+                Whose::Controllers => by == By::Controller,
+            }
             && self.verb.is_none_or(|v| v == call.verb)
             && is(&self.resource, &call.resource.plural)
             && is(&self.subresource, &call.subresource)
@@ -174,17 +183,30 @@ fn is_write(call: &Call) -> bool {
     !reads && !matches!(call.resource.plural.as_str(), "events" | "leases")
 }
 
+/// Those whose requests a rule picks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    All,
+    Plane,
+    Controllers,
+}
+
 /// The sort of those who ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Controller,
+    Scheduler,
     Others,
 }
 
 impl By {
     fn of(user: &str) -> Self {
         let account = user.starts_with("system:serviceaccount:kube-system:");
-        if account || user == controllers::SHARED_USER { Self::Controller } else { Self::Others }
+        match user {
+            "system:kube-scheduler" => Self::Scheduler,
+            _ if account || user == controllers::SHARED_USER => Self::Controller,
+            _ => Self::Others,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use client::{ListParams, Patch};
-use ferrokube_simulation::Cluster;
+use ferrokube_simulation::{Cluster, Fault, Rule};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use serde_json::{Value, json};
@@ -122,6 +122,119 @@ async fn phase(cluster: &Cluster, name: &str, phase: &str) -> Result<()> {
 
 async fn gone(cluster: &Cluster) -> Result<()> {
     eventually("no claim is left", LONG, async || Ok(claims(cluster).await?.is_empty())).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_template_comes_and_goes_with_its_pod() -> Result<()> {
+    for ends in [false, true] {
+        let cluster = start().await?;
+        let running = cluster.controllers(&[CLAIMS, COLLECTOR])?;
+        cluster.scheduler();
+        publish(&cluster, "n1", json!([{"name": "a"}])).await?;
+        create(&cluster, &using("p", &of_template())).await?;
+        assert_eq!(bound(&cluster, "p").await?, "n1");
+        let [claim] = &claims(&cluster).await?[..] else { panic!("not one claim") };
+        let (meta, pod) = (&claim.metadata, cluster.get::<Pod>("default", "p").await?.context("the Pod")?);
+        let name = meta.name.clone().unwrap();
+        assert!(name.starts_with("p-device-") && name.len() == "p-device-".len() + 5, "{name}");
+        assert_eq!(meta.labels.as_ref().and_then(|l| l.get("of")).map(String::as_str), Some("template"));
+        let place = meta.annotations.as_ref().and_then(|a| a.get("resource.kubernetes.io/pod-claim-name"));
+        assert_eq!(place.map(String::as_str), Some("device"));
+        let owners: Vec<&str> = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .filter(|o| o.controller == Some(true))
+            .map(|o| o.uid.as_str())
+            .collect();
+        assert_eq!(owners, [pod.metadata.uid.as_deref().unwrap()]);
+        let told = serde_json::to_value(pod.status.unwrap().resource_claim_statuses)?;
+        assert_eq!(told, json!([{"name": "device", "resourceClaimName": name}]));
+        assert_eq!((devices(claim), reserved(claim)), (vec!["n1/a".to_owned()], vec!["p".to_owned()]));
+        assert!(protected(claim));
+        let page = running.metrics.page().text();
+        let line = "resourceclaim_controller_creates_total{status=\"success\",admin_access=\"false\"} 1";
+        assert!(page.lines().any(|l| l == line), "{page}");
+        if ends {
+            phase(&cluster, "p", "Succeeded").await?;
+        } else {
+            cluster.take::<Pod>("default", "p").await?;
+        }
+        gone(&cluster).await?;
+        create(&cluster, &using("q", &of_template())).await?;
+        assert_eq!(bound(&cluster, "q").await?, "n1");
+        cluster.stop().await;
+    }
+    Ok(())
+}
+
+/// A claim that somebody deletes is made anew, and a Pod's place gets none from a claim of another's.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_lost_is_made_anew() -> Result<()> {
+    let cluster = start().await?;
+    cluster.controllers(&[CLAIMS, COLLECTOR])?;
+    create(&cluster, &using("p", &of_template())).await?;
+    let told = async || {
+        let pod = cluster.get::<Pod>("default", "p").await?.context("the Pod")?;
+        let statuses = pod.status.and_then(|s| s.resource_claim_statuses).unwrap_or_default();
+        Ok::<_, anyhow::Error>(statuses.into_iter().find_map(|s| s.resource_claim_name).unwrap_or_default())
+    };
+    eventually("it has a claim", MINUTE, async || Ok(!told().await?.is_empty())).await?;
+    let first = told().await?;
+    cluster.take::<ResourceClaim>("default", &first).await?;
+    eventually("it has another", MINUTE, async || {
+        let now = told().await?;
+        Ok(now != first && cluster.get::<ResourceClaim>("default", &now).await?.is_some())
+    })
+    .await?;
+    // A Pod whose template comes later.
+    let later = json!({"resourceClaimTemplateName": "later"});
+    create(&cluster, &using("q", &later)).await?;
+    said(&cluster, "FailedResourceClaimCreation").await?;
+    let template = json!({"metadata": {"name": "later", "namespace": "default"}, "spec": {"spec": one()}});
+    cluster.create::<ResourceClaimTemplate>(&template).await?;
+    eventually("both have claims", MINUTE, async || Ok(claims(&cluster).await?.len() == 2)).await?;
+    cluster.stop().await;
+    Ok(())
+}
+
+/// The control plane ends before each of its writes in turn, and another one begins: each Pod has one claim.
+#[tokio::test(start_paused = true)]
+async fn claims_are_made_once_wherever_their_controller_ended() -> Result<()> {
+    for skip in 0..40 {
+        let cluster = start().await?;
+        publish(&cluster, "n1", json!([{"name": "a"}])).await?;
+        let stop = cluster.shutdown().child();
+        cluster.faults().add(Rule::new(Fault::Hang).writes().skip(skip));
+        cluster.controllers_until(&stop, &[CLAIMS, COLLECTOR], |_| {})?;
+        cluster.scheduler_until(&stop);
+        create(&cluster, &using("p", &of_template())).await?;
+        let has_node = async || Ok(node_of(&cluster, "p").await?.is_some());
+        let in_peace = eventually("it has a node", MINUTE, has_node).await.is_ok();
+        if in_peace {
+            cluster.take::<Pod>("default", "p").await?;
+            let _ =
+                eventually("no claim is left", MINUTE, async || Ok(claims(&cluster).await?.is_empty())).await;
+        }
+        let met = cluster.faults().met() > 0;
+        stop.finish().await;
+        cluster.faults().clear();
+        cluster.controllers(&[CLAIMS, COLLECTOR])?;
+        cluster.scheduler();
+        if !in_peace {
+            assert_eq!(bound(&cluster, "p").await?, "n1", "{skip}");
+            let [claim] = &claims(&cluster).await?[..] else { panic!("{skip}: not one claim") };
+            assert_eq!(reserved(claim), ["p"], "{skip}");
+            cluster.take::<Pod>("default", "p").await?;
+        }
+        gone(&cluster).await?;
+        cluster.stop().await;
+        if !met {
+            assert!(skip > 5, "{skip} writes are too few");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("too many writes")
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,9 @@ use api::FeatureGates;
 use apiserver::served::RuntimeConfig;
 use client::{Patch, Resource};
 use ferrokube_simulation::Cluster;
+use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionCondition};
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::resource::v1alpha3::ResourcePoolStatusRequest;
@@ -163,4 +165,55 @@ async fn objects_are_stored_in_the_new_version() -> Result<()> {
     let missing = json!({"metadata": {"name": "none"}, "spec": {"resource": {"group": "example.com", "resource": "none"}}});
     cluster.create::<StorageVersionMigration>(&missing).await?;
     eventually("it fails", 10 * MINUTE, async || holds("none", "Failed").await).await
+}
+
+/// The versions that a server told go with the server.
+#[tokio::test(start_paused = true)]
+async fn versions_of_a_server_that_is_gone_go() -> Result<()> {
+    let features = ["StorageVersionAPI=true", "APIServerIdentity=true"];
+    let cluster = cluster(&features, "storageversion-garbage-collector-controller").await?;
+    let meta = json!({"name": "apiserver-own", "namespace": "kube-system",
+        "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}});
+    let now = cluster.clock().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = |name: &str| {
+        let mut meta = meta.clone();
+        meta["name"] = name.into();
+        json!({"metadata": meta, "spec": {"holderIdentity": name, "renewTime": now, "leaseDurationSeconds": 3600}})
+    };
+    for name in ["apiserver-own", "apiserver-gone"] {
+        cluster.create::<Lease>(&lease(name)).await?;
+    }
+    let said = |server: &str, version: &str| json!({"apiServerID": server, "encodingVersion": version, "decodableVersions": ["v1", "v2"]});
+    let (own, same, other) =
+        (said("apiserver-own", "v1"), said("apiserver-gone", "v1"), said("apiserver-gone", "v2"));
+    let version = |name: &str, all: Value, common: Option<&str>| json!({"metadata": {"name": name}, "spec": {}, "status": {"storageVersions": all, "commonEncodingVersion": common}});
+    for (name, all, common) in [
+        ("test.example.com.same", json!([own, same]), Some("v1")),
+        ("test.example.com.other", json!([own, other]), None),
+        ("test.example.com.only", json!([same]), Some("v1")),
+    ] {
+        cluster.put::<StorageVersion>(&version(name, all, common)).await?;
+    }
+    sleep(10 * MINUTE).await;
+    let get = async |name: &str| cluster.get::<StorageVersion>("", name).await;
+    assert!(get("test.example.com.only").await?.is_some(), "its server is there");
+    cluster.take::<Lease>("kube-system", "apiserver-gone").await?;
+    eventually("that of the server alone is gone", MINUTE, async || {
+        Ok(get("test.example.com.only").await?.is_none())
+    })
+    .await?;
+    for name in ["test.example.com.same", "test.example.com.other"] {
+        eventually(name, MINUTE, async || {
+            let status = get(name).await?.and_then(|v| v.status).unwrap_or_default();
+            let servers: Vec<_> =
+                status.storage_versions.into_iter().flatten().map(|s| s.api_server_id).collect();
+            let equal =
+                |c: &StorageVersionCondition| c.type_ == "AllEncodingVersionsEqual" && c.status == "True";
+            Ok(servers == ["apiserver-own"]
+                && status.common_encoding_version.as_deref() == Some("v1")
+                && status.conditions.iter().flatten().any(equal))
+        })
+        .await?;
+    }
+    Ok(())
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::Result;
 use client::Patch;
 use ferrokube_simulation::Cluster;
+use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::common::{MINUTE, Signer, bare, eventually};
+use crate::common::{MINUTE, Signer, bare, eventually, pod};
 
 const SYSTEM: &str = "kube-system";
 const IDENTITY: &str = "apiserver.kubernetes.io/identity";
@@ -180,4 +181,57 @@ async fn tokens_are_of_one_account() -> Result<()> {
         Ok(names == ["other"])
     })
     .await
+}
+
+/// A token that upstream's older controllers made is invalid after a year in which nobody used it, and goes after another.
+/// One that a Pod mounts stays.
+#[tokio::test(start_paused = true)]
+async fn legacy_tokens_go_in_the_end() -> Result<()> {
+    const CLEANER: &str = "legacy-serviceaccount-token-cleaner-controller";
+    const INVALID: &str = "kubernetes.io/legacy-token-invalid-since";
+    let cluster = bare().await?;
+    let names = ["left", "used", "mounted"];
+    let mentions = names.map(|name| json!({ "name": name }));
+    let account = json!({"metadata": {"name": "robot", "namespace": "default"}, "secrets": mentions});
+    let uid = cluster.create::<ServiceAccount>(&account).await?.metadata.uid;
+    for name in names {
+        let mut secret = secret(name, "robot");
+        secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"] = json!(uid);
+        cluster.create::<Secret>(&secret).await?;
+    }
+    // One of a user's, which no account names.
+    cluster.create::<Secret>(&secret("own", "robot")).await?;
+    let volume = json!({"name": "v", "secret": {"secretName": "mounted"}});
+    cluster.create::<Pod>(&pod("p", json!({"spec": {"volumes": [volume]}}))).await?;
+    // The cleaner looks once a day, and when it starts.
+    let look = async || -> Result<Vec<(String, Option<String>)>> {
+        let stop = cluster.shutdown().child();
+        cluster.controllers_until(&stop, &[CLEANER], |_| {})?;
+        sleep(MINUTE).await;
+        stop.finish().await;
+        let all = cluster.list::<Secret>("default").await?.into_iter().map(|s| s.metadata);
+        Ok(all.map(|m| (m.name.unwrap_or_default(), m.labels.unwrap_or_default().remove(INVALID))).collect())
+    };
+    let days = |n: i64| cluster.clock().step(SignedDuration::from_hours(24 * n));
+    let state = |left: Option<Option<&str>>, used: Option<&str>| {
+        let mut all =
+            vec![("left", left), ("mounted", Some(None)), ("own", Some(None)), ("used", Some(used))];
+        all.retain(|(_, state)| state.is_some());
+        let text = |t: Option<&str>| t.map(str::to_owned);
+        all.into_iter().map(|(name, state)| (name.to_owned(), text(state.flatten()))).collect::<Vec<_>>()
+    };
+    assert_eq!(look().await?, state(Some(None), None));
+    days(300);
+    let used =
+        Patch::Merge(json!({"metadata": {"labels": {"kubernetes.io/legacy-token-last-used": "2026-10-01"}}}));
+    cluster.admin().api::<Secret>("default").patch("used", &used).await?;
+    assert_eq!(look().await?, state(Some(None), None));
+    days(67);
+    let (first, second) = (Some("2027-01-03"), Some("2027-11-09"));
+    assert_eq!(look().await?, state(Some(first), None));
+    days(310);
+    assert_eq!(look().await?, state(Some(first), second));
+    days(60);
+    assert_eq!(look().await?, state(None, second));
+    Ok(())
 }

@@ -8,11 +8,16 @@ use anyhow::{Context, Result};
 use api::Status;
 use client::{Client, Election, Outcome};
 use component::{Clock, Shutdown};
-use ferrokube_simulation::{Cluster, Fault, Rule};
+use ferrokube_simulation::{Cluster, Fault, Fleet, Rule, Shape};
 use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+
+use crate::workloads::{deployment, phase};
 
 /// The lease that this user may write.
 const LEASE: &str = "kube-controller-manager";
@@ -168,5 +173,77 @@ async fn a_lost_answer_costs_no_leadership() -> Result<()> {
     assert_eq!((held(&cluster).await?, leading.load(Ordering::SeqCst)), (("a".to_owned(), 0), 1));
     a.shutdown.stop();
     assert_eq!(a.task.await?, Outcome::Stopped);
+    Ok(())
+}
+
+/// A process with all controllers, which work while it leads.
+fn manager(cluster: &Arc<Cluster>, id: &'static str) -> Somebody {
+    let (cluster, shutdown) = (cluster.clone(), cluster.shutdown().child());
+    let stop = shutdown.clone();
+    let task = tokio::spawn(async move {
+        let (client, clock) = (client(&cluster), cluster.clock());
+        election(id)
+            .lead(&client, clock, &stop, |inner| async move {
+                cluster.controllers_until(&inner, &["*"], |_| {}).expect("they start");
+                inner.wait().await;
+            })
+            .await
+    });
+    Somebody { shutdown, task }
+}
+
+/// The leader dies while a Deployment is rolled out; the other process goes on, and never do too few Pods run, or too many.
+#[tokio::test(start_paused = true)]
+async fn the_leader_dies_in_the_middle_of_a_rollout() -> Result<()> {
+    const MINUTE: Duration = Duration::from_mins(1);
+    let cluster = Arc::new(Cluster::start().await?);
+    cluster.scheduler();
+    let _fleet = Fleet::start(&cluster, "node", 3, &Shape::default());
+    let a = manager(&cluster, "a");
+    sleep(Duration::from_secs(1)).await;
+    let b = manager(&cluster, "b");
+    cluster.until::<ServiceAccount>(MINUTE, "default", |all| !all.is_empty()).await?;
+    cluster.create::<Deployment>(&deployment("web", 10, "100m")).await?;
+    let is = |p: &Pod, image: &str| {
+        p.spec.as_ref().is_some_and(|s| s.containers[0].image.as_deref() == Some(image))
+    };
+    let run = |all: &[Pod], image: &str| {
+        all.iter()
+            .filter(|p| phase(p) == "Running" && p.metadata.deletion_timestamp.is_none() && is(p, image))
+            .count()
+    };
+    cluster.until::<Pod>(5 * MINUTE, "default", |all| run(all, "i") == 10).await?;
+    let available = |all: &[Deployment]| {
+        all.iter().all(|d| d.status.as_ref().and_then(|s| s.available_replicas) == Some(10))
+    };
+    cluster.until::<Deployment>(MINUTE, "default", available).await?;
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}});
+    cluster.admin().api::<Deployment>("default").patch("web", &client::Patch::Strategic(patch)).await?;
+    let end = Instant::now() + 10 * MINUTE;
+    let mut leader = Some(a);
+    loop {
+        let pods = cluster.list::<Pod>("default").await?;
+        let (old, new) = (run(&pods, "i"), run(&pods, "j"));
+        let there = pods.iter().filter(|p| p.metadata.deletion_timestamp.is_none()).count();
+        // A quarter more, rounded up, and a quarter less, rounded down.
+        assert!(old + new >= 8 && there <= 13, "{old} old, {new} new of {there}");
+        if new >= 3
+            && let Some(a) = leader.take()
+        {
+            assert!(old > 0, "the rollout is not over");
+            a.task.abort();
+            a.shutdown.stop();
+        }
+        if old == 0 && new == 10 && there == 10 {
+            break;
+        }
+        assert!(Instant::now() < end, "{old} old, {new} new of {there}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(leader.is_none());
+    assert_eq!(held(&cluster).await?, ("b".to_owned(), 1));
+    cluster.until::<Deployment>(MINUTE, "default", available).await?;
+    b.shutdown.stop();
+    assert_eq!(b.task.await?, Outcome::Stopped);
     Ok(())
 }

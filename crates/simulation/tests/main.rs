@@ -19,6 +19,7 @@ mod quotas;
 mod scale;
 mod scheduling;
 mod stateful_sets;
+mod stories;
 mod third_party;
 mod volume_binding;
 mod volumes;

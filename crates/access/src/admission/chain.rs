@@ -13,6 +13,7 @@ use super::certificates::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
     PodCertificateSigning,
 };
+use super::claim_status::ClaimStatusAuthorization;
 use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
 use super::declared_features::NodeDeclaredFeatureValidator;
 use super::devices::DeviceAdminAccess;
@@ -129,8 +130,12 @@ static ORDER: [Place; 41] = [
 ];
 
 /// The checks that upstream makes in the storage of resources, after all plugins; they cannot be turned off.
-static OF_STORAGE: [Make; 3] =
-    [plain::<RbacEscalation>, plain::<PodCertificateSigning>, plain::<DeviceAdminAccess>];
+static OF_STORAGE: [Make; 4] = [
+    plain::<RbacEscalation>,
+    plain::<PodCertificateSigning>,
+    plain::<DeviceAdminAccess>,
+    plain::<ClaimStatusAuthorization>,
+];
 
 /// The reason for which a chain cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

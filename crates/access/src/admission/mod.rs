@@ -2,6 +2,7 @@
 
 mod certificates;
 mod chain;
+mod claim_status;
 mod classes;
 mod config;
 mod declared_features;

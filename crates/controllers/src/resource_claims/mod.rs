@@ -306,9 +306,10 @@ impl ResourceClaims {
         self.attempts.0[usize::from(made.is_ok())][usize::from(admin)].fetch_add(1, Ordering::Relaxed);
         let made = made.map_err(|e| format!("create ResourceClaim : {}", e.message))?;
         let name = made.metadata.name.unwrap_or_default();
+        // The lock is held meanwhile: a claim that is shown right after the look takes its note away again.
+        let mut notes = self.made.lock();
         if self.claims.get(pod.namespace(), &name).is_none() {
-            let key = (pod.uid().to_owned(), place.name.to_string());
-            self.made.lock().insert(key, name.clone());
+            notes.insert((pod.uid().to_owned(), place.name.to_string()), name.clone());
         }
         Ok(Some(name))
     }

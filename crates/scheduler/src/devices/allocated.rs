@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use api::quantity::Quantity;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use super::DeviceId;
+use super::terms::DeviceId;
 
 /// Amounts of capacities, by name.
 pub(super) type Amounts = BTreeMap<String, Quantity>;

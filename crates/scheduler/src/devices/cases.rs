@@ -2,7 +2,6 @@
 //! v1.36.2 answers to each (but for those 21 of the gate DRAListTypeAttributes, which is off): the allocations, or the error, and how often it looked for a device where its table tells.
 //! One case a line, in `cases/`.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,14 +13,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::allocated::Allocated;
+use super::search::STEPS;
 use super::selector::Selectors;
 use super::stock::{Slice, Stock};
 use super::{AllocationError, Allocator, DeviceId, Features, Limits, WORK};
-
-thread_local! {
-    /// How often the last search of this thread looked for a device.
-    pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
-}
 
 const CASES: &str = include_str!("cases/allocations.jsonl");
 

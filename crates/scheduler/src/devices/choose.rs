@@ -5,7 +5,7 @@ use super::capacity::all_consumed;
 use super::counters;
 use super::request::Request;
 use super::search::{At, Candidate, Chosen, Search, Undo, failed, named};
-use super::{AllocationError, DeviceId};
+use super::terms::{AllocationError, DeviceId};
 
 impl<'s> Search<'s> {
     pub(super) fn in_use(&self, at: At, request: &Request<'_>, candidate: Candidate<'_>) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::{self as resource, DeviceAttribute, DeviceConstraint};
 
-use super::DeviceId;
+use super::terms::DeviceId;
 
 /// The values of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use objects::node_affinity::{self, Seen};
 
 use super::allocated::Amounts;
 use super::stock::{Slice, Stock};
-use super::{Features, PoolId};
+use super::terms::{Features, PoolId};
 
 /// A pool, as a node sees it.
 #[derive(Debug)]

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use objects::node_affinity::Seen;
 
 use super::allocated::Amounts;
+use super::allocator::Allocator;
 use super::capacity::suffices;
 use super::constraint::Constraint;
 use super::counters::Available;
@@ -16,7 +17,13 @@ use super::pools::{Pool, State, is_for};
 use super::request::{Asked, Request, requests};
 use super::selector::Unanswered;
 use super::stock::{Device, Slice};
-use super::{AllocationError, Allocator, DeviceId, Limits, MOST_RESULTS, PoolId, result};
+use super::terms::{AllocationError, DeviceId, Limits, MOST_RESULTS, PoolId};
+
+#[cfg(test)]
+thread_local! {
+    /// How often the last search of this thread looked for a device.
+    pub(super) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 /// The work that the evaluation of an expression counts as, per unit of its cost.
 const COST_OF_WORK: u64 = 50;
@@ -382,19 +389,19 @@ impl<'s> Search<'s> {
         suffices(wanted, &device.capacity, [self.allocator.allocated.consumed(&device.id), chosen])
     }
 
-    /// Runs the search.
-    pub(super) fn run(mut self) -> Result<Option<Vec<AllocationResult>>, AllocationError> {
+    /// Runs the search; whether there are devices for all claims.
+    pub(super) fn run(&mut self) -> Result<bool, AllocationError> {
         let end = self.search();
         #[cfg(test)]
-        super::cases::STEPS.set(self.steps);
+        STEPS.set(self.steps);
         match end {
-            End::Found => result::of(&self, self.node.name).map(Some).map_err(AllocationError::Failed),
+            End::Found => Ok(true),
             End::Failed(why) => Err(why),
-            End::Exceeded => Ok(None),
+            End::Exceeded => Ok(false),
             End::Nothing if self.pools.iter().any(|p| p.state == State::Invalid) => {
                 Err(AllocationError::Node("invalid resource pools were encountered".to_owned()))
             }
-            End::Nothing => Ok(None),
+            End::Nothing => Ok(false),
         }
     }
 

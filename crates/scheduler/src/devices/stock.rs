@@ -8,7 +8,7 @@ use cel::{Opaque, Semver};
 use k8s_openapi::api::resource::v1::{self as resource, CapacityRequestPolicy, ResourceSlice};
 
 use super::allocated::Amounts;
-use super::{DeviceId, PoolId};
+use super::terms::{DeviceId, PoolId};
 
 /// A ResourceSlice.
 #[derive(Debug)]

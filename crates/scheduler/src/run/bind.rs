@@ -42,7 +42,8 @@ impl Scheduler {
             gone = told;
         }
         let (place, carried) = (Place::new(self.permits.clone(), permit), Arc::new(carried));
-        self.shutdown.spawn(async move {
+        let stop = self.shutdown.clone();
+        self.aside(async move {
             // A condition that says it can't be placed must not arrive after it was.
             let _written = match &written {
                 Some(lock) => Some(lock.lock().await),
@@ -66,7 +67,9 @@ impl Scheduler {
                         place: &place,
                         gone: &gone,
                     };
-                    go(profile, &binding, permitted, &extenders, &metrics).await
+                    let way = go(profile, &binding, permitted, &extenders, &metrics);
+                    let ends = || Failure::Failed { why: "the scheduler ends".to_owned(), gone: false };
+                    stop.run(way).await.unwrap_or_else(|| Err(ends()))
                 }
             });
             let result = way.await.unwrap_or_else(|e| {

@@ -29,10 +29,18 @@ impl Scheduler {
         self.queue.happened_to(events, concerns, now);
     }
 
+    /// Starts a task that ends with the scheduler, whatever it waits for.
+    pub(super) fn aside(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.shutdown.clone();
+        self.shutdown.spawn(async move {
+            let _ = stop.run(task).await;
+        });
+    }
+
     /// Does an errand. If it fails, the Pod for which it is done is tried again.
     pub(super) fn send(&self, errand: Errand, uid: Option<&str>) {
         let (client, tx, uid) = (self.client.clone(), self.tx.clone(), uid.map(str::to_owned));
-        self.shutdown.spawn(async move {
+        self.aside(async move {
             if let Err(e) = errand.run(client).await
                 && !e.is_not_found()
             {

@@ -19,7 +19,7 @@ impl Scheduler {
         let (client, now) = (self.client.clone(), self.clock.now());
         let (uid, tx) = (preemptor.uid().to_owned(), self.tx.clone());
         self.preempting.insert(uid.clone());
-        self.shutdown.spawn(async move {
+        self.aside(async move {
             let message = format!("Preempted by pod {uid} on node {}", candidate.node);
             for victim in candidate.victims.iter().filter(|v| !v.leaving) {
                 if let Err(e) = preempt(&client, &recorder, victim, [&message, &scheduler], now).await {

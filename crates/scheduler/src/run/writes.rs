@@ -130,7 +130,7 @@ impl Scheduler {
         self.writes.0.insert(uid.clone(), Slot { lock, next: None });
         let (client, pods, tx, now) =
             (self.client.clone(), self.pods.clone(), self.tx.clone(), self.clock.now());
-        self.shutdown.spawn(async move {
+        self.aside(async move {
             let pod = pods.get(&namespace, &name).filter(|p| p.uid() == uid);
             if let Some(patch) = pod.and_then(|p| report.patch(&p, now)) {
                 match client.api::<Pod>(&namespace).patch_status(&name, &Patch::Strategic(patch)).await {

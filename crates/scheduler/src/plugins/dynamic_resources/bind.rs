@@ -13,7 +13,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::needs::{Needs, is_reserved};
-use super::{Settings, conditions, extended, named};
+use super::settings::{Settings, named};
+use super::{conditions, extended};
 use crate::framework::points::{Binding, Errand};
 use crate::inventory::{Devices, NotAssumed};
 use crate::pod::PodInfo;

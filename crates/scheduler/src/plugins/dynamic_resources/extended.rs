@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use objects::claims::{CLASS_PREFIX, EXTENDED};
 use objects::pod::is_sidecar;
 
-use super::NAME;
+use super::settings::NAME;
 use crate::cache::NodeInfo;
 use crate::framework::verdict::Rejection;
 use crate::inventory::{Objects, allocation};

@@ -12,17 +12,18 @@
 //! their gates (DRAWorkloadResourceClaims, DRANodeAllocatableResources) are off in v1.36.
 
 mod bind;
+#[cfg(test)]
+mod cases;
 mod conditions;
 mod extended;
 mod needs;
+mod settings;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{FeatureGates, Gate, Status};
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use objects::claims;
-use tokio::time::Instant;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
@@ -39,21 +40,8 @@ use crate::inventory::Devices;
 use crate::pod::PodInfo;
 use bind::Held;
 use needs::Needs;
-
-/// The plugin's name.
-pub const NAME: &str = "DynamicResources";
-
-/// How the plugin works.
-#[derive(Debug, Clone, Copy)]
-struct Settings {
-    features: Features,
-    /// Whether classes stand for extended resources.
-    extended: bool,
-    /// How long a search may take.
-    filter_timeout: Option<Duration>,
-    /// How long devices may take to be attached.
-    binding_timeout: Duration,
-}
+pub use settings::NAME;
+use settings::Settings;
 
 struct DynamicResources {
     settings: Settings,
@@ -216,13 +204,6 @@ impl PreBind for DynamicResources {
     }
 }
 
-/// A claim as upstream's texts name it.
-fn named(claim: &ResourceClaim) -> String {
-    let meta = &claim.metadata;
-    let [namespace, name] = [&meta.namespace, &meta.name].map(|t| t.as_deref().unwrap_or_default());
-    format!("{namespace}/{name}")
-}
-
 pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
     let PluginArgs::DynamicResources(args) = args else {
         return Err("got args of another type, want *DynamicResourcesArgs".to_owned());
@@ -255,9 +236,4 @@ pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, S
     let devices = Events::DEVICE_CLAIM | Events::DEVICES_FREED | Events::DEVICE_CLASS | Events::DEVICE_SLICE;
     let nodes = Events::NODE_ADDED | Events::NODE_LABELS | Events::NODE_ALLOCATABLE;
     Ok(Plugin::new(NAME, points).lifted_by(devices | nodes))
-}
-
-/// When a search that begins now has to end.
-fn deadline(settings: Settings) -> Option<Instant> {
-    settings.filter_timeout.map(|timeout| Instant::now() + timeout)
 }

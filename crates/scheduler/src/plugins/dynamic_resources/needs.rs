@@ -10,7 +10,8 @@ use objects::claims;
 use objects::node_affinity::{Seen, term_matches};
 use tokio::time::Instant;
 
-use super::{NAME, Settings, conditions, deadline, extended, named};
+use super::settings::{NAME, Settings, deadline, named};
+use super::{conditions, extended};
 use crate::cache::NodeInfo;
 use crate::devices::{AllocationError, Allocator, Limits, WORK};
 use crate::framework::verdict::{Rejection, Stop};

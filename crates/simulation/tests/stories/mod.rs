@@ -1,0 +1,288 @@
+//! Lives of objects in a cluster that is disturbed at every write: the end is always the same.
+//!
+//! A story is told once in peace, and then again for every write of the control plane, disturbed there: the plane ends
+//! before the write, or after it and before its answer, and another one begins; or the answer alone is lost. Then it is told
+//! where the first change of each object meets another, and where watches are slow and end.
+
+mod batch;
+mod claims;
+mod collected;
+mod services;
+mod workloads;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::Status;
+use client::KubeObject;
+use component::Shutdown;
+use ferrokube_simulation::{Cluster, Fault, Fleet, Rule, Shape};
+use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::common::bare;
+
+/// Longer than any back-off.
+const LONG: Duration = Duration::from_mins(40);
+/// The pace of looking, in simulated time.
+const LOOK: Duration = Duration::from_millis(100);
+/// More writes than any story has.
+const MANY: usize = 400;
+
+/// The disturbance of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// The plane ends instead of this write.
+    EndsBefore(usize),
+    /// The plane ends after this write, whose answer does not come.
+    EndsAfter(usize),
+    /// The answer to this write is lost.
+    Lost(usize),
+    /// The first change of each object meets another.
+    Conflicts,
+    /// Watches are slow, and end now and then.
+    Slow,
+}
+
+impl Trouble {
+    fn rules(self) -> Vec<Rule> {
+        let rule = |fault: Fault| Rule::new(fault).plane().writes();
+        let lost = || Fault::Lose(Status::failure(500, "InternalError", "the connection is lost"));
+        let conflict =
+            || Fault::Refuse(Status::conflict("", "objects", "it", "it has been changed meanwhile"));
+        match self {
+            Self::None | Self::Slow => Vec::new(),
+            Self::EndsBefore(n) => vec![rule(Fault::Hang).skip(n)],
+            Self::EndsAfter(n) => vec![rule(lost()).skip(n).times(1), rule(Fault::Hang).skip(n)],
+            Self::Lost(n) => vec![rule(lost()).skip(n).times(1)],
+            Self::Conflicts => vec![rule(conflict()).updates().first_of_each()],
+        }
+    }
+    fn ends(self) -> bool {
+        matches!(self, Self::EndsBefore(_) | Self::EndsAfter(_))
+    }
+}
+
+/// The cluster of a story, with its control plane.
+pub(crate) struct Stage<'c> {
+    pub(crate) cluster: &'c Cluster,
+    controllers: &'c [&'c str],
+    /// The plane that runs.
+    plane: Mutex<Shutdown>,
+    /// Whether the plane is to end at its first trouble.
+    ends: Mutex<bool>,
+}
+
+impl Stage<'_> {
+    fn start(&self) -> Result<()> {
+        let stop = self.cluster.shutdown().child();
+        *self.plane.lock() = stop.clone();
+        self.cluster.controllers_until(&stop, self.controllers, |_| {})?;
+        self.cluster.scheduler_until(&stop);
+        Ok(())
+    }
+
+    /// Ends the plane if its trouble has come, and starts another.
+    fn look(&self) -> Result<()> {
+        if !*self.ends.lock() || self.cluster.faults().met() == 0 {
+            return Ok(());
+        }
+        *self.ends.lock() = false;
+        self.plane.lock().stop();
+        self.cluster.faults().clear();
+        self.start()
+    }
+
+    /// Waits until something holds.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        mut holds: impl AsyncFnMut(&Cluster) -> Result<bool>,
+    ) -> Result<()> {
+        let end = Instant::now() + LONG;
+        loop {
+            self.look()?;
+            if holds(self.cluster).await? {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{what}: not within {LONG:?}");
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until all objects of the namespace `default` are so.
+    pub(crate) async fn all<T: KubeObject>(&self, what: &str, holds: impl Fn(&[T]) -> bool) -> Result<()> {
+        let waited = self.until(what, async |cluster| Ok(holds(&cluster.list::<T>("default").await?))).await;
+        if waited.is_err() {
+            let all = self.cluster.list::<T>("default").await?;
+            let last = all.last().map(|o| o.to_json()).transpose()?.unwrap_or_default();
+            let n = all.len();
+            return waited
+                .with_context(|| format!("{n} objects, the last is {}", String::from_utf8_lossy(&last)));
+        }
+        waited
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.look()?;
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+/// Holds back the events of these resources now and then, and ends their watches.
+async fn slow(cluster: &Cluster, resources: &[&str]) {
+    let faults = cluster.faults();
+    for round in 0.. {
+        for (i, resource) in resources.iter().enumerate() {
+            if (round + i) % 5 == 0 {
+                faults.end_watches(resource);
+            }
+            faults.hold_events(resource);
+        }
+        sleep(Duration::from_secs(3)).await;
+        for resource in resources {
+            faults.let_events_come(resource);
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+/// The resources whose watches may be slow.
+const SLOW: &[&str] = &[
+    "pods",
+    "replicasets",
+    "deployments",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "cronjobs",
+    "controllerrevisions",
+    "services",
+    "endpoints",
+    "endpointslices",
+    "namespaces",
+    "configmaps",
+    "resourceclaims",
+    "resourceclaimtemplates",
+];
+
+/// Tells a story; its end, and whether its trouble has come.
+async fn told(
+    controllers: &[&str],
+    trouble: Trouble,
+    story: &impl AsyncFn(&Stage<'_>) -> Result<Value>,
+) -> Result<(Value, bool)> {
+    let cluster = bare().await?;
+    trouble.rules().into_iter().for_each(|rule| cluster.faults().add(rule));
+    let stage = Stage {
+        cluster: &cluster,
+        controllers,
+        plane: Mutex::new(cluster.shutdown().child()),
+        ends: Mutex::new(trouble.ends()),
+    };
+    stage.start()?;
+    let _fleet = Fleet::start(&cluster, "node", 2, &Shape::default());
+    let tell = async {
+        let ready = |n: &Node| n.spec.as_ref().is_none_or(|s| s.taints.iter().flatten().next().is_none());
+        stage
+            .until("the nodes are ready", async |cluster| {
+                let nodes = cluster.list::<Node>("").await?;
+                Ok(nodes.len() == 2 && nodes.iter().all(ready))
+            })
+            .await?;
+        story(&stage).await
+    };
+    let end = if trouble == Trouble::Slow {
+        tokio::select! {
+            end = tell => end,
+            () = slow(&cluster, SLOW) => unreachable!("it goes on"),
+        }
+    } else {
+        tell.await
+    };
+    let end = end.with_context(|| format!("{trouble:?}"))?;
+    let met = cluster.faults().met() > 0;
+    cluster.stop().await;
+    Ok((end, met))
+}
+
+/// Tells a story in peace and with every trouble. `controllers` are those that it needs besides those of nodes.
+pub(crate) async fn disturbed(
+    controllers: &[&str],
+    story: impl AsyncFn(&Stage<'_>) -> Result<Value>,
+) -> Result<()> {
+    let controllers: Vec<&str> = controllers.iter().chain(&["node-lifecycle-controller"]).copied().collect();
+    let (calm, _) = told(&controllers, Trouble::None, &story).await?;
+    for trouble in [Trouble::Conflicts, Trouble::Slow] {
+        let (end, _) = told(&controllers, trouble, &story).await?;
+        ensure!(end == calm, "{trouble:?}: {end:#} instead of {calm:#}");
+    }
+    for at in [Trouble::EndsBefore, Trouble::EndsAfter, Trouble::Lost] {
+        for n in 0.. {
+            ensure!(n < MANY, "the story has too many writes");
+            let (end, met) = told(&controllers, at(n), &story).await?;
+            ensure!(end == calm, "{:?}: {end:#} instead of {calm:#}", at(n));
+            if !met {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The fields that differ from one telling to the next.
+const VOLATILE: &[&str] = &[
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "lastTransitionTime",
+    "lastUpdateTime",
+    "lastProbeTime",
+    "startTime",
+    "startedAt",
+    "finishedAt",
+    "completionTime",
+    "lastScheduleTime",
+    "lastSuccessfulTime",
+    "nodeName",
+    "hostIP",
+    "hostIPs",
+    "selfLink",
+    "nodeSelector",
+];
+
+fn without_volatile(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !VOLATILE.contains(&key.as_str()));
+            fields.values_mut().for_each(without_volatile);
+        }
+        Value::Array(all) => all.iter_mut().for_each(without_volatile),
+        _ => {}
+    }
+}
+
+/// The objects of the namespace `default`, but for the fields that differ from one telling to the next, and with the
+/// prefixes of names that were generated.
+pub(crate) async fn state<T: KubeObject>(cluster: &Cluster) -> Result<Value> {
+    let mut all = Vec::new();
+    for object in cluster.list::<T>("default").await? {
+        let mut value: Value = serde_json::from_slice(&object.to_json()?)?;
+        without_volatile(&mut value);
+        if let Some(prefix) = value["metadata"]["generateName"].as_str().map(str::to_owned) {
+            value["metadata"]["name"] = prefix.into();
+        }
+        all.push(value);
+    }
+    all.sort_by_key(Value::to_string);
+    Ok(Value::Array(all))
+}
