@@ -9,9 +9,10 @@ use oci_spec::runtime::{Process, Spec};
 use crate::cgroups::Group;
 use crate::core::{Core, spawn_blocking};
 use crate::error::{Doing, Error, Result};
-use crate::plan::{self, CgroupView, Context, Plan};
+use crate::hooks::{Moment, Of};
+use crate::plan::{self, CgroupView, Context, Hooked, Plan};
 use crate::shim::setup::{self, Note};
-use crate::shim::socket;
+use crate::shim::socket::{self, Socket};
 use crate::shim::wire::spawn;
 use crate::sources::{self, Given};
 use crate::spec::{IdMappings, Io, Root};
@@ -28,6 +29,8 @@ pub(crate) struct New<'a> {
     pub(crate) group: Option<&'a Group>,
     /// The process whose process namespace it joins.
     pub(crate) pid: PidPlace,
+    /// The container to its hooks, if it has any, and the place where its root is mounted on the host.
+    pub(crate) hooks: Option<(Of<'a>, PathBuf)>,
 }
 
 /// The process namespace of a new process.
@@ -70,6 +73,10 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
     let (born, join) = cgroup(new.group)?;
     context.join = join.len();
     context.given = new.mounts.iter().map(|(at, _)| at.clone()).collect();
+    context.hooked = match &new.hooks {
+        Some((of, rootfs)) => Some(Hooked { rootfs: rootfs.clone(), state: of.state_at_start()? }),
+        None => None,
+    };
     let plan = plan::container(new.spec, &context)?;
     let user = core.open_user()?;
     let mut given = Given {
@@ -112,9 +119,33 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
         flags |= spawn::LOG;
         fds.push(open_log(path)?);
     }
-    let made = run(core, new.slot, flags, fds, &plan, given).await?;
-    match made.end {
-        Note::Ready => Ok((made.pid, made.pidfd)),
+    let mut under_way = begin(core, new.slot, flags, fds, &plan, given).await?;
+    let hooks = new.hooks.as_ref().map(|(of, _)| of);
+    let made = loop {
+        match (setup::next(&under_way.socket, &plan).await?, hooks) {
+            (Note::Sync(code), Some(of)) => {
+                let pid = under_way.pid;
+                match code {
+                    plan::sync::RUNTIME_HOOKS => {
+                        Box::pin(of.run(Moment::Prestart, Some(pid))).await?;
+                        Box::pin(of.run(Moment::CreateRuntime, Some(pid))).await?;
+                    }
+                    plan::sync::CONTAINER_HOOKS => {
+                        Box::pin(of.run_inside(core, pid, &under_way.pidfd)).await?;
+                    }
+                    _ => {}
+                }
+                setup::go_on(&under_way.socket, code).await?;
+            }
+            (note, _) => {
+                if let Some(end) = under_way.hear(note).await? {
+                    break under_way.made(end);
+                }
+            }
+        }
+    };
+    match (made.end, made.pidfd) {
+        (Note::Ready, Some(pidfd)) => Ok((made.pid, pidfd)),
         _ => Err(Error::Invalid("the container's process ended before it was there".to_owned())),
     }
 }
@@ -122,12 +153,25 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
 /// A further process that was made.
 pub(crate) struct Made {
     pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+    /// None if it ended before it was known.
+    pub(crate) pidfd: Option<OwnedFd>,
     /// Our ends of its streams.
     pub(crate) streams: [Option<OwnedFd>; 3],
     /// The master of its terminal.
     pub(crate) terminal: Option<OwnedFd>,
     end: Note,
+}
+
+impl Made {
+    /// A process that another runtime made.
+    pub(crate) fn taken(
+        pid: i32,
+        pidfd: Option<OwnedFd>,
+        streams: [Option<OwnedFd>; 3],
+        terminal: Option<OwnedFd>,
+    ) -> Self {
+        Self { pid, pidfd, streams, terminal, end: Note::Gone }
+    }
 }
 
 /// Makes a further process of a container, which runs when this returns.
@@ -169,7 +213,7 @@ pub(crate) async fn exec(
 }
 
 /// The user and group of the host that own a process's pipes, so that it may open them by `/dev/stdout`.
-fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) {
+pub(crate) fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) {
     let user = process.map(Process::user);
     let (uid, gid) = user.map_or((0, 0), |u| (u.uid(), u.gid()));
     match maps {
@@ -181,7 +225,7 @@ fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) 
 }
 
 /// Makes the pipes that are wanted: theirs go into `given`, ours into `fds`.
-fn pipes(
+pub(crate) fn pipes(
     given: &mut Given,
     fds: &mut Vec<OwnedFd>,
     wanted: [bool; 3],
@@ -211,15 +255,39 @@ pub(crate) fn open_log(path: &std::path::Path) -> Result<OwnedFd> {
         .doing(|| format!("open the log {}", path.display()))
 }
 
-/// Has the shim make a process, and sees it through its plan: up to the word that it waits, or until it executes.
-pub(crate) async fn run(
+/// A process that is set up.
+struct UnderWay {
+    socket: Socket,
+    pid: i32,
+    pidfd: OwnedFd,
+    terminal: Option<OwnedFd>,
+}
+
+impl UnderWay {
+    /// Takes note of what the process said; the end of its set-up.
+    async fn hear(&mut self, note: Note) -> Result<Option<Note>> {
+        match note {
+            Note::Console(master) => self.terminal = Some(master),
+            Note::Sync(code) => setup::go_on(&self.socket, code).await?,
+            end => return Ok(Some(end)),
+        }
+        Ok(None)
+    }
+    fn made(self, end: Note) -> Made {
+        let streams = [None, None, None];
+        Made { pid: self.pid, pidfd: Some(self.pidfd), streams, terminal: self.terminal, end }
+    }
+}
+
+/// Has the shim make a process, and gives it its plan.
+async fn begin(
     core: &Arc<Core>,
     slot: u32,
     flags: u32,
     fds: Vec<OwnedFd>,
     plan: &Plan,
     given: Given,
-) -> Result<Made> {
+) -> Result<UnderWay> {
     let (ours, theirs) = socket::pair().doing(|| "make a socket")?;
     let opened = {
         let sources = plan.sources.clone();
@@ -235,13 +303,23 @@ pub(crate) async fn run(
     setup::send(&ours, plan, &borrowed).await?;
     drop(borrowed);
     drop(opened);
-    let mut terminal = None;
-    let end = loop {
-        match setup::next(&ours, plan).await? {
-            Note::Console(master) => terminal = Some(master),
-            Note::Sync(code) => setup::go_on(&ours, code).await?,
-            end => break end,
+    Ok(UnderWay { socket: ours, pid, pidfd, terminal: None })
+}
+
+/// Has the shim make a process, and sees it through its plan: up to the word that it waits, or until it executes.
+pub(crate) async fn run(
+    core: &Arc<Core>,
+    slot: u32,
+    flags: u32,
+    fds: Vec<OwnedFd>,
+    plan: &Plan,
+    given: Given,
+) -> Result<Made> {
+    let mut under_way = begin(core, slot, flags, fds, plan, given).await?;
+    loop {
+        let note = setup::next(&under_way.socket, plan).await?;
+        if let Some(end) = under_way.hear(note).await? {
+            return Ok(under_way.made(end));
         }
-    };
-    Ok(Made { pid, pidfd, streams: [None, None, None], terminal, end })
+    }
 }

@@ -114,7 +114,7 @@ impl Sandbox {
         core.follow(HOLDER, None);
         let plan = plan::holder(&core.record.spec, given.cgroup.len());
         let made = make::run(core, HOLDER, flags, fds, &plan, given).await?;
-        *core.holder.lock() = Some(made.pidfd);
+        *core.holder.lock() = made.pidfd;
         Ok(())
     }
 
