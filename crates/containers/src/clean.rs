@@ -1,15 +1,18 @@
 //! The parts of a container outside its process: those that it leaves are removed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cgroups::Group;
-use crate::container::PATIENCE;
 use crate::core::Core;
 use crate::hooks::{self, Moment, Of};
 use crate::oci::{Bundle, Outer};
 use crate::records::{ContainerRecord, Directory};
 use crate::shim::link::Ask;
 use crate::shim::wire::request;
+
+/// How long processes get to end once they are killed.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The container as another OCI runtime knows it.
 pub(crate) fn outer_of(core: &Core, record: &ContainerRecord) -> Option<Outer> {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -13,7 +12,7 @@ use rustix::process::{Pid, Signal};
 use tokio::sync::watch;
 
 use crate::cgroups::Group;
-use crate::clean::{clean_up, is_started, outer_of};
+use crate::clean::{PATIENCE, clean_up, is_started, outer_of};
 use crate::core::{Core, Ended, spawn_blocking};
 use crate::error::{Doing, Error, Result};
 use crate::exec::Exec;
@@ -27,9 +26,6 @@ use crate::shim::wire::{request, spawn, state};
 use crate::sources;
 use crate::spec::{ContainerSpec, Event, ExecSpec, Exit, PidMode, Root, State, Stats};
 use crate::stream::{Stream, pipe};
-
-/// How long processes get to end once they are killed.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A container. Clones are the same container.
 #[derive(Debug, Clone)]

@@ -9,10 +9,11 @@ use tokio::sync::watch;
 use crate::cgroups::Group;
 use crate::core::{Core, Ended};
 use crate::error::{Doing, Error, Result};
-use crate::make::{self, Made};
+use crate::make;
 use crate::oci::{self, Outer};
 use crate::spec::{ExecSpec, Exit};
 use crate::stream::Stream;
+use crate::under_way::Made;
 
 /// A further process. It does not end when this is dropped.
 #[derive(Debug)]

@@ -2,28 +2,21 @@
 //! container with hooks has a bundle on the host, because hooks look for its root there.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use oci_spec::runtime::{Hook, Hooks, Spec};
 use serde::Serialize;
 use tokio::process::Command;
 
-use crate::core::Core;
 use crate::error::{Doing, Error, Result};
-use crate::make;
-use crate::plan;
 use crate::programs::{self, PATH};
-use crate::shim::wire::{hook, spawn};
-use crate::sources::Given;
-use crate::stream::{Stream, pipe};
+use crate::shim::wire::hook;
 
 /// The time of a hook that says none. DIFFERENCE: others wait for ever.
 const LIMIT: Duration = Duration::from_mins(2);
 /// The longest output of a hook that is told, in bytes.
-const TOLD: usize = 4096;
+pub(crate) const TOLD: usize = 4096;
 
 /// A moment in a container's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +127,7 @@ pub(crate) struct Of<'a> {
 }
 
 impl Of<'_> {
-    fn state(&self, moment: Moment, pid: Option<i32>) -> Result<Vec<u8>> {
+    pub(crate) fn state(&self, moment: Moment, pid: Option<i32>) -> Result<Vec<u8>> {
         let state = State {
             oci_version: self.spec.version(),
             id: self.id,
@@ -190,81 +183,9 @@ impl Of<'_> {
         }
         Ok(())
     }
-
-    /// Runs the hooks that belong into the container's namespaces, while the host's files are there yet.
-    pub(crate) async fn run_inside(&self, core: &Arc<Core>, pid: i32, pidfd: &OwnedFd) -> Result<()> {
-        let moment = Moment::CreateContainer;
-        let state = self.state(moment, Some(pid))?;
-        for (place, one) in of(self.spec, moment).iter().enumerate() {
-            let done = tokio::time::timeout(limit(one), inside(core, one, &state, pidfd)).await;
-            match done {
-                Ok(Ok((0, _))) => {}
-                Ok(Ok((code, said))) => {
-                    return Err(fault(
-                        moment,
-                        place,
-                        &format!("exit status {code}, stderr: {}", told(&said)),
-                    ));
-                }
-                Ok(Err(e)) => return Err(fault(moment, place, &e.to_string())),
-                Err(_) => {
-                    let text = format!("hook ran past specified timeout of {:?}", limit(one));
-                    return Err(fault(moment, place, &text));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Ends a process of the shim's, and has it forgotten, however its maker ends.
-struct Discard(Arc<Core>, u32);
-
-impl Drop for Discard {
-    fn drop(&mut self) {
-        let (core, slot) = (Arc::clone(&self.0), self.1);
-        self.0.shutdown.spawn_one(async move { core.discard(slot).await });
-    }
-}
-
-/// Runs a hook in the namespaces of a process: its exit code, and its words.
-async fn inside(core: &Arc<Core>, one: &Hook, state: &[u8], of: &OwnedFd) -> Result<(i32, Vec<u8>)> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let again = || of.try_clone().doing(|| "duplicate a descriptor");
-    let (input, write) = pipe().doing(|| "make a pipe")?;
-    let (read, output) = pipe().doing(|| "make a pipe")?;
-    let both = output.try_clone().doing(|| "duplicate a descriptor")?;
-    let streams = [Some(input), Some(output), Some(both)];
-    let given = Given { process: Some(again()?), streams, ..Given::default() };
-    let mut args = one.args().clone().unwrap_or_default();
-    if args.is_empty() {
-        args.push(one.path().display().to_string());
-    }
-    let path = one.path().display().to_string();
-    let plan = plan::hook_inside(&path, &args, &environment(one));
-    let slot = core.slot();
-    let mut ended = core.follow(slot, None);
-    let discard = Discard(Arc::clone(core), slot);
-    make::run(core, slot, spawn::EXEC | spawn::IN_PID, vec![again()?], &plan, given).await?;
-    let (mut write, read) =
-        (Stream::new(write).doing(|| "write a pipe")?, Stream::new(read).doing(|| "read a pipe")?);
-    let mut said = Vec::new();
-    let feed = async {
-        let _ = write.write_all(state).await;
-        drop(write);
-    };
-    let mut read = read.take(TOLD as u64);
-    let hear = async {
-        let _ = read.read_to_end(&mut said).await;
-        let _ = tokio::io::copy(&mut read.into_inner(), &mut tokio::io::sink()).await;
-    };
-    tokio::join!(feed, hear);
-    let ended = ended.wait_for(Option::is_some).await.ok().and_then(|e| *e);
-    drop(discard);
-    Ok((ended.map_or(255, |e| e.code().0), said))
-}
-
-fn environment(one: &Hook) -> Vec<String> {
+pub(crate) fn environment(one: &Hook) -> Vec<String> {
     let env = one.env().clone().unwrap_or_default();
     if env.iter().any(|v| v.starts_with("PATH=")) {
         env
@@ -278,12 +199,12 @@ pub(crate) fn limit(one: &Hook) -> Duration {
     one.timeout().and_then(|seconds| u64::try_from(seconds).ok()).map_or(LIMIT, Duration::from_secs)
 }
 
-fn told(bytes: &[u8]) -> String {
+pub(crate) fn told(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(TOLD)]).trim_end().to_owned()
 }
 
 /// The error of a hook that failed, in runc's words.
-fn fault(moment: Moment, place: usize, why: &str) -> Error {
+pub(crate) fn fault(moment: Moment, place: usize, why: &str) -> Error {
     Error::Step { text: format!("error running {} hook #{place}: {why}", moment.name()), errno: 0 }
 }
 

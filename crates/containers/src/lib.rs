@@ -36,6 +36,7 @@ mod core;
 mod error;
 mod exec;
 mod hooks;
+mod inside;
 mod make;
 mod oci;
 mod oom;
@@ -50,6 +51,7 @@ mod shim;
 mod sources;
 mod spec;
 mod stream;
+mod under_way;
 mod users;
 
 pub use cgroups::Cgroups;

@@ -1,22 +1,23 @@
 //! Makes processes of containers: opens what their plans need, has the shim make them, and sees them through.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use oci_spec::runtime::{Process, Spec};
 
 use crate::cgroups::Group;
-use crate::core::{Core, spawn_blocking};
+use crate::core::Core;
 use crate::error::{Doing, Error, Result};
 use crate::hooks::{Moment, Of};
-use crate::plan::{self, CgroupView, Context, Hooked, Plan};
+use crate::inside;
+use crate::plan::{self, CgroupView, Context, Hooked};
 use crate::shim::setup::{self, Note};
-use crate::shim::socket::{self, Socket};
 use crate::shim::wire::spawn;
 use crate::sources::{self, Given};
 use crate::spec::{IdMappings, Io, Root};
 use crate::stream;
+use crate::under_way::{Made, begin, run};
 use crate::users;
 
 /// A container that is to be made.
@@ -131,7 +132,7 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
                         Box::pin(of.run(Moment::CreateRuntime, Some(pid))).await?;
                     }
                     plan::sync::CONTAINER_HOOKS => {
-                        Box::pin(of.run_inside(core, pid, &under_way.pidfd)).await?;
+                        Box::pin(inside::run(core, of, pid, &under_way.pidfd)).await?;
                     }
                     _ => {}
                 }
@@ -147,30 +148,6 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
     match (made.end, made.pidfd) {
         (Note::Ready, Some(pidfd)) => Ok((made.pid, pidfd)),
         _ => Err(Error::Invalid("the container's process ended before it was there".to_owned())),
-    }
-}
-
-/// A further process that was made.
-pub(crate) struct Made {
-    pub(crate) pid: i32,
-    /// None if it ended before it was known.
-    pub(crate) pidfd: Option<OwnedFd>,
-    /// Our ends of its streams.
-    pub(crate) streams: [Option<OwnedFd>; 3],
-    /// The master of its terminal.
-    pub(crate) terminal: Option<OwnedFd>,
-    end: Note,
-}
-
-impl Made {
-    /// A process that another runtime made.
-    pub(crate) fn taken(
-        pid: i32,
-        pidfd: Option<OwnedFd>,
-        streams: [Option<OwnedFd>; 3],
-        terminal: Option<OwnedFd>,
-    ) -> Self {
-        Self { pid, pidfd, streams, terminal, end: Note::Gone }
     }
 }
 
@@ -253,73 +230,4 @@ pub(crate) fn open_log(path: &std::path::Path) -> Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::from_raw_mode(0o640))
         .doing(|| format!("open the log {}", path.display()))
-}
-
-/// A process that is set up.
-struct UnderWay {
-    socket: Socket,
-    pid: i32,
-    pidfd: OwnedFd,
-    terminal: Option<OwnedFd>,
-}
-
-impl UnderWay {
-    /// Takes note of what the process said; the end of its set-up.
-    async fn hear(&mut self, note: Note) -> Result<Option<Note>> {
-        match note {
-            Note::Console(master) => self.terminal = Some(master),
-            Note::Sync(code) => setup::go_on(&self.socket, code).await?,
-            end => return Ok(Some(end)),
-        }
-        Ok(None)
-    }
-    fn made(self, end: Note) -> Made {
-        let streams = [None, None, None];
-        Made { pid: self.pid, pidfd: Some(self.pidfd), streams, terminal: self.terminal, end }
-    }
-}
-
-/// Has the shim make a process, and gives it its plan.
-async fn begin(
-    core: &Arc<Core>,
-    slot: u32,
-    flags: u32,
-    fds: Vec<OwnedFd>,
-    plan: &Plan,
-    given: Given,
-) -> Result<UnderWay> {
-    let (ours, theirs) = socket::pair().doing(|| "make a socket")?;
-    let opened = {
-        let sources = plan.sources.clone();
-        spawn_blocking(move || sources::open(&sources, given))
-    };
-    let mut all: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
-    all.extend(fds.iter().map(AsFd::as_fd));
-    let (pid, pidfd) = core.spawn(slot, flags, &all).await?;
-    drop(all);
-    drop((theirs, fds));
-    let opened = opened.await?;
-    let borrowed: Vec<BorrowedFd<'_>> = opened.iter().map(AsFd::as_fd).collect();
-    setup::send(&ours, plan, &borrowed).await?;
-    drop(borrowed);
-    drop(opened);
-    Ok(UnderWay { socket: ours, pid, pidfd, terminal: None })
-}
-
-/// Has the shim make a process, and sees it through its plan: up to the word that it waits, or until it executes.
-pub(crate) async fn run(
-    core: &Arc<Core>,
-    slot: u32,
-    flags: u32,
-    fds: Vec<OwnedFd>,
-    plan: &Plan,
-    given: Given,
-) -> Result<Made> {
-    let mut under_way = begin(core, slot, flags, fds, plan, given).await?;
-    loop {
-        let note = setup::next(&under_way.socket, plan).await?;
-        if let Some(end) = under_way.hear(note).await? {
-            return Ok(under_way.made(end));
-        }
-    }
 }

@@ -18,7 +18,6 @@ use crate::cgroups::Group;
 use crate::container::Container;
 use crate::core::{Core, HOLDER, Machine, spawn_blocking};
 use crate::error::{Doing, Error, Result};
-use crate::make;
 use crate::plan;
 use crate::raw;
 use crate::records::{Directory, SandboxRecord};
@@ -29,6 +28,7 @@ use crate::shim::socket::address;
 use crate::shim::wire::{request, spawn};
 use crate::sources::{self, Given};
 use crate::spec::{ContainerSpec, PidMode, SandboxSpec, State, Stats};
+use crate::under_way;
 use crate::users;
 
 /// How long processes get to end once they are killed.
@@ -113,7 +113,7 @@ impl Sandbox {
         }
         core.follow(HOLDER, None);
         let plan = plan::holder(&core.record.spec, given.cgroup.len());
-        let made = make::run(core, HOLDER, flags, fds, &plan, given).await?;
+        let made = under_way::run(core, HOLDER, flags, fds, &plan, given).await?;
         *core.holder.lock() = made.pidfd;
         Ok(())
     }

@@ -29,7 +29,8 @@ async fn each_hook_has_its_moment_and_place() {
          echo made > $root/tmp/made; mkdir $root/var/mounted; mount -t tmpfs hook $root/var/mounted; \
          echo there > $root/var/mounted/file"
     );
-    let command = "cat /tmp/made /var/mounted/file; cat /state; awk '$5 == \"/\"' /proc/self/mountinfo | wc -l; ls /";
+    let command =
+        "cat /tmp/made /var/mounted/file; cat /state; awk '$5 == \"/\"' /proc/self/mountinfo | wc -l; ls /";
     let mut container = place.container("c", &["sh", "-c", command]);
     container.spec = spec(&["sh", "-c", command], |s| {
         s["hooks"] = json!({

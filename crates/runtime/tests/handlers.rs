@@ -74,9 +74,9 @@ async fn a_container_lives_its_whole_life() -> Result<()> {
         ..Default::default()
     };
     runtime.cri().update_container_resources(change).await?;
-    let request = pb::ContainerStatsRequest { container_id: id.clone() };
-    let stats = runtime.cri().container_stats(request).await?.into_inner().stats.unwrap();
-    assert!(stats.memory.unwrap().working_set_bytes.unwrap().value > 0);
+    let request = pb::ListContainerStatsRequest { filter: None };
+    let stats = runtime.cri().list_container_stats(request).await?.into_inner().stats;
+    assert!(stats[0].memory.as_ref().unwrap().working_set_bytes.unwrap().value > 0);
     // The next process of the runtime takes it over.
     runtime.kill()?;
     runtime.run().await?;

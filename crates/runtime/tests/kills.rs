@@ -143,7 +143,7 @@ fn is_dead(status: &tonic::Status) -> bool {
 async fn remove(shared: &Shared, name: &str) -> Result<()> {
     let gone = async {
         loop {
-            let mut service = shared.cri().await;
+            let service = shared.cri().await;
             let listed = service.list_pod_sandbox(pb::ListPodSandboxRequest { filter: None }).await;
             let Ok(listed) = listed else {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -48,7 +48,7 @@ impl Bundle {
         self.0.join("mounts").join(place.to_string())
     }
 
-    /// Makes the bundle. What is mounted there is gone after [`Bundle::remove`].
+    /// Makes the bundle. [`Bundle::remove`] takes its mounts away.
     pub(crate) fn create(&self, spec: &Spec, root: OwnedFd, mounts: &[OwnedFd]) -> Result<()> {
         let deed = |path: &Path| format!("make {}", path.display());
         let mut builder = fs::DirBuilder::new();

@@ -16,13 +16,14 @@ use super::bundle::{Namespaces, Pid};
 use super::{LIMIT, Outer, told};
 use crate::core::{Core, HOLDER, spawn_blocking};
 use crate::error::{Doing, Error, Result};
-use crate::make::{self, Made, New, PidPlace};
+use crate::make::{self, New, PidPlace};
 use crate::plan;
 use crate::shim::link::Ask;
 use crate::shim::socket::address;
 use crate::shim::wire::{request, spawn};
 use crate::sources::{self, Given};
 use crate::spec::{Network, Private, Root};
+use crate::under_way::{self, Made};
 
 /// The longest file of a runtime that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -195,7 +196,7 @@ async fn command(
     let plan = plan::program(&arguments, &files.directory);
     let slot = core.slot();
     let mut ended = core.follow(slot, None);
-    let made = make::run(core, slot, spawn::EXEC, Vec::new(), &plan, given).await;
+    let made = under_way::run(core, slot, spawn::EXEC, Vec::new(), &plan, given).await;
     let done = match made {
         Err(e) => Err(e),
         Ok(_) => match tokio::time::timeout(LIMIT, ended.wait_for(Option::is_some)).await {

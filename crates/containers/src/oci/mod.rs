@@ -141,7 +141,7 @@ fn told(text: &str) -> Option<String> {
     })
 }
 
-/// What an OCI runtime can do.
+/// The abilities of an OCI runtime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OciFeatures {
     /// Whether mounts can be read-only with everything below them.

@@ -328,3 +328,17 @@ pub(crate) fn port_forward_task(core: &Core, request: &pb::PortForwardRequest) -
     let ports = ports.map_err(|_| CallError::Invalid("a port is not within 1 and 65535".to_owned()))?;
     Ok(Task::PortForward { sandbox: sandbox.id.clone(), ports })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_output_that_is_kept_is_bounded() {
+        for (written, expected) in [(0, 0), (LONGEST - 1, LONGEST - 1), (LONGEST + 1, LONGEST)] {
+            let mut kept = Vec::new();
+            keep(Some(tokio::io::repeat(7).take(written as u64)), &mut kept).await;
+            assert_eq!(kept.len(), expected);
+        }
+    }
+}
