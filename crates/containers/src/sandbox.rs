@@ -150,8 +150,13 @@ impl Sandbox {
             }
         }
         // Further processes had streams of the runtime that is gone; nobody can have them back.
-        for slot in known.keys().filter(|slot| !owned.contains(slot)) {
-            core.discard(*slot).await;
+        for (slot, answer) in known.iter().filter(|(slot, _)| !owned.contains(slot)) {
+            if answer.ended() {
+                // Nobody tells of its end again.
+                core.forget(*slot).await;
+            } else {
+                core.discard(*slot).await;
+            }
         }
         Ok(())
     }
