@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// The number of times that the API server is killed while clients write.
     #[arg(long, value_name = "N", default_value_t = 500)]
     kills: u32,
+    /// The number of times that the container runtime is killed while Pods come and go.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    runtime_kills: u32,
     /// Attachments of containers to the pod network and their removals, of which most die on the way.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     attachments: u32,
@@ -41,6 +44,8 @@ enum Part {
     PowerCuts,
     /// Kills of the real process
     Kills,
+    /// Kills of the container runtime
+    RuntimeKills,
     /// Deaths of the pod network's agent
     Attachments,
     /// Tests that are ignored in every other run
@@ -85,6 +90,10 @@ fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
         Part::Kills => {
             let mut command = tests(&["--no-capture", "-E", "package(ferrokube) & test(/^kill::/)"]);
             step("kills", command.env("FERROKUBE_KILLS", args.kills.to_string()))
+        }
+        Part::RuntimeKills => {
+            let mut command = tests(&["--no-capture", "-E", "package(ferrokube-runtime) & test(/^kills::/)"]);
+            step("runtime kills", command.env("FERROKUBE_RUNTIME_KILLS", args.runtime_kills.to_string()))
         }
         Part::Attachments => {
             let mut command = tests(&["--no-capture", "-E", "test(/a_process_that_dies_at_any_step/)"]);

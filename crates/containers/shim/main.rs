@@ -8,16 +8,20 @@
 #![no_main]
 
 mod call;
+mod exits;
+mod hook;
 mod logs;
 mod memory;
 mod mounts;
 mod nr;
 mod output;
 mod plan;
+mod program;
 mod serve;
 mod spawn;
 mod sys;
 mod table;
+mod take;
 mod wire;
 
 use core::arch::global_asm;

@@ -38,6 +38,30 @@ pub(crate) fn attach_root(mount: i32) -> Result<()> {
     sys::call(nr::CHDIR, &[root]).map(|_| ())
 }
 
+/// Makes a mount that is attached already the root of this process. The old root, which is returned, stays the
+/// namespace's.
+pub(crate) fn enter_root(path: *const u8) -> Result<i32> {
+    let (root, here) = (b"/\0".as_ptr(), b".\0".as_ptr() as usize);
+    let old = sys::openat2(sys::AT_FDCWD, root, sys::O_PATH | sys::O_DIRECTORY, 0, 0)?;
+    sys::call(nr::CHDIR, &[path as usize])?;
+    sys::call(nr::CHROOT, &[here])?;
+    sys::call(nr::CHDIR, &[root as usize])?;
+    Ok(old)
+}
+
+/// Makes the root that was entered the namespace's own; the old one is let go.
+pub(crate) fn leave_host(old: i32, path: *const u8) -> Result<()> {
+    let (root, here) = (b"/\0".as_ptr() as usize, b".\0".as_ptr() as usize);
+    const DETACH: usize = 2;
+    sys::call(nr::FCHDIR, &[sys::fd(old)])?;
+    sys::close(old);
+    sys::call(nr::CHROOT, &[here])?;
+    sys::call(nr::CHDIR, &[path as usize])?;
+    sys::call(nr::PIVOT_ROOT, &[here, here])?;
+    sys::call(nr::UMOUNT2, &[here, DETACH])?;
+    sys::call(nr::CHDIR, &[root]).map(|_| ())
+}
+
 fn move_to(mount: i32, target: i32) -> Result<()> {
     let empty = sys::EMPTY.as_ptr() as usize;
     sys::call(nr::MOVE_MOUNT, &[sys::fd(mount), empty, sys::fd(target), empty, F_EMPTY | T_EMPTY]).map(|_| ())

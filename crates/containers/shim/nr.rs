@@ -23,6 +23,10 @@ mod numbers {
     pub(crate) const SENDMSG: usize = 46;
     pub(crate) const RECVMSG: usize = 47;
     pub(crate) const CLONE3: usize = 435;
+    pub(crate) const CLONE: usize = 56;
+    pub(crate) const MEMFD_CREATE: usize = 319;
+    pub(crate) const LSEEK: usize = 8;
+    pub(crate) const CHROOT: usize = 161;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const WAIT4: usize = 61;
@@ -105,6 +109,10 @@ mod numbers {
     pub(crate) const SENDMSG: usize = 211;
     pub(crate) const RECVMSG: usize = 212;
     pub(crate) const CLONE3: usize = 435;
+    pub(crate) const CLONE: usize = 220;
+    pub(crate) const MEMFD_CREATE: usize = 279;
+    pub(crate) const LSEEK: usize = 62;
+    pub(crate) const CHROOT: usize = 51;
     pub(crate) const EXECVE: usize = 221;
     pub(crate) const EXIT_GROUP: usize = 94;
     pub(crate) const WAIT4: usize = 260;

@@ -1,7 +1,9 @@
 //! Carries out a plan, in the process that it is for.
 
+use crate::hook;
 use crate::mounts;
 use crate::nr;
+use crate::program;
 use crate::serve;
 use crate::sys::{self, Result};
 use crate::wire::{self, flag, note, step};
@@ -48,15 +50,18 @@ impl<'p> Fields<'p> {
 
 /// Things that steps leave for later ones.
 pub(crate) struct Run {
-    setup: Setup,
+    pub(crate) setup: Setup,
     fds: [i32; wire::MAX_FDS],
     count: usize,
     made: [i32; wire::MAX_MADE],
     made_count: usize,
+    /// The host's root, while it is reachable yet.
+    old_root: i32,
     /// Whether the first try of the working directory was refused.
     cwd_again: bool,
     /// The program that was found.
-    program: *const u8,
+    pub(crate) program: *const u8,
+    pub(crate) program_len: usize,
 }
 
 impl Run {
@@ -87,8 +92,10 @@ pub(crate) fn run(setup: Setup) -> ! {
         count: 0,
         made: [-1; wire::MAX_MADE],
         made_count: 0,
+        old_root: -1,
         cwd_again: false,
         program: core::ptr::null(),
+        program_len: 0,
     };
     let plan = match receive(&mut run) {
         Ok(plan) => plan,
@@ -133,7 +140,7 @@ fn tolerated(e: i32) -> bool {
     )
 }
 
-fn fail(run: &Run, place: u32, error: i32, detail: u32) -> ! {
+pub(crate) fn fail(run: &Run, place: u32, error: i32, detail: u32) -> ! {
     let _ = run.tell(note::FAILED, [place, error as u32, detail], None);
     sys::exit(127)
 }
@@ -198,6 +205,15 @@ fn act(run: &mut Run, op: u16, flags: u16, mut f: Fields<'_>) -> Result<()> {
             sys::call(nr::MOUNT, &[0, root, 0, f.u32()? as usize, 0]).map(|_| ())
         }
         step::ATTACH_ROOT => mounts::attach_root(run.fd(f.u32()?)?),
+        step::ENTER_ROOT => {
+            run.old_root = mounts::enter_root(f.path()?)?;
+            Ok(())
+        }
+        step::LEAVE_HOST => {
+            let old = core::mem::replace(&mut run.old_root, -1);
+            mounts::leave_host(old, f.path()?)
+        }
+        step::HOOK => hook::run(run, &mut f),
         step::MKDIR => {
             let path = f.text()?;
             mounts::make_directories(path, f.u32()?).map(sys::close)
@@ -265,8 +281,8 @@ fn act(run: &mut Run, op: u16, flags: u16, mut f: Fields<'_>) -> Result<()> {
         }
         step::UMASK => sys::call(nr::UMASK, &[f.u32()? as usize]).map(|_| ()),
         step::WAIT => wait(run),
-        step::LOOK => look(run, &mut f),
-        step::EXEC => execute(run, &mut f),
+        step::LOOK => program::look(run, &mut f),
+        step::EXEC => program::execute(run, &mut f),
         step::REAP => reap(run),
         step::SERVE => {
             let (listen, exits) = (run.fd(f.u32()?)?, run.fd(f.u32()?)?);
@@ -398,61 +414,6 @@ fn terminal(run: &mut Run, flags: u16, f: &mut Fields<'_>) -> Result<()> {
     }
     sys::close(slave);
     Ok(())
-}
-
-/// Finds the program: the first candidate that is a file and may be executed. As runc, a refusal is told rather than
-/// that there is none.
-fn look(run: &mut Run, f: &mut Fields<'_>) -> Result<()> {
-    let mut worst = sys::ENOENT;
-    for _ in 0..f.u32()? {
-        let path = f.path()?;
-        match executable(path) {
-            Ok(()) => {
-                run.program = path;
-                return Ok(());
-            }
-            Err(sys::ENOENT | sys::ENOTDIR) => {}
-            Err(e) => worst = e,
-        }
-    }
-    Err(worst)
-}
-
-fn executable(path: *const u8) -> Result<()> {
-    let found = sys::stat(path)?;
-    if found.mode & sys::S_IFMT == sys::S_IFDIR {
-        return Err(sys::EISDIR);
-    }
-    const EXECUTE: usize = 1;
-    const EFFECTIVE: usize = 0x200;
-    match sys::call(nr::FACCESSAT2, &[sys::fd(sys::AT_FDCWD), path as usize, EXECUTE, EFFECTIVE]) {
-        // A filter of system calls may know the older call alone, or none.
-        Err(sys::ENOSYS | sys::EPERM) if found.mode & 0o111 != 0 => Ok(()),
-        other => other.map(|_| ()),
-    }
-}
-
-fn execute(run: &mut Run, f: &mut Fields<'_>) -> Result<()> {
-    let (args, variables) = (f.u32()? as usize, f.u32()? as usize);
-    let all = args.checked_add(variables).and_then(|n| n.checked_add(2)).ok_or(sys::EBADMSG)?;
-    if run.program.is_null() || all > wire::MAX_PLAN {
-        return Err(sys::EBADMSG);
-    }
-    let lists = sys::map(all * size_of::<*const u8>())?.cast::<*const u8>();
-    for i in 0..all {
-        let end = i == args || i == all - 1;
-        let text = if end { core::ptr::null() } else { f.path()? };
-        // SAFETY: `lists` has room for `all` addresses.
-        unsafe { lists.add(i).write(text) };
-    }
-    const ON_EXEC: usize = 4;
-    let _ = sys::call(nr::CLOSE_RANGE, &[3, u32::MAX as usize, ON_EXEC]);
-    sys::mask(0);
-    // SAFETY: as above.
-    let environment = unsafe { lists.add(args + 1) };
-    let r = sys::call(nr::EXECVE, &[run.program as usize, lists as usize, environment as usize]);
-    sys::mask(sys::SIG_BLOCK_ALL);
-    r.map(|_| ())
 }
 
 /// The first process of a process namespace: it holds nothing, and reaps what nobody else does.

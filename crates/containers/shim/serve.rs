@@ -2,10 +2,12 @@
 
 use core::ptr::addr_of_mut;
 
+use crate::exits::record;
 use crate::logs;
 use crate::nr;
 use crate::spawn;
-use crate::sys::{self, IoVec, Result};
+use crate::take;
+use crate::sys::{self, Result};
 use crate::table::{CONNECTIONS, Table};
 use crate::wire::{answer, note, request, spawn as with, state};
 
@@ -256,13 +258,21 @@ fn act(table: &mut Table, at: usize, r: &mut Request) -> Answered {
                     if table.slots[place].go >= 0 {
                         watch(table, table.slots[place].go, IN, mark(GO, place, 0));
                     }
-                    for which in 0..2 {
-                        let d = table.slots[place].streams[which].fd;
-                        if d >= 0 {
-                            watch(table, d, IN, mark(OUTPUT, place, which));
-                        }
-                    }
+                    watch_output(table, place);
                     Some((describe(table, place), Some(pidfd)))
+                }
+                Err(e) => error(e),
+            };
+        }
+        request::TAKE => {
+            return match take::take(table, r) {
+                Ok((place, ended)) => {
+                    watch_output(table, place);
+                    if let Some((status, at)) = ended {
+                        end(table, place, status, at);
+                    }
+                    let answer = Answer { error: 0, ..describe(table, place) };
+                    Some((answer, sys::pidfd_open(answer.pid).ok().filter(|_| ended.is_none())))
                 }
                 Err(e) => error(e),
             };
@@ -322,6 +332,15 @@ fn act(table: &mut Table, at: usize, r: &mut Request) -> Answered {
     }
 }
 
+fn watch_output(table: &Table, place: usize) {
+    for which in 0..2 {
+        let d = table.slots[place].streams[which].fd;
+        if d >= 0 {
+            watch(table, d, IN, mark(OUTPUT, place, which));
+        }
+    }
+}
+
 fn describe(table: &Table, place: usize) -> Answer {
     let s = &table.slots[place];
     Answer {
@@ -340,6 +359,11 @@ fn describe(table: &Table, place: usize) -> Answer {
 /// Lets a process go on. The answer comes once it has executed its program, or failed to.
 fn start(table: &mut Table, at: usize, place: usize, tag: u32) -> Answered {
     let slot = &mut table.slots[place];
+    if slot.state & 15 == state::SPAWNED && slot.flags & with::TAKEN != 0 {
+        // The program that made it has started it.
+        slot.state = slot.state & !15 | state::STARTED | state::EXECUTED;
+        return result(Ok(()));
+    }
     if slot.state & 15 != state::SPAWNED || slot.go < 0 {
         return error(sys::EPERM);
     }
@@ -413,72 +437,33 @@ fn reap(table: &mut Table) {
         let found = table.slots[..table.high]
             .iter()
             .position(|s| s.used && s.pid == pid && s.state & 15 != state::EXITED);
-        let Some(place) = found else { continue };
-        // Its last words lie in its socket.
-        told(table, place);
-        logs::last(table, place);
-        let exits = table.exits;
-        let slot = &mut table.slots[place];
-        slot.status = status;
-        slot.ended = sys::now();
-        slot.state = slot.state & !15 | state::EXITED;
-        sys::close(slot.input);
-        slot.input = -1;
-        if slot.flags & with::EXEC == 0 {
-            record(exits, slot.id, status, slot.ended, slot.failure);
-        }
-        started(table, place);
-        let mut event = describe(table, place);
-        event.kind = answer::EXITED;
-        for at in 0..CONNECTIONS {
-            send(table, at, &event, None);
+        match found {
+            Some(place) => end(table, place, status, sys::now()),
+            None => take::remember(table, pid, status),
         }
     }
 }
 
-/// Digits of a number, from the end of a buffer; where they begin.
-fn digits(out: &mut [u8; 24], value: i64) -> usize {
-    let mut rest = value.unsigned_abs();
-    let mut at = out.len();
-    loop {
-        at -= 1;
-        out[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
+/// Takes note of a process's end.
+fn end(table: &mut Table, place: usize, status: i32, at: (i64, i64)) {
+    // Its last words lie in its socket.
+    told(table, place);
+    logs::last(table, place);
+    let exits = table.exits;
+    let slot = &mut table.slots[place];
+    slot.status = status;
+    slot.ended = at;
+    slot.state = slot.state & !15 | state::EXITED;
+    sys::close(slot.input);
+    slot.input = -1;
+    if slot.flags & with::EXEC == 0 {
+        record(exits, slot.id, status, slot.ended, slot.failure);
     }
-    at
-}
-
-/// Writes an exit record: a file with the slot's number as name, and status, seconds, nanoseconds, failed step and its
-/// error as text. It appears whole or not at all.
-fn record(exits: i32, id: u32, status: i32, ended: (i64, i64), failure: (u32, u32)) {
-    let mut text = [0u8; 128];
-    let mut len = 0;
-    for value in [i64::from(status), ended.0, ended.1, i64::from(failure.0), i64::from(failure.1)] {
-        let mut number = [0u8; 24];
-        let at = digits(&mut number, value);
-        let part = &number[at..];
-        text[len..len + part.len()].copy_from_slice(part);
-        text[len + part.len()] = b' ';
-        len += part.len() + 1;
-    }
-    text[len - 1] = b'\n';
-    let mut number = [0u8; 24];
-    let at = digits(&mut number, i64::from(id));
-    let mut name = [0u8; 32];
-    let digits = number.len() - at;
-    name[..digits].copy_from_slice(&number[at..]);
-    let mut temporary = name;
-    temporary[digits..digits + 4].copy_from_slice(b".new");
-    let flags = sys::O_WRONLY | sys::O_CREAT | sys::O_TRUNC;
-    let Ok(file) = sys::openat2(exits, temporary.as_ptr(), flags, 0o600, 0) else { return };
-    let written = sys::writev(file, &[IoVec { base: text.as_ptr(), len }]) == Ok(len);
-    sys::close(file);
-    if written {
-        let (from, to) = (temporary.as_ptr() as usize, name.as_ptr() as usize);
-        let _ = sys::call(nr::RENAMEAT, &[sys::fd(exits), from, sys::fd(exits), to]);
+    started(table, place);
+    let mut event = describe(table, place);
+    event.kind = answer::EXITED;
+    for at in 0..CONNECTIONS {
+        send(table, at, &event, None);
     }
 }
 

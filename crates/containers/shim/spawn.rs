@@ -58,28 +58,42 @@ pub(crate) fn spawn(table: &mut Table, r: &mut Request) -> Result<(usize, i32)> 
 
 /// Takes the descriptors, in the order of the flags.
 fn take(r: &mut Request, given: &mut Given, slot: &mut Slot) -> Result<()> {
-    let flags = r.flags;
-    let [out, err] = &mut slot.streams;
     let places = [
         (with::SETUP, &mut given.setup),
         (with::IN_PID, &mut given.pid),
         (with::IN_USER, &mut given.user),
         (with::IN_CGROUP, &mut given.cgroup),
-        (with::STDIN, &mut slot.input),
-        (with::STDOUT, &mut out.fd),
-        (with::STDERR, &mut err.fd),
-        (with::LOG, &mut slot.log),
     ];
     for (flag, place) in places {
-        if flags & flag != 0 {
+        if r.flags & flag != 0 {
             *place = r.take()?;
-            if flag & (with::STDOUT | with::STDERR) != 0 {
-                sys::call(nr::FCNTL, &[sys::fd(*place), 4, sys::O_NONBLOCK as usize])?;
-            }
-            if flag == with::STDIN {
-                sys::call(nr::FCNTL, &[sys::fd(*place), 4, (sys::O_WRONLY | sys::O_NONBLOCK) as usize])?;
+        }
+    }
+    take_streams(r, slot)
+}
+
+/// Takes the descriptors of a process's streams and its log, in the order of the flags.
+pub(crate) fn take_streams(r: &mut Request, slot: &mut Slot) -> Result<()> {
+    let [out, err] = &mut slot.streams;
+    let mut master = -1;
+    let places = [
+        (with::STDIN, &mut slot.input, sys::O_WRONLY),
+        (with::STDOUT, &mut out.fd, sys::O_RDONLY),
+        (with::STDERR, &mut err.fd, sys::O_RDONLY),
+        (with::LOG, &mut slot.log, 0),
+        (with::TERMINAL, &mut master, sys::O_RDWR),
+    ];
+    for (flag, place, how) in places {
+        if r.flags & flag != 0 {
+            *place = r.take()?;
+            if flag != with::LOG {
+                sys::call(nr::FCNTL, &[sys::fd(*place), 4, (how | sys::O_NONBLOCK) as usize])?;
             }
         }
+    }
+    if master >= 0 {
+        sys::close(out.fd);
+        out.fd = master;
     }
     Ok(())
 }

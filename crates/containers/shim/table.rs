@@ -8,6 +8,8 @@ use crate::sys;
 pub(crate) const SLOTS: usize = 512;
 /// The most who are attached at a time.
 pub(crate) const ATTACHED: usize = 64;
+/// The most ended children that nobody has taken and that are remembered.
+pub(crate) const ORPHANS: usize = 64;
 /// The most connections of runtimes.
 pub(crate) const CONNECTIONS: usize = 4;
 
@@ -103,6 +105,14 @@ pub(crate) struct Attached {
     pub(crate) deadline: i64,
 }
 
+/// A child that ended before anybody took it; its number is 0 for none.
+#[derive(Clone, Copy)]
+pub(crate) struct Orphan {
+    pub(crate) pid: i32,
+    pub(crate) status: i32,
+    pub(crate) ended: (i64, i64),
+}
+
 /// Everything.
 pub(crate) struct Table {
     pub(crate) slots: [Slot; SLOTS],
@@ -111,6 +121,8 @@ pub(crate) struct Table {
     pub(crate) attached: [Attached; ATTACHED],
     /// Places of `attached` above this were never used.
     pub(crate) attached_high: usize,
+    pub(crate) orphans: [Orphan; ORPHANS],
+    pub(crate) next_orphan: usize,
     pub(crate) connections: [i32; CONNECTIONS],
     pub(crate) epoll: i32,
     pub(crate) exits: i32,

@@ -106,6 +106,14 @@ pub(crate) mod step {
     pub(crate) const MAKE_FS: u16 = 41;
     /// Attaches what [`MAKE_FS`] made: its place among them `u32`, path.
     pub(crate) const MOUNT_MADE: u16 = 42;
+    /// Makes a mount that is attached already the root of all later steps, and keeps the old root reachable for others
+    /// who join this namespace: path.
+    pub(crate) const ENTER_ROOT: u16 = 43;
+    /// Makes that root the namespace's own, and lets go of the old one: path.
+    pub(crate) const LEAVE_HOST: u16 = 44;
+    /// Runs a hook to its end: its place among the hooks `u32`, its time in milliseconds `u32`, path, two texts between
+    /// which the process's number stands in its input, numbers of arguments and variables `u32`, both lists.
+    pub(crate) const HOOK: u16 = 45;
 }
 
 /// Flags of steps.
@@ -140,6 +148,20 @@ pub(crate) mod note {
     pub(crate) const LEN: usize = 16;
 }
 
+/// The failure of a step [`step::HOOK`] in place of a step's: its place, and how the hook ended in place of an error.
+pub(crate) mod hook {
+    /// The failed place of the first hook; that of the next one is less by one.
+    pub(crate) const FIRST: u32 = u32::MAX - 1;
+    /// The most hooks.
+    pub(crate) const MOST: u32 = 256;
+    /// It ended with a code, which is added.
+    pub(crate) const CODE: u32 = 0x1_0000;
+    /// A signal ended it, which is added.
+    pub(crate) const SIGNAL: u32 = 0x2_0000;
+    /// Its time was up.
+    pub(crate) const LATE: u32 = 0x3_0000;
+}
+
 /// Requests to the shim. Each is six `u32`: operation, tag, slot, flags, and two figures.
 pub(crate) mod request {
     /// Makes a process; the descriptors' order is that of [`super::spawn`]'s flags.
@@ -167,6 +189,9 @@ pub(crate) mod request {
     /// Enters namespaces of its own children's making: fds, each with its type from the figures, is not needed; the
     /// shim answers with its own process.
     pub(crate) const HELLO: u32 = 12;
+    /// Takes a child that another program made and left: its number is the first figure; descriptors as for
+    /// [`SPAWN`].
+    pub(crate) const TAKE: u32 = 13;
     /// Bytes of a request.
     pub(crate) const LEN: usize = 24;
 }
@@ -197,6 +222,10 @@ pub(crate) mod spawn {
     pub(crate) const EXEC: u32 = 1024;
     /// The process is the sandbox's own.
     pub(crate) const HOLDER: u32 = 2048;
+    /// The master of the process's terminal.
+    pub(crate) const TERMINAL: u32 = 4096;
+    /// The process was made by another program, which starts it, too.
+    pub(crate) const TAKEN: u32 = 8192;
 }
 
 /// Answers and events. Each is eight `u32` (kind, tag, slot, error, process, state, and two more) and two `u64`.

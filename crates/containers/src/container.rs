@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -13,19 +12,20 @@ use rustix::process::{Pid, Signal};
 use tokio::sync::watch;
 
 use crate::cgroups::Group;
+use crate::clean::{PATIENCE, clean_up, is_started, outer_of};
 use crate::core::{Core, Ended, spawn_blocking};
 use crate::error::{Doing, Error, Result};
 use crate::exec::Exec;
+use crate::hooks::{self, Moment, Of};
 use crate::make::{self, New, PidPlace};
+use crate::oci::{self, Bundle, Outer};
 use crate::oom;
 use crate::records::{ContainerRecord, check_name};
 use crate::shim::link::{Answer, Ask};
 use crate::shim::wire::{request, spawn, state};
-use crate::spec::{ContainerSpec, Event, ExecSpec, Exit, PidMode, State, Stats};
+use crate::sources;
+use crate::spec::{ContainerSpec, Event, ExecSpec, Exit, PidMode, Root, State, Stats};
 use crate::stream::{Stream, pipe};
-
-/// How long processes get to end once they are killed.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A container. Clones are the same container.
 #[derive(Debug, Clone)]
@@ -38,6 +38,8 @@ struct Inner {
     /// The description, which never changes.
     spec: Spec,
     group: Option<Group>,
+    /// The container as another OCI runtime knows it.
+    outer: Option<Outer>,
     pidfd: Mutex<Option<OwnedFd>>,
     state: watch::Sender<State>,
     /// One start at a time.
@@ -80,6 +82,7 @@ impl Container {
             cgroup,
             pid_target: spec.pid_target.clone(),
             labels: spec.labels.clone(),
+            runtime: spec.runtime.clone(),
         };
         core.directory.write_container(&record)?;
         let ended = core.follow(slot, None);
@@ -87,7 +90,7 @@ impl Container {
             Ok((pid, pidfd)) => {
                 let made = ContainerRecord { pid: Some(pid), ..record };
                 core.directory.write_container(&made)?;
-                Ok(Self::watched(core, made, group, Some(pidfd), State::Created, ended))
+                Ok(Self::watched(core, made, group, pidfd, State::Created, ended))
             }
             Err(e) => {
                 core.discard(slot).await;
@@ -100,23 +103,50 @@ impl Container {
     async fn make(
         core: &Arc<Core>,
         spec: &Spec,
-        (root, mounts): (crate::spec::Root, Vec<(PathBuf, OwnedFd)>),
+        (root, mounts): (Root, Vec<(PathBuf, OwnedFd)>),
         record: &ContainerRecord,
         group: Option<&Group>,
         target: Option<Self>,
-    ) -> Result<(i32, OwnedFd)> {
-        if let Some(group) = group.cloned() {
+    ) -> Result<(i32, Option<OwnedFd>)> {
+        let outer = outer_of(core, record);
+        if let Some(group) = group.cloned().filter(|_| outer.is_none()) {
             let resources = spec.linux().as_ref().and_then(|l| l.resources().clone());
             spawn_blocking(move || group.create(resources.as_ref())).await?;
         }
+        let target_pid = target.as_ref().map(Self::pid);
         let pid = match (target, core.record.spec.pid) {
             (Some(target), _) => PidPlace::Of(core.pidfd(target.slot()).await?),
             (None, PidMode::Host) => PidPlace::Host,
             (None, PidMode::PerContainer) => PidPlace::Own,
             (None, PidMode::Shared) => PidPlace::Of(core.pidfd(crate::core::HOLDER).await?),
         };
-        let new = New { slot: record.slot, spec, root, mounts, io: &record.io, group, pid };
-        make::container(core, new).await
+        let bundle = Bundle::of(&core.directory, &record.id);
+        let mut root = root;
+        let mut of = None;
+        if outer.is_none() && hooks::any(spec) {
+            hooks::check(spec)?;
+            let (bundle, made) = (bundle.clone(), bundle.of_hooks(spec));
+            let path = bundle.rootfs();
+            spawn_blocking(move || {
+                let root = match root {
+                    Root::Mount(mount) => mount,
+                    Root::Path(path) => sources::whole_tree(&path)?,
+                };
+                bundle.create(&made, root, &[])
+            })
+            .await?;
+            root = Root::Path(path.clone());
+            of = Some(path);
+        }
+        let hooks = of.map(|path| (Of { id: &record.id, spec, bundle: &bundle.0 }, path));
+        let new = New { slot: record.slot, spec, root, mounts, io: &record.io, group, pid, hooks };
+        match outer {
+            Some(outer) => {
+                oci::check(spec)?;
+                Box::pin(oci::create(core, &outer, new, target_pid, record.cgroup.as_deref())).await
+            }
+            None => make::container(core, new).await.map(|(pid, pidfd)| (pid, Some(pidfd))),
+        }
     }
 
     /// Takes over a container that another runtime made; none if it was not made whole.
@@ -143,7 +173,9 @@ impl Container {
         let (state, ended) = match (&record.exit, known) {
             (Some(exit), _) => (State::Exited(exit.clone()), None),
             (None, Some(a)) if a.ended() => (State::Running, Some(recorded.unwrap_or(lost))),
-            (None, Some(a)) if a.state & 15 == state::SPAWNED => (State::Created, None),
+            (None, Some(a)) if a.state & 15 == state::SPAWNED => {
+                (if is_started(core, &record).await { State::Running } else { State::Created }, None)
+            }
             (None, Some(_)) => (State::Running, None),
             (None, None) => (State::Running, Some(recorded.unwrap_or(lost))),
         };
@@ -168,6 +200,7 @@ impl Container {
         let inner = Inner {
             core: Arc::clone(core),
             spec: record.spec.clone(),
+            outer: outer_of(core, &record),
             record: Mutex::new(record),
             group,
             pidfd: Mutex::new(pidfd),
@@ -311,10 +344,21 @@ impl Container {
             record.clone()
         };
         self.0.core.directory.write_container(&record)?;
+        if let Some(outer) = &self.0.outer {
+            Box::pin(outer.start()).await?;
+        }
         let ask = Ask { op: request::START, slot: record.slot, ..Ask::default() };
         let program = self.0.spec.process().as_ref().and_then(|p| p.args().as_ref()?.first().cloned());
         let deed = || format!("exec {}", program.unwrap_or_default());
-        match self.0.core.ask(ask, deed).await {
+        let started = self.0.core.ask(ask, deed).await;
+        match started {
+            // One that another runtime started may have ended already.
+            Err(Error::Io { .. }) if self.0.outer.is_some() => Ok(()),
+            Ok(answer) if answer.error != 0 => {
+                let said = hooks::at_start(answer.place, answer.error as u32);
+                let text = || format!("start the container: {}", crate::error::words(answer.error));
+                Err(said.unwrap_or_else(|| Error::Step { text: text(), errno: answer.error }))
+            }
             Ok(_) => {
                 self.0.state.send_if_modified(|state| {
                     let created = *state == State::Created;
@@ -323,7 +367,7 @@ impl Container {
                     }
                     created
                 });
-                Ok(())
+                self.after_start().await
             }
             Err(Error::Io { what, source }) => {
                 let errno = source.raw_os_error().unwrap_or(0);
@@ -333,10 +377,28 @@ impl Container {
         }
     }
 
+    /// Runs the hooks that follow the start. One that fails ends the container.
+    async fn after_start(&self) -> Result<()> {
+        let inner = &self.0;
+        if inner.outer.is_some() || hooks::of(&inner.spec, Moment::Poststart).is_empty() {
+            return Ok(());
+        }
+        let (id, bundle) = (self.id(), Bundle::of(&inner.core.directory, &self.id()));
+        let of = Of { id: &id, spec: &inner.spec, bundle: &bundle.0 };
+        let done = Box::pin(of.run(Moment::Poststart, Some(self.pid()))).await;
+        if done.is_err() {
+            let _ = self.kill(9).await;
+        }
+        done
+    }
+
     /// Sends a signal to its first process, by number.
     pub async fn kill(&self, signal: i32) -> Result<()> {
         if matches!(self.state(), State::Exited(_)) {
             return Err(self.error("kill"));
+        }
+        if let Some(outer) = &self.0.outer {
+            return Box::pin(outer.kill(signal)).await;
         }
         let ask =
             Ask { op: request::SIGNAL, slot: self.slot(), figures: [signal as u32, 0], ..Ask::default() };
@@ -380,6 +442,9 @@ impl Container {
         if matches!(self.state(), State::Exited(_)) {
             return Err(self.error("update"));
         }
+        if let Some(outer) = &self.0.outer {
+            return Box::pin(outer.update(resources)).await;
+        }
         let resources = resources.clone();
         spawn_blocking(move || group.apply(&resources, false)).await
     }
@@ -401,6 +466,9 @@ impl Container {
             return Err(self.error("exec in"));
         }
         let core = &self.0.core;
+        if let Some(outer) = &self.0.outer {
+            return Exec::start_by(core, outer, spec).await;
+        }
         let of = core
             .pidfd(self.slot())
             .await
@@ -467,15 +535,4 @@ impl Container {
         let all = self.0.group.as_ref().map(Group::processes).unwrap_or_default();
         all.into_iter().filter_map(Pid::from_raw).collect()
     }
-}
-
-/// Removes what is left of a container: processes, cgroup, records.
-async fn clean_up(core: &Arc<Core>, record: &ContainerRecord, group: Option<&Group>) {
-    if let Some(group) = group {
-        group.kill(PATIENCE).await;
-        if let Err(e) = group.remove(PATIENCE).await {
-            tracing::warn!(container = record.id, "{e}");
-        }
-    }
-    core.directory.remove_container(&record.id, record.slot);
 }

@@ -167,7 +167,10 @@ impl Core {
     pub(crate) async fn ask(&self, ask: Ask<'_>, deed: impl FnOnce() -> String) -> Result<Answer> {
         let link = Arc::clone(&self.link.lock());
         let answer = link.ask(ask).await.ok_or_else(|| Error::Lost(self.id().to_owned()))?;
-        if answer.error != 0 && !(ask.op == request::PIDFD && answer.fd.is_some()) {
+        if answer.error != 0
+            && !(ask.op == request::PIDFD && answer.fd.is_some())
+            && !(ask.op == request::START && answer.state & state::FAILED != 0)
+        {
             return Err(Error::io(deed(), std::io::Error::from_raw_os_error(answer.error)));
         }
         Ok(answer)

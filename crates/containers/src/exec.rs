@@ -10,8 +10,10 @@ use crate::cgroups::Group;
 use crate::core::{Core, Ended};
 use crate::error::{Doing, Error, Result};
 use crate::make;
+use crate::oci::{self, Outer};
 use crate::spec::{ExecSpec, Exit};
 use crate::stream::Stream;
+use crate::under_way::Made;
 
 /// A further process. It does not end when this is dropped.
 #[derive(Debug)]
@@ -34,7 +36,8 @@ struct Inner {
     core: Arc<Core>,
     slot: u32,
     pid: i32,
-    pidfd: OwnedFd,
+    /// None if it ended before it was known.
+    pidfd: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
     ended: watch::Receiver<Option<Ended>>,
 }
@@ -50,7 +53,27 @@ impl Exec {
         let slot = core.slot();
         let ended = core.follow(slot, None);
         let wanted = (spec.terminal, [spec.stdin, spec.stdout, spec.stderr]);
-        let made = match make::exec(core, slot, container, &spec.process, wanted, (of, group)).await {
+        let made = make::exec(core, slot, container, &spec.process, wanted, (of, group)).await;
+        Self::made(core, slot, ended, made, spec.stdin).await
+    }
+
+    /// Starts a process of a container that another runtime made.
+    pub(crate) async fn start_by(core: &Arc<Core>, outer: &Outer, spec: ExecSpec) -> Result<Self> {
+        let slot = core.slot();
+        let ended = core.follow(slot, None);
+        let wanted = (spec.terminal, [spec.stdin, spec.stdout, spec.stderr]);
+        let made = oci::exec(core, outer, slot, &spec.process, wanted).await;
+        Self::made(core, slot, ended, made, spec.stdin).await
+    }
+
+    async fn made(
+        core: &Arc<Core>,
+        slot: u32,
+        ended: watch::Receiver<Option<Ended>>,
+        made: Result<Made>,
+        input: bool,
+    ) -> Result<Self> {
+        let made = match made {
             Ok(made) => made,
             Err(e) => {
                 core.discard(slot).await;
@@ -64,7 +87,7 @@ impl Exec {
         let terminal = made.terminal.as_ref().map(again).transpose()?;
         if let Some(master) = made.terminal {
             let master = Stream::new(master).doing(|| "read a terminal")?;
-            if spec.stdin {
+            if input {
                 stdin = Some(master.again().doing(|| "duplicate a descriptor")?);
             }
             stdout = Some(master);
@@ -100,7 +123,10 @@ impl ExecControl {
     pub fn kill(&self, signal: i32) -> Result<()> {
         let named = rustix::process::Signal::from_named_raw(signal);
         let signal = named.ok_or_else(|| Error::Invalid(format!("there is no signal {signal}")))?;
-        rustix::process::pidfd_send_signal(&self.0.pidfd, signal).doing(|| "send a signal")
+        let Some(pidfd) = &self.0.pidfd else {
+            return Err(Error::io("send a signal", std::io::Error::from(rustix::io::Errno::SRCH)));
+        };
+        rustix::process::pidfd_send_signal(pidfd, signal).doing(|| "send a signal")
     }
     /// Waits for its end.
     pub async fn wait(&self) -> Exit {

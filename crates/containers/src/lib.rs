@@ -2,8 +2,9 @@
 //! logs, terminals, cgroups and exit codes.
 //!
 //! The crate knows neither CRI nor Kubernetes; a container is described by the OCI runtime specification. It uses
-//! `component` alone, executes nothing but its own shim, and makes no decision in the shim: a container's set-up is a
-//! plan, worked out purely from the specification, whose steps the shim carries out.
+//! `component` alone, executes nothing but its own shim and programs that a description names (hooks, another OCI
+//! runtime), and makes no decision in the shim: a container's set-up is a plan, worked out purely from the
+//! specification, whose steps the shim carries out.
 //!
 //! # Interface
 //!
@@ -29,13 +30,18 @@
 //! ```
 
 mod cgroups;
+mod clean;
 mod container;
 mod core;
 mod error;
 mod exec;
+mod hooks;
+mod inside;
 mod make;
+mod oci;
 mod oom;
 mod plan;
+mod programs;
 mod raw;
 mod records;
 mod sandbox;
@@ -45,12 +51,14 @@ mod shim;
 mod sources;
 mod spec;
 mod stream;
+mod under_way;
 mod users;
 
 pub use cgroups::Cgroups;
 pub use container::{Attached, Container};
 pub use error::{Error, Result};
 pub use exec::{Exec, ExecControl};
+pub use oci::OciFeatures;
 pub use sandbox::Sandbox;
 pub use sandboxes::{Sandboxes, Settings};
 pub use spec::*;

@@ -1,21 +1,23 @@
 //! Makes processes of containers: opens what their plans need, has the shim make them, and sees them through.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use oci_spec::runtime::{Process, Spec};
 
 use crate::cgroups::Group;
-use crate::core::{Core, spawn_blocking};
+use crate::core::Core;
 use crate::error::{Doing, Error, Result};
-use crate::plan::{self, CgroupView, Context, Plan};
+use crate::hooks::{Moment, Of};
+use crate::inside;
+use crate::plan::{self, CgroupView, Context, Hooked};
 use crate::shim::setup::{self, Note};
-use crate::shim::socket;
 use crate::shim::wire::spawn;
 use crate::sources::{self, Given};
 use crate::spec::{IdMappings, Io, Root};
 use crate::stream;
+use crate::under_way::{Made, begin, run};
 use crate::users;
 
 /// A container that is to be made.
@@ -28,6 +30,8 @@ pub(crate) struct New<'a> {
     pub(crate) group: Option<&'a Group>,
     /// The process whose process namespace it joins.
     pub(crate) pid: PidPlace,
+    /// The container to its hooks, if it has any, and the place where its root is mounted on the host.
+    pub(crate) hooks: Option<(Of<'a>, PathBuf)>,
 }
 
 /// The process namespace of a new process.
@@ -70,6 +74,10 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
     let (born, join) = cgroup(new.group)?;
     context.join = join.len();
     context.given = new.mounts.iter().map(|(at, _)| at.clone()).collect();
+    context.hooked = match &new.hooks {
+        Some((of, rootfs)) => Some(Hooked { rootfs: rootfs.clone(), state: of.state_at_start()? }),
+        None => None,
+    };
     let plan = plan::container(new.spec, &context)?;
     let user = core.open_user()?;
     let mut given = Given {
@@ -112,22 +120,35 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
         flags |= spawn::LOG;
         fds.push(open_log(path)?);
     }
-    let made = run(core, new.slot, flags, fds, &plan, given).await?;
-    match made.end {
-        Note::Ready => Ok((made.pid, made.pidfd)),
+    let mut under_way = begin(core, new.slot, flags, fds, &plan, given).await?;
+    let hooks = new.hooks.as_ref().map(|(of, _)| of);
+    let made = loop {
+        match (setup::next(&under_way.socket, &plan).await?, hooks) {
+            (Note::Sync(code), Some(of)) => {
+                let pid = under_way.pid;
+                match code {
+                    plan::sync::RUNTIME_HOOKS => {
+                        Box::pin(of.run(Moment::Prestart, Some(pid))).await?;
+                        Box::pin(of.run(Moment::CreateRuntime, Some(pid))).await?;
+                    }
+                    plan::sync::CONTAINER_HOOKS => {
+                        Box::pin(inside::run(core, of, pid, &under_way.pidfd)).await?;
+                    }
+                    _ => {}
+                }
+                setup::go_on(&under_way.socket, code).await?;
+            }
+            (note, _) => {
+                if let Some(end) = under_way.hear(note).await? {
+                    break under_way.made(end);
+                }
+            }
+        }
+    };
+    match (made.end, made.pidfd) {
+        (Note::Ready, Some(pidfd)) => Ok((made.pid, pidfd)),
         _ => Err(Error::Invalid("the container's process ended before it was there".to_owned())),
     }
-}
-
-/// A further process that was made.
-pub(crate) struct Made {
-    pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
-    /// Our ends of its streams.
-    pub(crate) streams: [Option<OwnedFd>; 3],
-    /// The master of its terminal.
-    pub(crate) terminal: Option<OwnedFd>,
-    end: Note,
 }
 
 /// Makes a further process of a container, which runs when this returns.
@@ -169,7 +190,7 @@ pub(crate) async fn exec(
 }
 
 /// The user and group of the host that own a process's pipes, so that it may open them by `/dev/stdout`.
-fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) {
+pub(crate) fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) {
     let user = process.map(Process::user);
     let (uid, gid) = user.map_or((0, 0), |u| (u.uid(), u.gid()));
     match maps {
@@ -181,7 +202,7 @@ fn owner_of(process: Option<&Process>, maps: Option<&IdMappings>) -> (u32, u32) 
 }
 
 /// Makes the pipes that are wanted: theirs go into `given`, ours into `fds`.
-fn pipes(
+pub(crate) fn pipes(
     given: &mut Given,
     fds: &mut Vec<OwnedFd>,
     wanted: [bool; 3],
@@ -209,39 +230,4 @@ pub(crate) fn open_log(path: &std::path::Path) -> Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::from_raw_mode(0o640))
         .doing(|| format!("open the log {}", path.display()))
-}
-
-/// Has the shim make a process, and sees it through its plan: up to the word that it waits, or until it executes.
-pub(crate) async fn run(
-    core: &Arc<Core>,
-    slot: u32,
-    flags: u32,
-    fds: Vec<OwnedFd>,
-    plan: &Plan,
-    given: Given,
-) -> Result<Made> {
-    let (ours, theirs) = socket::pair().doing(|| "make a socket")?;
-    let opened = {
-        let sources = plan.sources.clone();
-        spawn_blocking(move || sources::open(&sources, given))
-    };
-    let mut all: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
-    all.extend(fds.iter().map(AsFd::as_fd));
-    let (pid, pidfd) = core.spawn(slot, flags, &all).await?;
-    drop(all);
-    drop((theirs, fds));
-    let opened = opened.await?;
-    let borrowed: Vec<BorrowedFd<'_>> = opened.iter().map(AsFd::as_fd).collect();
-    setup::send(&ours, plan, &borrowed).await?;
-    drop(borrowed);
-    drop(opened);
-    let mut terminal = None;
-    let end = loop {
-        match setup::next(&ours, plan).await? {
-            Note::Console(master) => terminal = Some(master),
-            Note::Sync(code) => setup::go_on(&ours, code).await?,
-            end => break end,
-        }
-    };
-    Ok(Made { pid, pidfd, streams: [None, None, None], terminal, end })
 }

@@ -5,6 +5,8 @@
 //! STATE/ID/shim.sock             where its shim listens
 //! STATE/ID/exits/SLOT            the end of a process, written by the shim
 //! STATE/ID/containers/ID.json    a container, and whether it was made whole
+//! STATE/ID/bundles/ID            the bundle of a container that another OCI runtime makes
+//! STATE/ID/oci                   the state of such runtimes
 //! ```
 //!
 //! A file appears whole or not at all.
@@ -21,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
-use crate::spec::{Exit, Io, SandboxSpec};
+use crate::spec::{Exit, Io, OciRuntime, SandboxSpec};
 
 /// A sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -57,6 +59,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) cgroup: Option<String>,
     pub(crate) pid_target: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// The OCI runtime that made it, if it is another one.
+    #[serde(default)]
+    pub(crate) runtime: Option<OciRuntime>,
 }
 
 impl Process {

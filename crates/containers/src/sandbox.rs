@@ -18,7 +18,6 @@ use crate::cgroups::Group;
 use crate::container::Container;
 use crate::core::{Core, HOLDER, Machine, spawn_blocking};
 use crate::error::{Doing, Error, Result};
-use crate::make;
 use crate::plan;
 use crate::raw;
 use crate::records::{Directory, SandboxRecord};
@@ -29,6 +28,7 @@ use crate::shim::socket::address;
 use crate::shim::wire::{request, spawn};
 use crate::sources::{self, Given};
 use crate::spec::{ContainerSpec, PidMode, SandboxSpec, State, Stats};
+use crate::under_way;
 use crate::users;
 
 /// How long processes get to end once they are killed.
@@ -113,8 +113,8 @@ impl Sandbox {
         }
         core.follow(HOLDER, None);
         let plan = plan::holder(&core.record.spec, given.cgroup.len());
-        let made = make::run(core, HOLDER, flags, fds, &plan, given).await?;
-        *core.holder.lock() = Some(made.pidfd);
+        let made = under_way::run(core, HOLDER, flags, fds, &plan, given).await?;
+        *core.holder.lock() = made.pidfd;
         Ok(())
     }
 
@@ -150,8 +150,13 @@ impl Sandbox {
             }
         }
         // Further processes had streams of the runtime that is gone; nobody can have them back.
-        for slot in known.keys().filter(|slot| !owned.contains(slot)) {
-            core.discard(*slot).await;
+        for (slot, answer) in known.iter().filter(|(slot, _)| !owned.contains(slot)) {
+            if answer.ended() {
+                // Nobody tells of its end again.
+                core.forget(*slot).await;
+            } else {
+                core.discard(*slot).await;
+            }
         }
         Ok(())
     }

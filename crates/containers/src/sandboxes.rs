@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::cgroups::Cgroups;
+use crate::clean::remove_outside;
 use crate::core::Machine;
 use crate::error::{Doing, Error, Result};
 use crate::records::{Directory, check_name};
@@ -214,6 +215,9 @@ impl Sandboxes {
             group.thaw();
             group.kill(PATIENCE).await;
             group.remove(PATIENCE).await?;
+        }
+        for record in directory.containers().into_iter().flatten() {
+            Box::pin(remove_outside(directory, &record)).await;
         }
         fs::remove_dir_all(&directory.0).doing(|| format!("remove {}", directory.0.display()))
     }

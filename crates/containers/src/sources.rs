@@ -56,11 +56,7 @@ fn one(source: &Source, given: &mut Given) -> Result<OwnedFd> {
     match source {
         Source::Root => match given.root.take().ok_or_else(missing)? {
             Root::Mount(mount) => Ok(mount),
-            Root::Path(path) => {
-                let change =
-                    Change { propagation: propagation::PRIVATE, recursive: true, ..Change::default() };
-                bind(&Bind { path, recursive: true, changes: vec![change], idmap: None }, given)
-            }
+            Root::Path(path) => whole_tree(&path),
         },
         Source::Empty => empty(),
         Source::Given(place, change) => {
@@ -81,6 +77,13 @@ fn one(source: &Source, given: &mut Given) -> Result<OwnedFd> {
         Source::Exits => again(given.exits.as_ref().ok_or_else(missing)?),
         Source::Cgroup(place) => again(given.cgroup.get(*place).ok_or_else(missing)?),
     }
+}
+
+/// A directory with all that is mounted below it, as a private mount that is nowhere attached.
+pub(crate) fn whole_tree(path: &Path) -> Result<OwnedFd> {
+    let change = Change { propagation: propagation::PRIVATE, recursive: true, ..Change::default() };
+    let bound = Bind { path: path.to_owned(), recursive: true, changes: vec![change], idmap: None };
+    bind(&bound, &Given::default())
 }
 
 fn null() -> Result<OwnedFd> {

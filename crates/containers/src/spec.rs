@@ -97,8 +97,20 @@ pub struct ContainerSpec {
     pub io: Io,
     /// The container's cgroup: `/kubepods/pod…/ID`. None: `spec.linux.cgroupsPath`, or none at all.
     pub cgroup: Option<String>,
+    /// Another OCI runtime that makes the container; none for this crate itself.
+    pub runtime: Option<OciRuntime>,
     /// Anything that the caller wants to find again.
     pub labels: BTreeMap<String, String>,
+}
+
+/// An OCI runtime that is a program, such as runc. It is called as runc is: `create`, `start`, `exec`, `kill`,
+/// `update`, `state` and `delete`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OciRuntime {
+    /// The program, by its absolute path.
+    pub program: PathBuf,
+    /// Arguments that come before those of each command.
+    pub arguments: Vec<String>,
 }
 
 /// A container's root file system.

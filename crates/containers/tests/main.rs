@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod hooks;
 mod hostile;
 mod isolation;
 mod limits;
+mod past;
 mod process;
 mod recovery;
 mod streams;

@@ -121,6 +121,7 @@ impl Place {
             pid_target: None,
             io: Io { log_path: Some(self.log(id)), ..Io::default() },
             cgroup: Some(format!("{}/{id}", self.cgroup)),
+            runtime: None,
             labels: BTreeMap::default(),
         }
     }

@@ -63,6 +63,7 @@ pub(crate) async fn start_runtime(
     let places = Places {
         data_dir: dir.path(),
         images: Some(flags.images.clone().unwrap_or_else(|| dir.path().join("images"))),
+        handlers: flags.runtime_handler.clone(),
     };
     NodeRuntime::start(places, component::Clock::system(), process).await
 }

@@ -21,6 +21,8 @@ mod network;
 mod network_policy;
 mod pods;
 mod quotas;
+mod runtime_classes;
 mod services;
+mod start_errors;
 mod test_kits;
 mod volumes;

@@ -1,5 +1,6 @@
 //! The built-in container runtime: the container runtime interface (CRI v1) over this machine's own images and
-//! containers. It executes nothing but plugins of a Pod network that it was told of.
+//! containers. It executes nothing but what it was told of: plugins of a Pod network, other OCI runtimes (handlers), and
+//! hooks of devices.
 //!
 //! From the outside to the kernel:
 //! - `service`: one function a call of CRI, and the state of sandboxes and containers (`store`);
@@ -12,6 +13,7 @@
 
 pub mod archives;
 mod cdi;
+mod handlers;
 mod ids;
 pub mod network;
 mod service;
@@ -20,4 +22,5 @@ mod store;
 mod streaming;
 pub mod translate;
 
+pub use handlers::{Handler, ParseError};
 pub use service::{ARCHIVES, Runtime, Settings, StartError};

@@ -2,6 +2,8 @@
 
 mod adopted;
 mod containers;
+mod handlers;
+mod kills;
 mod limits;
 mod streams;
 mod support;

@@ -7,7 +7,7 @@ use streaming::remotecommand::decode_result;
 use streaming::spdy::{Connection, Role, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Runtime, container};
+use crate::support::{RUNC, Runtime, container};
 
 /// Follows a URL to SPDY on the host's own network.
 async fn follow(runtime: &Runtime, url: &str, protocol: &str) -> Result<Connection> {
@@ -55,7 +55,15 @@ async fn all(stream: &mut Stream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_with_its_streams() -> Result<()> {
-    let runtime = Runtime::start("exec").await?;
+    has_streams(Runtime::start("exec").await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_with_its_streams_by_another_runtime() -> Result<()> {
+    has_streams(Runtime::start_with("exec-runc", "runc", &RUNC).await?).await
+}
+
+async fn has_streams(runtime: Runtime) -> Result<()> {
     let (_, id) = runtime.script("exec", "sleep 1000").await?;
     let request = pb::ExecRequest {
         container_id: id.clone(),
@@ -86,7 +94,15 @@ async fn a_command_with_its_streams() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_has_a_size() -> Result<()> {
-    let runtime = Runtime::start("tty").await?;
+    has_terminal(Runtime::start("tty").await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_of_another_runtime_has_a_size() -> Result<()> {
+    has_terminal(Runtime::start_with("tty-runc", "runc", &RUNC).await?).await
+}
+
+async fn has_terminal(runtime: Runtime) -> Result<()> {
     let (_, id) = runtime.script("tty", "sleep 1000").await?;
     let request = pb::ExecRequest {
         container_id: id,
@@ -110,7 +126,15 @@ async fn a_terminal_has_a_size() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attached_to_a_container() -> Result<()> {
-    let runtime = Runtime::start("attach").await?;
+    has_input(Runtime::start("attach").await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attached_to_a_container_of_another_runtime() -> Result<()> {
+    has_input(Runtime::start_with("attach-runc", "runc", &RUNC).await?).await
+}
+
+async fn has_input(runtime: Runtime) -> Result<()> {
     let pod = runtime.pod("attach");
     let sandbox = runtime.sandbox(&pod).await?;
     let mut config = container("cat; exit 9");

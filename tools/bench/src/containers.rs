@@ -147,6 +147,7 @@ async fn ours(args: &Args, directory: &Path) -> Result<([Times; 5], u64)> {
                 pid_target: None,
                 io: Io { log_path: Some(directory.join("log")), ..Io::default() },
                 cgroup: Some(format!("{parent}/c{round}")),
+                runtime: None,
                 labels: BTreeMap::default(),
             })
             .await?;

@@ -7,8 +7,9 @@ use oci_spec::runtime::{Linux, LinuxNamespaceType, Process, Spec};
 pub(crate) use super::mounts::{CgroupView, Hierarchy};
 use super::process::{self, Tail};
 use super::sandbox::{NEWCGROUP, NEWNS, NEWUSER, sysctls};
-use super::{Plan, Source, devices, fields, mounts, refused};
+use super::{Plan, Source, devices, fields, mounts, refused, sync};
 use crate::error::{Error, Result};
+use crate::hooks::{self, Moment};
 use crate::raw::{attr, propagation};
 use crate::shim::wire::step;
 
@@ -25,6 +26,17 @@ pub(crate) struct Context {
     pub(crate) terminal: bool,
     /// The destinations of mounts that the caller gave.
     pub(crate) given: Vec<PathBuf>,
+    /// The facts about a container with hooks.
+    pub(crate) hooked: Option<Hooked>,
+}
+
+/// The facts about a container with hooks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hooked {
+    /// The place on the host where its root is mounted.
+    pub(crate) rootfs: PathBuf,
+    /// Its state when it is started, around the number of its process.
+    pub(crate) state: (String, String),
 }
 
 /// Whether a container has a cgroup namespace.
@@ -45,7 +57,13 @@ pub(crate) fn container(spec: &Spec, context: &Context) -> Result<Plan> {
     process::validate(process)?;
     let linux = spec.linux().clone().unwrap_or_default();
     let mut plan = Plan::default();
-    let tail = Tail { seccomp: linux.seccomp().as_ref(), terminal: context.terminal, exec: false };
+    let tail = Tail {
+        seccomp: linux.seccomp().as_ref(),
+        terminal: context.terminal,
+        exec: false,
+        hooks: hooks::of(spec, Moment::StartContainer),
+        state: context.hooked.as_ref().map_or(("", ""), |h| (&h.state.0, &h.state.1)),
+    };
     plan.push(
         step::KEYRING,
         crate::shim::wire::flag::OPTIONAL,
@@ -73,8 +91,20 @@ pub(crate) fn container(spec: &Spec, context: &Context) -> Result<Plan> {
     mounts::make_early(&mut plan, all, |m| {
         context.given.iter().any(|g| mounts::clean(g) == mounts::clean(m.destination()))
     })?;
-    let root = plan.source(Source::Root);
-    plan.push(step::ATTACH_ROOT, 0, fields().u32(root), "enter the root file system");
+    let has = |moment| !hooks::of(spec, moment).is_empty();
+    if has(Moment::Prestart) || has(Moment::CreateRuntime) {
+        plan.sync(sync::RUNTIME_HOOKS);
+    }
+    // Hooks of the container see its file systems below the host's: until they have run the host is there.
+    let inside = context.hooked.as_ref().filter(|_| has(Moment::CreateContainer));
+    let rootfs = inside.map(|hooked| hooked.rootfs.to_string_lossy().into_owned());
+    if let Some(path) = &rootfs {
+        let deed = format!("enter the root file system at {path}");
+        plan.push(step::ENTER_ROOT, 0, fields().text(path), deed);
+    } else {
+        let root = plan.source(Source::Root);
+        plan.push(step::ATTACH_ROOT, 0, fields().u32(root), "enter the root file system");
+    }
     if context.cgroups.namespace {
         plan.push(step::UNSHARE, 0, fields().u32(NEWCGROUP), "make a cgroup namespace");
     }
@@ -85,6 +115,10 @@ pub(crate) fn container(spec: &Spec, context: &Context) -> Result<Plan> {
         let values = fields().text(&text).u32(0o755);
         // A root that cannot be written says so by the step that enters it.
         plan.push(step::MKDIR, crate::shim::wire::flag::OPTIONAL, values, format!("make cwd {text:?}"));
+    }
+    if let Some(path) = &rootfs {
+        plan.sync(sync::CONTAINER_HOOKS);
+        plan.push(step::LEAVE_HOST, 0, fields().text(path), "leave the host's file systems");
     }
     process::streams(&mut plan, process, tail);
     protect(&mut plan, spec, &linux);
@@ -153,7 +187,8 @@ pub(crate) fn exec(spec: &Spec, process: &Process, context: &Context) -> Result<
     refused::process(process)?;
     process::validate(process)?;
     let linux = spec.linux().clone().unwrap_or_default();
-    let tail = Tail { seccomp: linux.seccomp().as_ref(), terminal: context.terminal, exec: true };
+    let seccomp = linux.seccomp().as_ref();
+    let tail = Tail { seccomp, terminal: context.terminal, exec: true, hooks: &[], state: ("", "") };
     let mut plan = Plan::default();
     process::early(&mut plan, process, context.user)?;
     plan.join(context.join);

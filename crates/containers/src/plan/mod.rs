@@ -2,6 +2,7 @@
 
 mod container;
 mod devices;
+mod host;
 mod mounts;
 mod process;
 mod refused;
@@ -11,7 +12,10 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub(crate) use container::{CgroupView, Context, Hierarchy, cgroup_namespace, container, exec};
+pub(crate) use container::{CgroupView, Context, Hierarchy, Hooked, cgroup_namespace, container, exec};
+pub(crate) use host::{hook_inside, program};
+pub(crate) use mounts::clean;
+pub(crate) use process::validate as check_process;
 pub(crate) use sandbox::{holder, made_names, mapping, namespaces, shim};
 
 use crate::error::{Error, words};
@@ -25,6 +29,10 @@ pub(crate) mod sync {
     pub(crate) const MAPPINGS: u32 = 2;
     /// Its namespaces are there, and are to be taken hold of.
     pub(crate) const NAMESPACES: u32 = 3;
+    /// Its namespaces are there, and the host's hooks are to be run.
+    pub(crate) const RUNTIME_HOOKS: u32 = 4;
+    /// Its file systems are there, and the hooks of the container are to be run in them.
+    pub(crate) const CONTAINER_HOOKS: u32 = 5;
 }
 
 /// A descriptor that a plan needs.

@@ -130,7 +130,7 @@ fn allowed(destination: &Path, typ: &str, source: Option<&Path>) -> Result<()> {
 }
 
 /// A destination in normal form: absolute, without `.` and `..`, which never lead above the root.
-pub(super) fn clean(path: &Path) -> PathBuf {
+pub(crate) fn clean(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for part in path.components() {
         match part {

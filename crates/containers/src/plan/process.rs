@@ -1,9 +1,11 @@
 //! The last part of a container's plan, which is a process's alone: streams, limits, user, capabilities, filter, program.
 
 use oci_spec::runtime::{
-    Capabilities, Capability, LinuxCapabilities, LinuxSchedulerPolicy, LinuxSeccomp, PosixRlimitType, Process,
+    Capabilities, Capability, Hook, LinuxCapabilities, LinuxSchedulerPolicy, LinuxSeccomp, PosixRlimitType,
+    Process,
 };
 
+use super::host::lists;
 use super::{Label, Plan, Source, fields};
 use crate::error::{Error, Result};
 use crate::seccomp;
@@ -16,6 +18,9 @@ pub(crate) struct Tail<'a> {
     pub(crate) terminal: bool,
     /// Whether it is a further process of a container.
     pub(crate) exec: bool,
+    /// The hooks that run in the container before its program, and the state that they read, around the process's number.
+    pub(crate) hooks: &'a [Hook],
+    pub(crate) state: (&'a str, &'a str),
 }
 
 /// Refuses a process that cannot be one.
@@ -27,6 +32,12 @@ pub(crate) fn validate(process: &Process) -> Result<()> {
     let env = process.env().as_deref().unwrap_or_default();
     if let Some(odd) = args.iter().chain(env).find(|t| t.contains('\0')) {
         return Err(Error::Invalid(format!("the argument or variable {odd:?} has a NUL byte")));
+    }
+    let user = process.user();
+    let groups = user.additional_gids().iter().flatten().copied();
+    // The kernel takes this number for "as it is", which is root.
+    if groups.chain([user.uid(), user.gid()]).any(|id| id == u32::MAX) {
+        return Err(Error::Invalid(format!("{} is no id of a user or group", u32::MAX)));
     }
     if !process.cwd().is_absolute() {
         return Err(Error::Invalid(format!("Cwd must be an absolute path: {}", process.cwd().display())));
@@ -173,16 +184,25 @@ pub(super) fn finish(plan: &mut Plan, process: &Process, tail: Tail<'_>) -> Resu
     if !tail.exec {
         plan.push(step::WAIT, 0, fields(), "wait for the start");
     }
+    for (place, one) in tail.hooks.iter().enumerate() {
+        let path = one.path().to_string_lossy().into_owned();
+        let limit = u32::try_from(crate::hooks::limit(one).as_millis()).unwrap_or(u32::MAX);
+        let args = one.args().clone().filter(|args| !args.is_empty()).unwrap_or_else(|| vec![path.clone()]);
+        let env = one.env().as_deref().unwrap_or_default();
+        let values = fields().u32(place as u32).u32(limit).text(&path).text(tail.state.0).text(tail.state.1);
+        plan.push(step::HOOK, 0, lists(values, &args, env), format!("run startContainer hook #{place}"));
+    }
     if no_new_privs {
         load(plan);
     }
     let args = process.args().as_deref().unwrap_or_default();
     let env = process.env().as_deref().unwrap_or_default();
-    let mut lists = fields().u32(args.len() as u32).u32(env.len() as u32);
-    for text in args.iter().chain(env) {
-        lists = lists.text(text);
-    }
-    plan.push(step::EXEC, 0, lists, format!("exec {}", args.first().map_or("", String::as_str)));
+    plan.push(
+        step::EXEC,
+        0,
+        lists(fields(), args, env),
+        format!("exec {}", args.first().map_or("", String::as_str)),
+    );
     Ok(())
 }
 

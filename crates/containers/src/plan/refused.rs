@@ -15,7 +15,6 @@ pub(crate) fn check(spec: &Spec) -> Result<()> {
     let parts = [
         ("hostname", spec.hostname().is_some()),
         ("domainname", spec.domainname().is_some()),
-        ("hooks", spec.hooks().is_some()),
         ("linux.netDevices", linux.is_some_and(|l| l.net_devices().as_ref().is_some_and(|d| !d.is_empty()))),
         ("linux.intelRdt", linux.is_some_and(|l| l.intel_rdt().is_some())),
         ("linux.memoryPolicy", linux.is_some_and(|l| l.memory_policy().is_some())),
@@ -60,7 +59,7 @@ mod tests {
         };
         check(r#"{"ociVersion": "1.2.0"}"#, None);
         check(r#"{"ociVersion": "1.2.0", "hostname": "a"}"#, Some("hostname"));
-        check(r#"{"ociVersion": "1.2.0", "hooks": {"prestart": [{"path": "/bin/true"}]}}"#, Some("hooks"));
+        check(r#"{"ociVersion": "1.2.0", "hooks": {"prestart": [{"path": "/bin/true"}]}}"#, None);
         check(r#"{"ociVersion": "1.2.0", "linux": {"netDevices": {}}}"#, None);
         check(
             r#"{"ociVersion": "1.2.0", "linux": {"resources": {"cpu": {"realtimeRuntime": 5}}}}"#,

@@ -21,6 +21,8 @@ pub(crate) struct Answer {
     pub(crate) error: i32,
     pub(crate) pid: i32,
     pub(crate) state: u32,
+    /// The step of a plan that failed after the start.
+    pub(crate) place: u32,
     pub(crate) seconds: i64,
     pub(crate) nanos: i64,
     pub(crate) fd: Option<OwnedFd>,
@@ -31,13 +33,14 @@ pub(crate) struct Answer {
 impl Answer {
     /// Reads a message: its kind, tag and content.
     fn read(received: Received) -> Option<(u32, u32, Self)> {
-        let [kind, tag, slot, error, pid, state] = socket::words::<6>(&received.bytes)?;
+        let [kind, tag, slot, error, pid, state, place] = socket::words::<7>(&received.bytes)?;
         let figure = |at: usize| Some(i64::from_le_bytes(received.bytes.get(at..at + 8)?.try_into().ok()?));
         let read = Self {
             slot,
             error: error as i32,
             pid: pid as i32,
             state,
+            place,
             seconds: figure(32)?,
             nanos: figure(40)?,
             fd: received.fds.into_iter().next(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use component::{Clock, Shutdown};
-use runtime::{Runtime, Settings};
+use runtime::{Handler, Runtime, Settings};
 
 pub(crate) use self::network::{CniDirs, PodNetwork};
 use crate::archives::{Archives, Importer};
@@ -68,6 +68,8 @@ pub(crate) struct Places<'a> {
     pub(crate) data_dir: &'a Path,
     /// A directory with archives of images; none for no images.
     pub(crate) images: Option<PathBuf>,
+    /// The OCI runtimes besides the built-in one.
+    pub(crate) handlers: Vec<Handler>,
 }
 
 impl NodeRuntime {
@@ -86,6 +88,7 @@ impl NodeRuntime {
             root: root(places.data_dir),
             socket: socket(places.data_dir),
             registries: vec![REGISTRIES.into()],
+            handlers: places.handlers,
             clock,
         };
         let runtime = Box::pin(Runtime::start(settings, network.clone(), &shutdown)).await;
@@ -110,13 +113,32 @@ impl NodeRuntime {
     }
 }
 
-/// Refuses a data directory whose path is too long for the sockets of the runtime and its shims.
+/// Refuses a data directory whose path is too long for the sockets of the runtime. Those of shims have no such limit.
 pub(crate) fn check_socket(data_dir: &Path) -> Result<()> {
-    /// The most bytes of the directory of the shims, whose sockets have names of their own below it.
-    const LONGEST: usize = 80;
-    let shims = std::path::absolute(root(data_dir))?.join("shims");
-    if shims.as_os_str().len() > LONGEST {
-        bail!("{} is too long for the paths of sockets; choose a shorter --data-dir", shims.display());
+    /// The most bytes of a socket's path.
+    const LONGEST: usize = 107;
+    let own = std::path::absolute(root(data_dir))?;
+    for socket in [socket(data_dir), own.join(runtime::ARCHIVES)] {
+        let socket = std::path::absolute(socket)?;
+        if socket.as_os_str().len() > LONGEST {
+            bail!("{} is too long for the path of a socket; choose a shorter --data-dir", socket.display());
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_that_are_too_long() {
+        let check = |length: usize, expected: bool| {
+            let dir = format!("/{}", "d".repeat(length - 1));
+            assert_eq!(check_socket(Path::new(&dir)).is_ok(), expected, "{length}");
+        };
+        // `/runtime/images.sock` has 20 bytes.
+        check(87, true);
+        check(88, false);
+    }
 }

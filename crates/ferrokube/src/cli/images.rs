@@ -25,6 +25,10 @@ pub(crate) struct CriRuntime {
     /// Directories with the settings of registries, as containerd's `config_path`, separated by commas
     #[arg(long, value_name = "DIRS", value_delimiter = ',', default_value = "/etc/containerd/certs.d")]
     pub(crate) registry_config_dir: Vec<PathBuf>,
+    /// OCI runtime (such as runc or crun) for the Pods of a RuntimeClass with this handler, and arguments for it; may be
+    /// repeated
+    #[arg(long, value_name = "NAME=PROGRAM[ ARGUMENTS]")]
+    pub(crate) runtime_handler: Vec<runtime::Handler>,
     /// Directory of archives of images that the runtime has, also those that are put there later
     #[arg(long, value_name = "DIR")]
     pub(crate) images: Option<PathBuf>,

@@ -31,7 +31,7 @@ pub(crate) struct Hosts {
     )]
     pub(crate) nodes_cidr: Vec<Cidr>,
     /// The program containerd, which each node of --nodes gets in place of the built-in container runtime
-    #[arg(long, value_name = "FILE", requires = "nodes")]
+    #[arg(long, value_name = "FILE", requires = "nodes", conflicts_with = "runtime_handler")]
     pub(crate) containerd: Option<PathBuf>,
     /// Configuration of containerd that counts more than the nodes' own, with --containerd
     #[arg(long, value_name = "FILE", requires = "containerd")]
@@ -102,6 +102,10 @@ pub(crate) struct Node {
     /// that are put there later [default: DATA_DIR/images]
     #[arg(long, value_name = "DIR")]
     pub(crate) images: Option<PathBuf>,
+    /// OCI runtime (such as runc or crun) for the Pods of a RuntimeClass with this handler, and arguments for it; may be
+    /// repeated
+    #[arg(long, value_name = "NAME=PROGRAM[ ARGUMENTS]", conflicts_with = "container_runtime_endpoint")]
+    pub(crate) runtime_handler: Vec<runtime::Handler>,
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,

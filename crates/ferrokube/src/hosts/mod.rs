@@ -254,6 +254,9 @@ fn arguments(
     }
     add("resolv-conf", &host.resolv_conf());
     let node = &flags.node;
+    for handler in &node.runtime_handler {
+        add("runtime-handler", &handler.to_string());
+    }
     if !node.non_masquerade_cidr.is_empty() {
         add("non-masquerade-cidr", &joined(&mut node.non_masquerade_cidr.iter().map(ToString::to_string)));
     }

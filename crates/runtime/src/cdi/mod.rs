@@ -5,7 +5,7 @@ mod spec;
 use std::path::{Path, PathBuf};
 
 use cri::runtime as pb;
-use oci_spec::runtime::{Linux, LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType, Mount, Process, Spec};
+use oci_spec::runtime::{Hook, Linux, LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType, Mount, Process, Spec};
 
 use self::spec::{Devices, Edits, Node};
 use crate::shell::devices;
@@ -43,11 +43,9 @@ pub(crate) fn inject(config: &pb::ContainerConfig, spec: &mut Spec) -> Result<()
 }
 
 fn apply(edits: &Edits, spec: &mut Spec) -> Result<(), TranslateError> {
-    for (asked, what) in [
-        (edits.intel_rdt.is_some(), "intelRdt"),
-        (!edits.net_devices.is_empty(), "network interfaces"),
-        (!edits.hooks.is_empty(), "hooks"),
-    ] {
+    for (asked, what) in
+        [(edits.intel_rdt.is_some(), "intelRdt"), (!edits.net_devices.is_empty(), "network interfaces")]
+    {
         if asked {
             let text = format!("the device needs {what}, which the built-in container runtime does not have");
             return Err(TranslateError::Cdi(text));
@@ -59,6 +57,7 @@ fn apply(edits: &Edits, spec: &mut Spec) -> Result<(), TranslateError> {
     let mut linux = spec.linux().clone().unwrap_or_default();
     of_linux(edits, &mut linux)?;
     spec.set_linux(Some(linux));
+    of_hooks(edits, spec)?;
     let mut mounts = spec.mounts().clone().unwrap_or_default();
     for one in &edits.mounts {
         let mut made = Mount::default();
@@ -76,6 +75,37 @@ fn apply(edits: &Edits, spec: &mut Spec) -> Result<(), TranslateError> {
         mounts.push(made);
     }
     spec.set_mounts(Some(mounts));
+    Ok(())
+}
+
+#[allow(deprecated, reason = "devices still describe the oldest kind of hook")]
+fn of_hooks(edits: &Edits, spec: &mut Spec) -> Result<(), TranslateError> {
+    if edits.hooks.is_empty() {
+        return Ok(());
+    }
+    let mut hooks = spec.hooks().clone().unwrap_or_default();
+    for one in &edits.hooks {
+        let list = match one.hook_name.as_str() {
+            "prestart" => hooks.prestart_mut(),
+            "createRuntime" => hooks.create_runtime_mut(),
+            "createContainer" => hooks.create_container_mut(),
+            "startContainer" => hooks.start_container_mut(),
+            "poststart" => hooks.poststart_mut(),
+            "poststop" => hooks.poststop_mut(),
+            other => {
+                return Err(TranslateError::Cdi(format!(
+                    "the device has a hook of the unknown name {other:?}"
+                )));
+            }
+        };
+        let mut made = Hook::default();
+        made.set_path(PathBuf::from(&one.path))
+            .set_args(Some(one.args.clone()).filter(|args| !args.is_empty()))
+            .set_env(Some(one.env.clone()).filter(|env| !env.is_empty()))
+            .set_timeout(one.timeout);
+        list.get_or_insert_default().push(made);
+    }
+    spec.set_hooks(Some(hooks));
     Ok(())
 }
 
@@ -177,9 +207,20 @@ mod tests {
         assert_eq!(rule.access().as_deref(), Some("r"));
         let mount = spec.mounts().as_ref().unwrap().last().unwrap();
         assert_eq!(mount.options().as_ref().unwrap().join(","), "ro,rbind");
-        let hooks: Edits =
-            serde_json::from_str(r#"{"hooks":[{"hookName":"poststop","path":"/h"}]}"#).unwrap();
-        assert!(apply(&hooks, &mut spec).unwrap_err().to_string().contains("the device needs hooks"));
+        let hooks: Edits = serde_json::from_str(
+            r#"{"hooks":[{"hookName":"poststop","path":"/h","timeout":3},
+                {"hookName":"createContainer","path":"/n","args":["n","x"],"env":["A=1"]}]}"#,
+        )
+        .unwrap();
+        apply(&hooks, &mut spec).unwrap();
+        let seen = serde_json::to_value(spec.hooks()).unwrap();
+        let expected = serde_json::json!({
+            "createContainer": [{"path": "/n", "args": ["n", "x"], "env": ["A=1"]}],
+            "poststop": [{"path": "/h", "timeout": 3}],
+        });
+        assert_eq!(seen, expected);
+        let unknown: Edits = serde_json::from_str(r#"{"hooks":[{"hookName":"often","path":"/h"}]}"#).unwrap();
+        assert!(apply(&unknown, &mut spec).unwrap_err().to_string().contains("unknown name \"often\""));
     }
 
     #[test]

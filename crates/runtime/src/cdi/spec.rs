@@ -17,7 +17,7 @@ pub(super) struct Edits {
     pub(super) env: Vec<String>,
     pub(super) device_nodes: Vec<Node>,
     pub(super) net_devices: Vec<serde_json::Value>,
-    pub(super) hooks: Vec<serde_json::Value>,
+    pub(super) hooks: Vec<Hook>,
     pub(super) mounts: Vec<Mount>,
     pub(super) intel_rdt: Option<serde_json::Value>,
     pub(super) additional_gids: Vec<u32>,
@@ -36,6 +36,17 @@ pub(super) struct Node {
     pub(super) permissions: String,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
+}
+
+/// A program that is told of a container's life.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Hook {
+    pub(super) hook_name: String,
+    pub(super) path: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<String>,
+    pub(super) timeout: Option<i64>,
 }
 
 /// A mount.

@@ -33,8 +33,15 @@ pub(crate) async fn start(core: Arc<Core>, id: &str) -> Result<(), CallError> {
     let container = core.containers.find(id)?;
     let _turn = container.turn.lock().await;
     let state = container.state();
+    let created = state == pb::ContainerState::ContainerCreated;
+    let fault = container.record.lock().fault.clone();
+    if created && !fault.is_empty() {
+        let error = CallError::Start(fault);
+        fail(&core, &container, whole(&error)).await?;
+        return Err(error);
+    }
     let live = match container.live() {
-        Some(live) if state == pb::ContainerState::ContainerCreated => live,
+        Some(live) if created => live,
         _ => {
             let text = format!("container {:?} is in {} state", container.id, state.as_str_name());
             return Err(CallError::State(text));
@@ -51,20 +58,27 @@ pub(crate) async fn start(core: Arc<Core>, id: &str) -> Result<(), CallError> {
     });
     let (recorded, started) = tokio::join!(recorded, live.start());
     if let Err(error) = started {
-        let message = whole(&error);
-        core.change_container(&container, move |record| {
-            record.set_phase(ContainerPhase::Exited);
-            record.finished_at = now.max(record.started_at);
-            record.exit_code = NOT_STARTED;
-            "StartError".clone_into(&mut record.reason);
-            record.message = message;
-        })
-        .await?;
-        core.tell(Event::ContainerStoppedEvent, &container.id, &container.sandbox);
-        return Err(at("failed to start container")(error));
+        let error = CallError::Start(whole(&error));
+        fail(&core, &container, whole(&error)).await?;
+        return Err(error);
     }
     recorded?;
     core.tell(Event::ContainerStartedEvent, &container.id, &container.sandbox);
+    Ok(())
+}
+
+/// Records that a container could not be started.
+async fn fail(core: &Arc<Core>, container: &Arc<Container>, message: String) -> Result<(), CallError> {
+    let now = core.now();
+    core.change_container(container, move |record| {
+        record.set_phase(ContainerPhase::Exited);
+        record.finished_at = now.max(record.started_at);
+        record.exit_code = NOT_STARTED;
+        "StartError".clone_into(&mut record.reason);
+        record.message = message;
+    })
+    .await?;
+    core.tell(Event::ContainerStoppedEvent, &container.id, &container.sandbox);
     Ok(())
 }
 

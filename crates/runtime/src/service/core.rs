@@ -1,5 +1,6 @@
 //! The state that all calls share: sandboxes and containers, their records, and the parts that do the work.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use super::error::{CallError, io_at, whole};
+use crate::handlers::Known;
 use crate::network::{Network, Pod};
 use crate::store::{ContainerPhase, ContainerRecord, Index, Records, SandboxPhase, SandboxRecord};
 use crate::translate::Machine;
@@ -61,8 +63,8 @@ pub(crate) struct Core {
     pub(crate) images: Images,
     pub(crate) shims: Sandboxes,
     pub(crate) network: Arc<dyn Network>,
-    /// The names of the handlers besides the own one.
-    pub(crate) handlers: Vec<String>,
+    /// The handlers besides the own one, by their names.
+    pub(crate) handlers: BTreeMap<String, Known>,
     pub(crate) sandboxes: Index<Sandbox>,
     pub(crate) containers: Index<Container>,
     pub(crate) sandbox_records: Records<SandboxRecord>,
@@ -184,6 +186,14 @@ pub(crate) fn nanos(time: jiff::Timestamp) -> i64 {
 }
 
 impl Core {
+    /// The OCI runtime of a handler; none for the own one, which has no name.
+    pub(crate) fn handler(&self, name: &str) -> Result<Option<&Known>, CallError> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        self.handlers.get(name).map(Some).ok_or_else(|| CallError::NoHandler(name.to_owned()))
+    }
+
     /// The time of now.
     pub(crate) fn now(&self) -> i64 {
         nanos(self.clock.now())

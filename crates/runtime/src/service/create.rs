@@ -113,6 +113,8 @@ async fn make(
     let shim = shim.ok_or_else(|| CallError::State("the sandbox is gone".to_owned()))?;
     let config = container.record.lock().config.clone().unwrap_or_default();
     let pid_target = pid_target(core, &container.sandbox, &config)?;
+    let handler = container.sandbox.record.lock().handler.clone();
+    let runtime = core.handler(&handler)?.map(|known| known.handler.runtime.clone());
     core.change_container(container, |_| {}).await?;
     let assembled = {
         let (core, container, config) = (core.clone(), container.clone(), config.clone());
@@ -147,12 +149,21 @@ async fn make(
             stdin: config.stdin,
             stdin_once: config.stdin_once,
         },
+        runtime,
         labels: BTreeMap::new(),
     };
-    let live = shim.create(spec).await.map_err(at("failed to create container"))?;
-    *container.live.lock() = Some(live);
+    let fault = match shim.create(spec).await {
+        Ok(live) => {
+            *container.live.lock() = Some(live);
+            String::new()
+        }
+        // Other runtimes look at the program and its file systems only when the container is started.
+        Err(error) if is_told_at_start(&error) => whole(&error),
+        Err(error) => return Err(at("failed to create container")(error)),
+    };
     let user = assembled.user;
     core.change_container(container, move |record| {
+        record.fault = fault;
         record.user = Some(pb::LinuxContainerUser {
             uid: user.uid.into(),
             gid: user.gid.into(),
@@ -161,6 +172,15 @@ async fn make(
         record.set_phase(ContainerPhase::Created);
     })
     .await
+}
+
+/// Whether a fault is one of the container itself, rather than of its sandbox.
+fn is_told_at_start(error: &containers::Error) -> bool {
+    use containers::Error::{Exists, Invalid, Io, Lost, NotFound, State, Step};
+    match error {
+        Step { .. } | Invalid(_) | Io { .. } => true,
+        Lost(_) | Exists { .. } | NotFound { .. } | State { .. } => false,
+    }
 }
 
 /// The container of the same Pod whose processes this one sees.

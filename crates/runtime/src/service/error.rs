@@ -28,7 +28,7 @@ pub(crate) enum CallError {
     #[error("failed to resolve image {0:?}: not found")]
     NoImage(String),
     /// The handler is not there.
-    #[error("no runtime for {0:?} is configured")]
+    #[error("unable to get OCI runtime for sandbox: no runtime for {0:?} is configured")]
     NoHandler(String),
     /// This runtime does not do that.
     #[error("{0}")]
@@ -69,6 +69,12 @@ pub(crate) enum CallError {
         /// The fault.
         source: containers::Error,
     },
+    /// A container cannot be started; in the words that people know of OCI runtimes.
+    #[error("failed to start container: OCI runtime create failed: unable to start container process: {0}")]
+    Start(String),
+    /// A command cannot be run in a container; in the same words.
+    #[error("failed to exec in container: OCI runtime exec failed: unable to start container process: {0}")]
+    Exec(String),
     /// The images fail.
     #[error(transparent)]
     Images(#[from] images::StoreError),

@@ -73,7 +73,7 @@ pub(crate) async fn exec_sync(
     };
     let limit = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
     let until = limit.map(|limit| Instant::now() + limit);
-    let mut exec = live.exec(spec).await.map_err(at("failed to exec in container"))?;
+    let mut exec = live.exec(spec).await.map_err(not_run)?;
     let (stdout, stderr) = (exec.stdout.take(), exec.stderr.take());
     let exec = exec.control();
     let mut ended = Ended(Some(exec.clone()));
@@ -109,6 +109,14 @@ pub(crate) async fn exec_sync(
     };
     ended.0 = None;
     Ok(pb::ExecSyncResponse { stdout: out, stderr: err, exit_code: exit.code })
+}
+
+/// A command that could not be run.
+fn not_run(error: containers::Error) -> CallError {
+    match error {
+        containers::Error::Step { .. } | containers::Error::Invalid(_) => CallError::Exec(whole(&error)),
+        other => at("failed to exec in container")(other),
+    }
 }
 
 /// Reads an output to its end, and keeps as much as is answered.
@@ -158,7 +166,7 @@ async fn exec(
         stdout: streams.stdout.is_some(),
         stderr: streams.stderr.is_some() && !tty,
     };
-    let mut exec = live.exec(spec).await.map_err(at("failed to exec in container"))?;
+    let mut exec = live.exec(spec).await.map_err(not_run)?;
     let (stdin, stdout, stderr) = (exec.stdin.take(), exec.stdout.take(), exec.stderr.take());
     let exec = exec.control();
     let mut ended = Ended(Some(exec.clone()));
@@ -319,4 +327,18 @@ pub(crate) fn port_forward_task(core: &Core, request: &pb::PortForwardRequest) -
     let ports = request.port.iter().map(|port| u16::try_from(*port)).collect::<Result<_, _>>();
     let ports = ports.map_err(|_| CallError::Invalid("a port is not within 1 and 65535".to_owned()))?;
     Ok(Task::PortForward { sandbox: sandbox.id.clone(), ports })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_output_that_is_kept_is_bounded() {
+        for (written, expected) in [(0, 0), (LONGEST - 1, LONGEST - 1), (LONGEST + 1, LONGEST)] {
+            let mut kept = Vec::new();
+            keep(Some(tokio::io::repeat(7).take(written as u64)), &mut kept).await;
+            assert_eq!(kept.len(), expected);
+        }
+    }
 }

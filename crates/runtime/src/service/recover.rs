@@ -109,6 +109,7 @@ async fn take_over_container(core: &Arc<Core>, record: ContainerRecord) {
     }
     core.containers.add(&id, container.clone());
     match live.as_ref().map(containers::Container::state) {
+        None if is_faulty(&container) => {}
         None => core.lost(&container).await,
         Some(State::Exited(exit)) => core.ended(&container, exit).await,
         // The process before died between the start and its record, or between the record and the start.
@@ -132,6 +133,12 @@ async fn take_over_container(core: &Arc<Core>, record: ContainerRecord) {
         }
         Some(_) => {}
     }
+}
+
+/// Whether a container has no process because it could not be made whole, which nobody was told of yet.
+fn is_faulty(container: &Container) -> bool {
+    let record = container.record.lock();
+    record.phase() == ContainerPhase::Created && !record.fault.is_empty()
 }
 
 /// Records the ends of containers until `shutdown`.
@@ -164,6 +171,7 @@ async fn look_again(core: &Arc<Core>) {
         match container.live().map(|live| live.state()) {
             Some(State::Exited(exit)) => core.ended(&container, exit).await,
             Some(_) if alive => {}
+            None if is_faulty(&container) => {}
             _ => core.lost(&container).await,
         }
     }

@@ -32,9 +32,7 @@ pub(crate) async fn run(
         .metadata
         .clone()
         .ok_or_else(|| CallError::Invalid("sandbox config must include metadata".to_owned()))?;
-    if !handler.is_empty() && !core.handlers.contains(&handler) {
-        return Err(CallError::NoHandler(handler));
-    }
+    let known = core.handler(&handler)?;
     let mut record = SandboxRecord {
         id: ids::new(),
         config: Some(config),
@@ -45,6 +43,10 @@ pub(crate) async fn run(
     };
     record.set_phase(SandboxPhase::Starting);
     let spec = spec(&record)?;
+    if known.is_some_and(|known| !known.features.user_namespaces) && spec.user.is_some() {
+        let text = format!("the runtime handler {:?} does not support user namespaces", record.handler);
+        return Err(CallError::Invalid(text));
+    }
     let id = record.id.clone();
     core.sandboxes.reserve(&sandbox_name(&metadata), &id)?;
     let sandbox = Arc::new(Sandbox::new(record, None));

@@ -1,5 +1,6 @@
 //! Starts the runtime, and serves it at its socket.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -22,6 +23,7 @@ use super::runtime::Service;
 use super::stats::Kept;
 use super::{images as image_service, recover};
 use crate::archives;
+use crate::handlers::{Handler, Known};
 use crate::network::Network;
 use crate::shell::machine;
 use crate::store::{Index, Records};
@@ -45,6 +47,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Directories with the settings of registries, as containerd's `config_path`.
     pub registries: Vec<PathBuf>,
+    /// The OCI runtimes besides the own one.
+    pub handlers: Vec<Handler>,
     /// The clock.
     pub clock: Clock,
 }
@@ -66,6 +70,19 @@ pub enum StartError {
         /// The fault.
         source: io::Error,
     },
+    /// The program of a handler cannot be used.
+    #[error("the OCI runtime {program} of the handler {name:?} cannot be used: {source}")]
+    Handler {
+        /// The handler's name.
+        name: String,
+        /// Its program.
+        program: PathBuf,
+        /// The fault.
+        source: io::Error,
+    },
+    /// Two handlers have one name.
+    #[error("two OCI runtimes have the handler {0:?}; choose another name for one of them")]
+    Twice(String),
     /// The images cannot be opened.
     #[error(transparent)]
     Images(#[from] images::OpenError),
@@ -113,7 +130,7 @@ impl Runtime {
             images: images.clone(),
             shims: shims.clone(),
             network,
-            handlers: Vec::new(),
+            handlers: handlers(settings.handlers).await?,
             sandboxes: Index::new("sandbox"),
             containers: Index::new("container"),
             sandbox_records,
@@ -144,6 +161,20 @@ impl Runtime {
     pub fn socket(&self) -> &Path {
         &self.socket
     }
+}
+
+/// Asks the programs of all handlers what they can do.
+async fn handlers(all: Vec<Handler>) -> Result<BTreeMap<String, Known>, StartError> {
+    let mut known = BTreeMap::new();
+    for handler in all {
+        let (name, program) = (handler.name.clone(), handler.runtime.program.clone());
+        let looked = handler.look().await;
+        let looked = looked.map_err(|source| StartError::Handler { name: name.clone(), program, source })?;
+        if known.insert(name.clone(), looked).is_some() {
+            return Err(StartError::Twice(name));
+        }
+    }
+    Ok(known)
 }
 
 /// Takes the directory for this process. One before may just be about to end.

@@ -191,7 +191,11 @@ pub(crate) async fn runtime(core: &Core, verbose: bool) -> Result<pb::StatusResp
     let handler =
         |name: &str, features| pb::RuntimeHandler { name: name.to_owned(), features: Some(features) };
     let mut handlers = vec![handler("", own)];
-    handlers.extend(core.handlers.iter().map(|name| handler(name, pb::RuntimeHandlerFeatures::default())));
+    handlers.extend(core.handlers.iter().map(|(name, known)| {
+        let recursive_read_only_mounts = known.features.recursive_read_only_mounts;
+        let user_namespaces = known.features.user_namespaces;
+        handler(name, pb::RuntimeHandlerFeatures { recursive_read_only_mounts, user_namespaces })
+    }));
     let about = json!({
         "root": core.root.display().to_string(),
         "cgroupV2": core.machine.unified,

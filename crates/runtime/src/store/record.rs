@@ -102,6 +102,9 @@ pub(crate) struct ContainerRecord {
     /// The keys of the read-only views of images that are its volumes.
     #[prost(string, repeated, tag = "16")]
     pub(crate) views: Vec<String>,
+    /// The fault of a container that was made without its process, which its start tells; empty for none.
+    #[prost(string, tag = "17")]
+    pub(crate) fault: String,
 }
 
 impl Record for SandboxRecord {

@@ -59,9 +59,11 @@ impl Accounts {
     }
 }
 
-/// An id as CRI has it, as the kernel has it.
+/// An id as CRI has it, as the kernel has it: at most 2147483647, as elsewhere. The kernel takes 4294967295 for "as it
+/// is", which would be root.
 fn id(number: i64) -> Result<u32, TranslateError> {
-    u32::try_from(number).ok().filter(|id| *id != u32::MAX).ok_or(TranslateError::Id(number))
+    let found = i32::try_from(number).ok().and_then(|id| u32::try_from(id).ok());
+    found.ok_or(TranslateError::Id(number))
 }
 
 /// The user that the configuration asks for, as `user[:group]`; empty if it asks for none.
@@ -116,6 +118,7 @@ pub(super) fn user(
         let known = accounts.groups().find(|one| one.name == group);
         known.ok_or_else(|| TranslateError::NoGroup(group.to_owned()))?.gid
     };
+    let (uid, gid) = (id(i64::from(uid))?, id(i64::from(gid))?);
     let mut groups = vec![gid];
     let mut add = |gid: u32| {
         if !groups.contains(&gid) {
@@ -126,7 +129,7 @@ pub(super) fn user(
         && let Some(account) = &account
     {
         for one in accounts.groups().filter(|one| one.members.split(',').any(|m| m.trim() == account.name)) {
-            add(one.gid);
+            add(id(i64::from(one.gid))?);
         }
     }
     for gid in &context.supplemental_groups {
@@ -143,9 +146,9 @@ mod tests {
     fn accounts() -> Accounts {
         Accounts {
             passwd:
-                "root:x:0:0:root:/root:/bin/sh\n\nbad line\nweb:x:1000:50:Web:/srv:/bin/sh\n1234:x:7:7::/:\n"
+                "root:x:0:0:root:/root:/bin/sh\n\nbad line\nweb:x:1000:50:Web:/srv:/bin/sh\n1234:x:7:7::/:\nlarge:x:4294967295:1::/:\n"
                     .into(),
-            group: "root:x:0:\nweb:x:1000:web\nvideo:x:44:other, web\nadm:x:4:other\n".into(),
+            group: "root:x:0:\nweb:x:1000:web\nvideo:x:44:other, web\nadm:x:4:other\nlarge:x:4294967295:\n".into(),
         }
     }
 
@@ -179,6 +182,16 @@ mod tests {
         check(context(None, "web:no", None), "", Err("no group \"no\" in the image's /etc/group"));
         check(context(None, "", Some(9)), "", Err("user group 9 is specified without user"));
         check(context(Some(-1), "", None), "", Err("-1 is no id of a user or group"));
+        let large = "4294967295 is no id of a user or group";
+        for image in ["4294967295", "4294967295:0", "1:4294967295", "large", "1:large"] {
+            check(context(None, "", None), image, Err(large));
+        }
+        check(context(None, "2147483647", None), "", Ok((2_147_483_647, 0, &[0], "/")));
+        check(
+            context(None, "4294967296", None),
+            "",
+            Err("no user \"4294967296\" in the image's /etc/passwd"),
+        );
         check(context(Some(1 << 32), "", None), "", Err("4294967296 is no id of a user or group"));
     }
 

@@ -22,11 +22,20 @@ pub(crate) struct Runtime {
     pub(crate) host: Host,
     process: Option<Child>,
     service: Option<(cri::Runtime, cri::Images)>,
-    cgroup: String,
+    pub(crate) cgroup: String,
+    /// Further flags of the process.
+    flags: Vec<String>,
+    /// The handler of sandboxes.
+    handler: String,
 }
 
 impl Runtime {
     pub(crate) async fn start(name: &str) -> Result<Self> {
+        Self::start_with(name, "", &[]).await
+    }
+
+    /// Starts a runtime with further flags, whose sandboxes have a handler.
+    pub(crate) async fn start_with(name: &str, handler: &str, flags: &[&str]) -> Result<Self> {
         let host = Host::new(name)?;
         fs::create_dir(host.path("images"))?;
         let mut image = Image::busybox(IMAGE)?;
@@ -34,7 +43,9 @@ impl Runtime {
         image.config["Volumes"] = serde_json::json!({ "/data": {} });
         image.write(&host.path("images").join("app.tar"))?;
         let cgroup = format!("/ferrokube-test-{name}-{}", std::process::id());
-        let mut runtime = Self { host, process: None, service: None, cgroup };
+        let flags = flags.iter().map(ToString::to_string).collect();
+        let handler = handler.to_owned();
+        let mut runtime = Self { host, process: None, service: None, cgroup, flags, handler };
         runtime.run().await?;
         let present = async || {
             let request = pb::ListImagesRequest { filter: None };
@@ -53,6 +64,7 @@ impl Runtime {
         let mut command = self.host.command(binary());
         command.args(["cri-runtime", "--network=none", "--listen"]).arg(self.socket());
         command.arg("--root").arg(self.host.path("root")).arg("--images").arg(self.host.path("images"));
+        command.args(&self.flags);
         self.process = Some(self.host.spawn("runtime", &mut command)?);
         let path = self.socket().display().to_string();
         let answers = async {
@@ -118,7 +130,8 @@ impl Runtime {
     /// Makes a sandbox.
     pub(crate) async fn sandbox(&self, pod: &pb::PodSandboxConfig) -> Result<String> {
         fs::create_dir_all(&pod.log_directory)?;
-        let request = pb::RunPodSandboxRequest { config: Some(pod.clone()), ..Default::default() };
+        let runtime_handler = self.handler.clone();
+        let request = pb::RunPodSandboxRequest { config: Some(pod.clone()), runtime_handler };
         Ok(self.cri().run_pod_sandbox(request).await?.into_inner().pod_sandbox_id)
     }
 
@@ -215,6 +228,9 @@ impl Drop for Runtime {
         let _ = std::process::Command::new("sh").args(["-c", &script]).output();
     }
 }
+
+/// The flag by which runc is a handler.
+pub(crate) const RUNC: [&str; 1] = ["--runtime-handler=runc=/usr/sbin/runc"];
 
 /// A container that runs a script.
 pub(crate) fn container(script: &str) -> pb::ContainerConfig {
