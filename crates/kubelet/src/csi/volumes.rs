@@ -87,6 +87,7 @@ impl CsiVolumes {
                 Some(path)
             }
             // Another process published it; its containers run on, whether or not the driver is there again.
+            // DIFFERENCE: upstream publishes it once more, and the Pod waits for its driver.
             None if running => self.published_before(uid, &wanted).await,
             _ => None,
         };

@@ -71,6 +71,9 @@ impl PluginHandler for Notes {
     }
 }
 
+/// The kind, the name and the versions of a plugin.
+type Info<'a> = (&'a str, &'a str, &'a [&'a str]);
+
 struct World {
     dir: tempfile::TempDir,
     notes: Arc<Notes>,
@@ -92,7 +95,7 @@ impl World {
     fn plugin(
         &self,
         socket: &str,
-        info: (&str, &str, &[&str]),
+        info: Info<'_>,
         hangs: bool,
     ) -> mpsc::UnboundedReceiver<pb::RegistrationStatus> {
         let (told, heard) = mpsc::unbounded_channel();
@@ -123,7 +126,7 @@ impl World {
     }
 }
 
-const GOOD: (&str, &str, &[&str]) = ("CSIPlugin", "a.example.com", &["1.0.0"]);
+const GOOD: Info<'static> = ("CSIPlugin", "a.example.com", &["1.0.0"]);
 
 #[tokio::test]
 async fn plugins_come_and_go() {
@@ -154,7 +157,7 @@ async fn plugins_that_cannot_be_used_are_told_why() {
     let _running = world.run();
     // One that hangs holds up no other.
     let _hanging = world.plugin("0.sock", ("CSIPlugin", "hangs", &["1.0.0"]), true);
-    let cases: [(&str, (&str, &str, &[&str]), &str); 4] = [
+    let cases: [(&str, Info<'_>, &str); 4] = [
         ("b.sock", ("Odd", "b", &["1.0.0"]), "no handler registered for plugin type: Odd at socket "),
         ("c.sock", ("CSIPlugin", "c", &[]), "plugin validation failed with err: no versions"),
         ("d.sock", ("CSIPlugin", "../d", &["1.0.0"]), "the plugin's name \"../d\" cannot be used"),
