@@ -7,6 +7,7 @@ mod certificates;
 mod clients;
 mod cluster;
 mod components;
+mod csi;
 mod dns;
 mod etcd;
 mod hostile;

@@ -126,6 +126,7 @@ impl Housekeeper {
         for uid in remains.dirs.iter().filter(|uid| nobodys(uid)) {
             errors.extend(self.volumes.remove_pod(uid).await.err().map(SweepError::Volumes));
         }
+        errors.extend(self.volumes.sweep().await.err().map(SweepError::Volumes));
         for uid in remains.cgroups.iter().filter(|uid| nobodys(uid)) {
             errors.extend(
                 self.cgroups.remove(uid).err().map(|error| SweepError::Cgroup { uid: uid.clone(), error }),

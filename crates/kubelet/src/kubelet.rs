@@ -9,12 +9,14 @@ use client::events::Recorder;
 use client::{Backoff, Change, Clients, Informer, Selection};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::storage::v1::CSIDriver;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::backoff::Backoffs;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
+use crate::csi::{CsiVolumes, Drivers, Given, InUse, NodeInfo, Registrar, Room};
 use crate::events::Follower;
 use crate::eviction::manager::Evictor;
 use crate::garbage::Collectors;
@@ -28,6 +30,7 @@ use crate::logs::Rotation;
 use crate::metrics::Metrics;
 use crate::node::{self, NodeView};
 use crate::objects::Objects;
+use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
 use crate::pods::addresses::Addresses;
 use crate::pods::admission::Admission;
 use crate::pods::config::Requests;
@@ -56,7 +59,9 @@ use crate::sources::{Source, Sources};
 use crate::stats::collect::Collector;
 use crate::stats::disks::Disks;
 use crate::volumes::VolumeManager;
+use crate::volumes::giving::Giver;
 use crate::volumes::local_path::LocalVolumes;
+use crate::volumes::tokens::Issuer;
 use crate::{health, server, volumes};
 
 /// A kubelet that is prepared to run.
@@ -82,6 +87,42 @@ pub struct Kubelet {
     local_volumes: Option<Arc<LocalVolumes>>,
     reported: node::Machinery,
     served: server::Served,
+    storage: Storage,
+}
+
+/// The parts that look after volumes of drivers.
+#[derive(Clone)]
+struct Storage {
+    rules: Informer<CSIDriver>,
+    volumes: Arc<CsiVolumes>,
+    in_use: Arc<InUse>,
+    registrar: Arc<Registrar>,
+    plugins: Arc<PluginManager>,
+}
+
+impl Storage {
+    fn new(config: &Config, (client, clock): (&client::Client, Clock), node: NodeView, giver: Giver) -> Self {
+        let (rules, in_use) = (Informer::new(client, Selection::default()), Arc::new(InUse::default()));
+        let drivers = Drivers::default();
+        let given = Given {
+            client: client.clone(),
+            node_name: config.node_name.clone(),
+            node,
+            drivers: drivers.clone(),
+            rules: rules.clone(),
+            standalone: config.standalone,
+            root: config.root_dir.clone(),
+            tokens: Issuer::new(client.clone(), clock),
+            giver,
+        };
+        let nodes = Arc::new(NodeInfo::new(client.clone(), &config.node_name));
+        let registrar = Arc::new(Registrar { drivers, nodes, rules: rules.clone() });
+        let handlers: [Arc<dyn PluginHandler>; 1] = [registrar.clone()];
+        let plugins = PluginManager::new(config.root_dir.join("plugins_registry"), Arc::new(handlers));
+        let room = Arc::new(Room::new(given, in_use.clone()));
+        let volumes = Arc::new(CsiVolumes::new(room));
+        Self { rules, volumes, in_use, registrar, plugins: Arc::new(plugins) }
+    }
 }
 
 /// Why a kubelet cannot start.
@@ -125,6 +166,7 @@ struct Base {
     killer: Killer,
     objects: Arc<Objects>,
     volumes: Arc<VolumeManager>,
+    storage: Storage,
     prober: Prober,
     admission: Arc<Admission>,
     housekeeping: Arc<Notify>,
@@ -330,6 +372,7 @@ impl Kubelet {
         }
         let config = Arc::new(config);
         volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
+        make_dirs(&config.root_dir).map_err(|(path, source)| StartError::Directory { path, source })?;
         let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;
@@ -360,8 +403,10 @@ impl Kubelet {
         let pods = Arc::new(PodManager::default());
         let addresses = Addresses::new(&config, pods.clone());
         let objects = Arc::new(Objects::new(client.clone(), shutdown.clone(), wake));
-        let told = (node.clone(), recorder.clone());
-        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told);
+        let giver = Giver { recorder: recorder.clone(), pods: config.pods_dir() };
+        let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone());
+        let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
+        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -375,7 +420,8 @@ impl Kubelet {
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
-        let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone()));
+        let disks =
+            Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(storage.volumes.clone())));
         let collector = Collector::new(
             (config.clone(), clock),
             (runtime.clone(), health.clone()),
@@ -390,6 +436,7 @@ impl Kubelet {
             mirrors: Arc::default(),
             services: Informer::new(&client, Selection::default()),
             volumes: Arc::new(volumes),
+            storage,
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone())),
             housekeeping: Arc::default(),
             config,
@@ -408,7 +455,12 @@ impl Kubelet {
             objects,
             prober,
         };
-        Ok(Arc::new(Self::of(base, nodes, bound)))
+        let kubelet = Self::of(base, nodes, bound);
+        // Before the Node is reported: it must not say that nothing is in use.
+        if let Err(error) = kubelet.storage.volumes.recover().await {
+            tracing::warn!(%error, "the volumes of an earlier process are not all known");
+        }
+        Ok(Arc::new(kubelet))
     }
 
     fn of(base: Base, nodes: Informer<Node>, bound: Informer<Pod>) -> Self {
@@ -464,12 +516,14 @@ impl Kubelet {
             health: base.health.clone(),
             runtime: base.runtime.clone(),
             pressure: base.admission.pressure.clone(),
+            in_use: base.storage.in_use.clone(),
         };
         Self {
             evictor: Arc::new(base.evictor(collectors)),
             images,
             local_volumes: LocalVolumes::new(&base.config, base.client.clone(), nodes.clone()).map(Arc::new),
             served: base.served(),
+            storage: base.storage.clone(),
             host: Arc::new(host),
             follower: Arc::new(follower),
             rotation: Arc::new(rotation),
@@ -523,6 +577,7 @@ impl Kubelet {
         } else {
             self.follow_api();
         }
+        self.follow_plugins();
         for source in self.sources.0.iter() {
             source.clone().follow(self.host.clone(), &self.shutdown);
         }
@@ -545,7 +600,28 @@ impl Kubelet {
         self.runtime.finish().await;
     }
 
+    /// Attends to plugins.
+    fn follow_plugins(&self) {
+        if self.config.standalone {
+            // A driver is registered with the Node, which there is none of.
+            return;
+        }
+        let (registrar, plugins) = (self.storage.registrar.clone(), self.storage.plugins.clone());
+        self.until_shutdown(async move {
+            let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+            // The Node is registered meanwhile.
+            while let Err(error) = registrar.nodes.initialize().await {
+                tracing::debug!(%error, "no CSINode yet, will retry");
+                tokio::time::sleep(backoff.delay()).await;
+            }
+            tokio::join!(Box::pin(registrar.keep_up()), Box::pin(plugins.run()));
+        });
+    }
+
     fn follow_api(&self) {
+        self.storage.rules.start(&self.shutdown);
+        let in_use = self.storage.in_use.clone();
+        self.nodes.handle(move |_| in_use.node_seen());
         self.nodes.start(&self.shutdown);
         self.services.start(&self.shutdown);
         let (workers, mirrors) = (self.workers.clone(), self.mirroring.mirrors.clone());

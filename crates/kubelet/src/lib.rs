@@ -7,6 +7,7 @@
 mod backoff;
 mod cgroups;
 pub mod config;
+mod csi;
 mod events;
 pub mod eviction;
 mod files;
@@ -20,6 +21,7 @@ mod logs;
 mod metrics;
 pub mod node;
 mod objects;
+mod plugin_manager;
 pub mod pods;
 mod probes;
 mod recorder;

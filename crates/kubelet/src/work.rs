@@ -56,6 +56,20 @@ where
     Ok(task.await?)
 }
 
+/// Runs work in a task of its own, to its end, whether or not its caller waits. It counts as work of the Pod until then.
+pub(crate) async fn to_end<F>(work: F) -> Result<F::Output, Interrupted>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let counted = OF_POD.try_with(TaskTracker::token).ok();
+    let task = tokio::spawn(async move {
+        let result = work.await;
+        drop(counted);
+        result
+    });
+    Ok(task.await?)
+}
+
 /// Runs file work that may fail, as [`blocking`] does.
 pub(crate) async fn try_blocking<T, E, F>(work: F) -> Result<T, E>
 where

@@ -70,6 +70,11 @@ impl Host {
         self.dir.path()
     }
 
+    /// The id of the host's first process, as seen from outside.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// The file of the host's network namespace.
     pub fn network(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.pid).into()

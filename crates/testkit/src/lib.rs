@@ -6,7 +6,7 @@
 //! on such a host, with its built-in container runtime or a containerd of its own, driven through the real kubectl. A [`Server`] is an API server without a node, asked
 //! through curl and kubectl. A [`Webhook`] is one that a test makes, or an aggregated API server. An
 //! [`Authority`] issues certificates. [`Etcd`] is a real etcd of one member or several. A [`Registry`] has images
-//! that tests make, and faults on request.
+//! that tests make, and faults on request. A [`csi::Driver`] is a driver of volumes, with faults on request, too.
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
@@ -14,6 +14,7 @@
 
 mod authority;
 mod cluster;
+pub mod csi;
 mod etcd;
 mod host;
 mod hosts;

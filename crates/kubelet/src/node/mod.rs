@@ -18,6 +18,7 @@ pub use self::options::{Options, Reserved};
 use self::reporter::Reporter;
 use self::status::{Observation, Pressures};
 pub(crate) use self::view::NodeView;
+use crate::csi::InUse;
 use crate::eviction::pressure::Pressure;
 use crate::eviction::signal::Condition;
 use crate::health::Health;
@@ -36,6 +37,8 @@ pub(crate) struct Machinery {
     pub(crate) runtime: Runtime,
     /// The things that the node is short of.
     pub(crate) pressure: Arc<Pressure>,
+    /// The volumes that its Pods use.
+    pub(crate) in_use: Arc<InUse>,
 }
 
 /// Registers the Node and reports it until `shutdown`.
@@ -80,6 +83,7 @@ async fn report(reported: Machinery) {
                     () = tokio::time::sleep(reported.config.node.update) => {}
                     () = reported.health.changed.notified() => {}
                     () = reported.pressure.changed.notified() => {}
+                    () = reported.in_use.changed.notified() => {}
                 }
             }
         };
@@ -124,6 +128,7 @@ impl Observer {
             runtime,
             addresses: self.addresses.clone(),
             max_pods: self.of.config.max_pods,
+            volumes_in_use: self.of.in_use.all(),
         }
     }
 }

@@ -78,6 +78,8 @@ pub struct Observation {
     pub addresses: Vec<String>,
     /// How many Pods it takes.
     pub max_pods: u32,
+    /// The volumes that its Pods use, of those that are attached to nodes.
+    pub volumes_in_use: Vec<String>,
 }
 
 /// A bytes quantity as Go's canonical form of a binary one.
@@ -194,6 +196,7 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
             Some(policy) => Some(NodeFeatures { supplemental_groups_policy: Some(policy) }),
             None => old.features.clone(),
         },
+        volumes_in_use: Some(o.volumes_in_use.clone()).filter(|all| !all.is_empty()),
         ..old.clone()
     }
 }
@@ -436,6 +439,7 @@ mod tests {
             runtime: RuntimeState { version: "containerd://2.1.4".into(), ..RuntimeState::default() },
             addresses: vec!["10.0.0.1".into()],
             max_pods: 110,
+            volumes_in_use: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use component::Clock;
 use cri::runtime as pb;
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
 
 use super::dns::{self, HostnameError};
 use super::downward::Facts;
@@ -235,6 +235,7 @@ impl Requests {
                 .map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() })
                 .collect(),
             mounts: self.mounts(i, &vars).await?,
+            devices: devices(i)?,
             labels: HashMap::from([
                 (labels::POD_NAME.into(), spec::name(pod).into()),
                 (labels::POD_NAMESPACE.into(), spec::namespace(pod).into()),
@@ -297,6 +298,10 @@ impl Requests {
                     made.image = Some(pb::ImageSpec { image: reference, ..pb::ImageSpec::default() });
                     made.image_sub_path = sub;
                     made.readonly = true;
+                }
+                Mounted::Device { .. } => {
+                    let (volume, container) = (mount.name.clone(), c.name.clone());
+                    return Err(ContainerConfigError::NoVolume { volume, container });
                 }
                 Mounted::Path { path, read_only } => {
                     made.readonly |= read_only;
@@ -395,6 +400,22 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) target: Option<String>,
     /// Memory of the node in bytes.
     pub(crate) node_memory: i64,
+}
+
+/// The devices that a container has of the Pod's volumes.
+fn devices(i: &ContainerInputs<'_>) -> Result<Vec<pb::Device>, ContainerConfigError> {
+    let one = |device: &VolumeDevice| match i.volumes.get(&device.name) {
+        Some(Mounted::Device { path, read_only }) => Ok(pb::Device {
+            container_path: device.device_path.clone(),
+            host_path: path.to_string_lossy().into_owned(),
+            permissions: if *read_only { "r" } else { "mrw" }.into(),
+        }),
+        _ => Err(ContainerConfigError::NoVolume {
+            volume: device.name.clone(),
+            container: i.container.name.clone(),
+        }),
+    };
+    i.container.volume_devices.iter().flatten().map(one).collect()
 }
 
 fn annotations(config: &Config, pod: &Pod, c: &Container, restart_count: u32) -> HashMap<String, String> {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::tree::{Taken, measure, measure_file};
 use crate::config::Config;
+use crate::csi::{CsiVolumes, Usage};
 use crate::node::machine::Filesystem;
 use crate::pods::spec;
 use crate::pods::workers::Workers;
@@ -22,6 +23,8 @@ use crate::work::blocking;
 
 /// How often it is looked for Pods to measure.
 const TICK: Duration = Duration::from_secs(10);
+/// How long drivers are waited for, of a Pod.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A Pod is not measured for so many times as long as it took: a tree of any size costs a twentieth of a processor.
 const REST: u32 = 20;
 
@@ -36,6 +39,15 @@ pub(crate) struct VolumeUse {
     pub(crate) taken: Taken,
     /// The file system that it lies on.
     pub(crate) room: Filesystem,
+    /// The claim by which the Pod has it: namespace and name.
+    pub(crate) claim: Option<(String, String)>,
+}
+
+impl From<Usage> for VolumeUse {
+    fn from(usage: Usage) -> Self {
+        let taken = Taken { bytes: usage.used, inodes: usage.inodes_used };
+        Self { name: usage.name, ephemeral: false, taken, room: usage.room, claim: usage.claim }
+    }
 }
 
 /// The room that a Pod takes of the node's disks beside the layers of its containers.
@@ -62,6 +74,8 @@ pub(crate) struct Disks {
     config: Arc<Config>,
     clock: Clock,
     workers: Arc<Workers>,
+    /// Volumes whose drivers know what they take.
+    csi: Option<Arc<CsiVolumes>>,
     known: RwLock<HashMap<String, Known>>,
     /// A Pod was measured that has limits.
     pub(crate) measured: Notify,
@@ -76,8 +90,13 @@ struct Places {
 }
 
 impl Disks {
-    pub(crate) fn new(config: Arc<Config>, clock: Clock, workers: Arc<Workers>) -> Self {
-        Self { config, clock, workers, known: RwLock::default(), measured: Notify::new() }
+    pub(crate) fn new(
+        config: Arc<Config>,
+        clock: Clock,
+        workers: Arc<Workers>,
+        csi: Option<Arc<CsiVolumes>>,
+    ) -> Self {
+        Self { config, clock, workers, csi, known: RwLock::default(), measured: Notify::new() }
     }
 
     /// The newest measurement of a Pod; none before the first.
@@ -107,7 +126,12 @@ impl Disks {
         let places = self.places(uid, pod);
         let at = self.clock.now();
         let began = Instant::now();
-        let Ok(found) = blocking(move || look(at, &places)).await else { return };
+        let Ok(mut found) = blocking(move || look(at, &places)).await else { return };
+        if let Some(csi) = &self.csi {
+            // A driver that does not answer holds the others up for a while only.
+            let usage = tokio::time::timeout(PATIENCE, csi.usage(uid)).await;
+            found.volumes.extend(usage.unwrap_or_default().into_iter().map(VolumeUse::from));
+        }
         let known = Known { at: Instant::now(), took: began.elapsed(), found: Arc::new(found) };
         self.known.write().insert(uid.to_owned(), known);
         if is_limited(pod) {
@@ -173,7 +197,7 @@ fn look(at: Timestamp, places: &Places) -> PodUse {
         let Some(room) = Filesystem::of(path) else { continue };
         let taken = if *alone { Some(whole(path)) } else { measure(path).ok() };
         let Some(taken) = taken else { continue };
-        found.volumes.push(VolumeUse { name: name.clone(), ephemeral: *ephemeral, taken, room });
+        found.volumes.push(VolumeUse { name: name.clone(), ephemeral: *ephemeral, taken, room, claim: None });
     }
     for entry in std::fs::read_dir(&places.logs).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -231,7 +255,7 @@ mod tests {
         let mut config = Config::new("n");
         config.root_dir = dir.path().join("root");
         config.pod_logs_dir = dir.path().join("logs");
-        let disks = Disks::new(Arc::new(config.clone()), Clock::system(), Arc::default());
+        let disks = Disks::new(Arc::new(config.clone()), Clock::system(), Arc::default(), None);
         let pod = pod(json!({"containers": [{"name": "c"}], "volumes": [
             {"name": "scratch", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "x"}},
             {"name": "secret", "secret": {"secretName": "x"}}, {"name": "host", "hostPath": {"path": "/"}},

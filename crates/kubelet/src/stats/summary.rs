@@ -109,6 +109,9 @@ fn pod_summary(stats: &Stats, pod: &PodStats, only_cpu_and_memory: bool) -> Valu
     let volumes = pod.volumes.iter().map(|v| {
         let mut value = filesystem(&v.room, Some(v.taken), then);
         value["name"] = json!(v.name);
+        if let Some((namespace, name)) = &v.claim {
+            value["pvcRef"] = json!({ "name": name, "namespace": namespace });
+        }
         value
     });
     let volumes: Vec<Value> = volumes.collect();

@@ -1,12 +1,14 @@
 //! The volume that a Pod has by a claim, checked by upstream's rules; pure.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
 };
 use objects::{Labels, local_path, volumes};
 
+use crate::csi::Wanted;
 use crate::pods::spec;
 
 /// The finalizer of a claim that Pods use.
@@ -37,6 +39,8 @@ pub(super) enum Source {
         /// Whether the node makes it.
         own: bool,
     },
+    /// A driver's.
+    Csi(Arc<Wanted>),
 }
 
 /// A volume that a Pod has by a claim.
@@ -84,7 +88,9 @@ pub(crate) enum ClaimError {
     )]
     InUse(String),
     /// The volume is a block device.
-    #[error("MapVolume.SetUpDevice failed for volume {0:?} : volumes of the mode Block are not there yet")]
+    #[error(
+        "MapVolume.SetUpDevice failed for volume {0:?} : only volumes of CSI drivers can be of the mode Block"
+    )]
     Block(String),
     /// The volume cannot be set up.
     #[error("MountVolume.SetUp failed for volume {name:?} : {error}")]
@@ -171,16 +177,19 @@ impl Named<'_> {
         }
         self.check_mode(pod, of, &name)?;
         let read_only = self.read_only;
-        let source = match (&of.host_path, &of.local) {
-            (Some(source), _) => Source::HostPath(source.clone()),
-            (None, Some(source)) => {
+        let of_claim = (spec::namespace(pod), self.claim);
+        let wanted = Wanted::persistent(volume, of_claim, read_only);
+        let source = match (&of.host_path, &of.local, wanted) {
+            (_, _, Some(wanted)) => Source::Csi(Arc::new(wanted)),
+            (Some(source), _, _) => Source::HostPath(source.clone()),
+            (None, Some(source), _) => {
                 let own = directory.and_then(|d| local_path::path_of(volume, d)).is_some();
                 if own && volume.metadata.deletion_timestamp.is_some() {
                     return Err(wrong(format!("PV {name} is being deleted")));
                 }
                 Source::Local { path: PathBuf::from("/").join(&source.path), own }
             }
-            (None, None) => {
+            (None, None, None) => {
                 return Err(self.unprocessed(format!(
                     "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
                 )));
@@ -202,7 +211,8 @@ impl Named<'_> {
             "Block" if mounted => Err(self.unprocessed(format!(
                 "volume {volume} has volumeMode {mode}, but is specified in volumeMounts"
             ))),
-            "Block" => Err(ClaimError::Block(name.to_owned())),
+            "Block" if of.csi.is_none() => Err(ClaimError::Block(name.to_owned())),
+            "Block" => Ok(()),
             _ if mapped => Err(self.unprocessed(format!(
                 "volume {volume} has volumeMode {mode}, but is specified in volumeDevices"
             ))),
@@ -323,7 +333,7 @@ mod tests {
         check("volumeMounts", with(json!({"claimRef": {"uid": "w"}})), other);
         let block = || with(json!({"volumeMode": "Block"}));
         check("volumeMounts", block(), "volume data has volumeMode Block, but is specified in volumeMounts");
-        let not_yet = "volumes of the mode Block are not there yet";
+        let not_yet = "only volumes of CSI drivers can be of the mode Block";
         check("volumeDevices", block(), not_yet);
         assert_eq!(resolve("volumeDevices", block()).unwrap_err().reason(), "FailedMapVolume");
         let files = "volume data has volumeMode Filesystem, but is specified in volumeDevices";
@@ -333,6 +343,9 @@ mod tests {
             json!({"spec": {"nfs": {"server": "s", "path": "/"}}}),
             "no volume plugin matched",
         );
+        let csi = || json!({"driver": "d.example.com", "volumeHandle": "h"});
+        check("volumeMounts", json!({"spec": {"csi": csi()}}), "");
+        check("volumeDevices", json!({"spec": {"csi": csi(), "volumeMode": "Block"}}), "");
         let on = |value: &str| {
             let term = json!({"matchExpressions": [{"key": "host", "operator": "In", "values": [value]}]});
             with(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}))

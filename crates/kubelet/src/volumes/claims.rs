@@ -4,37 +4,38 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::Status;
 use client::Client;
+use component::Clock;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::claimed::{ClaimError, Claimed, Named, Source};
 use super::error::MountError;
+use super::giving::{Giver, ownership};
 use super::host_path::check_host_path;
 use super::mounted::Mounted;
-use super::ownership::{Ownership, group};
 use super::{local, mounts};
+use crate::csi::{CsiError, CsiVolumes};
 use crate::node::NodeView;
 use crate::pods::spec;
-use crate::recorder::PodRecorder;
 use crate::work::try_blocking;
 use objects::volumes;
 
 /// The time for which an answer of the API server is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time after which it is told that files are still being given to a group, and between two such Events; upstream's.
-const SLOW: [Duration; 2] = [Duration::from_secs(30), Duration::from_mins(1)];
 
 /// The volumes that Pods have by claims.
 pub(crate) struct Claims {
     client: Client,
     node: NodeView,
-    recorder: PodRecorder,
+    giver: Giver,
+    /// Volumes of drivers.
+    csi: Arc<CsiVolumes>,
+    clock: Clock,
     /// The directory of all Pods' files.
     pods: PathBuf,
     /// The directory of the node's own volumes.
@@ -44,9 +45,15 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub(super) fn new(config: &crate::Config, client: Client, node: NodeView, recorder: PodRecorder) -> Self {
+    pub(super) fn new(
+        config: &crate::Config,
+        (client, clock): (Client, Clock),
+        node: NodeView,
+        giver: Giver,
+        csi: Arc<CsiVolumes>,
+    ) -> Self {
         let own = config.local_volumes.as_ref().map(|path| path.to_string_lossy().into_owned());
-        Self { client, node, recorder, pods: config.pods_dir(), own, known: Mutex::default() }
+        Self { client, node, giver, csi, clock, pods: config.pods_dir(), own, known: Mutex::default() }
     }
 
     /// Forgets the volumes of a Pod.
@@ -54,18 +61,21 @@ impl Claims {
         self.known.lock().remove(uid);
     }
 
-    /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it.
+    /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it. Answers also why it could not
+    /// be brought up to date.
     pub(super) async fn mount(
         &self,
         pod: &Pod,
         volume: &Volume,
         (claim, ephemeral): (&str, bool),
         running: bool,
-    ) -> Result<Mounted, ClaimError> {
+    ) -> Result<(Mounted, Option<CsiError>), MountError> {
         let uid = spec::uid(pod);
         let known = self.known.lock().get(uid).and_then(|v| v.get(&volume.name)).cloned();
-        if let Some(claimed) = known.as_ref().filter(|_| running) {
-            return Ok(self.mounted(uid, claimed));
+        if let Some(claimed) = known.as_ref().filter(|_| running)
+            && let Some(mounted) = self.mounted(uid, claimed)
+        {
+            return Ok((mounted, None));
         }
         let fresh = known.is_none();
         let claimed = if let Some(claimed) = known {
@@ -77,19 +87,36 @@ impl Claims {
             Arc::new(self.find(pod, &named).await?)
         };
         if claimed.once && self.is_used_elsewhere(uid, &claimed).await? {
-            return Err(ClaimError::InUse(claimed.name.clone()));
+            return Err(ClaimError::InUse(claimed.name.clone()).into());
         }
-        self.set_up(pod, &claimed, fresh, running).await?;
-        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.name.clone(), claimed.clone());
-        Ok(self.mounted(uid, &claimed))
+        let (mounted, stale) = if let Source::Csi(wanted) = &claimed.source {
+            let now = self.clock.now();
+            let given = Box::pin(self.csi.mount(pod, &volume.name, wanted.clone(), running, now)).await;
+            let (path, stale) = given?;
+            let read_only = claimed.read_only;
+            let mounted = if wanted.block {
+                Mounted::Device { path, read_only }
+            } else {
+                Mounted::Path { path, read_only }
+            };
+            (Some(mounted), stale)
+        } else {
+            self.set_up(pod, &claimed, fresh, running).await?;
+            (self.mounted(uid, &claimed), None)
+        };
+        let Some(mounted) = mounted else { return Err(MountError::NoPlugin) };
+        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.name.clone(), claimed);
+        Ok((mounted, stale))
     }
 
-    fn mounted(&self, uid: &str, claimed: &Claimed) -> Mounted {
+    /// The volume as containers mount it; none if its driver must be asked.
+    fn mounted(&self, uid: &str, claimed: &Claimed) -> Option<Mounted> {
         let path = match &claimed.source {
             Source::HostPath(source) => PathBuf::from(&source.path),
             Source::Local { .. } => local::target(&self.pods.join(uid), &claimed.name),
+            Source::Csi(_) => return None,
         };
-        Mounted::Path { path, read_only: claimed.read_only }
+        Some(Mounted::Path { path, read_only: claimed.read_only })
     }
 
     /// Asks for the claim and its volume. There is no watch: a node may only read the single objects of its Pods.
@@ -121,6 +148,9 @@ impl Claims {
         if others(&self.known.lock()) {
             return Ok(true);
         }
+        if let Source::Csi(wanted) = &claimed.source {
+            return self.csi.others(uid, wanted).await.map_err(|e| failed(claimed, e));
+        }
         let (pods, name, uid) = (self.pods.clone(), claimed.name.clone(), uid.to_owned());
         let users = try_blocking(move || local::users(&pods, &name, Some(&uid))).await;
         Ok(!users.map_err(|e| failed(claimed, e))?.is_empty())
@@ -144,6 +174,7 @@ impl Claims {
                 return checked.map_err(|e| failed(claimed, e));
             }
             Source::Local { path, own } => (path.clone(), *own),
+            Source::Csi(_) => return Ok(()),
         };
         // The directory of a volume that was known before may be gone on purpose.
         if own && fresh {
@@ -169,7 +200,7 @@ impl Claims {
         match ownership(pod) {
             Some(of) if new && shared => self.warn_of_group(pod, claimed, of.group, &path),
             Some(of) if new && !claimed.read_only => {
-                let given = self.give(pod, of, &target).await;
+                let given = self.giver.give(pod, of, &target).await;
                 if let Err(error) = given {
                     // The next attempt gives all files to the group, not only those that are left.
                     let _ = try_blocking(move || mounts::unmount_all_at(&target)).await;
@@ -190,32 +221,7 @@ impl Claims {
                 "The requested fsGroup is {group}, but the volume {} has GID {has}. The volume may not be shareable.",
                 claimed.name
             );
-            self.recorder.pod(pod, "Warning", "AlreadyMountedVolume", message);
-        }
-    }
-
-    /// Gives a volume's files to the Pod's group, and tells when that takes long.
-    async fn give(&self, pod: &Pod, of: Ownership, target: &Path) -> io::Result<()> {
-        let done = Arc::new(AtomicU64::new(0));
-        let (root, counted) = (target.to_owned(), done.clone());
-        let mut work = std::pin::pin!(try_blocking(move || of.apply(&root, &counted)));
-        let shown = target.strip_prefix(&self.pods).unwrap_or(target).display().to_string();
-        let [mut wait, again] = SLOW;
-        let mut first = true;
-        loop {
-            if let Ok(result) = timeout(wait, &mut work).await {
-                return result;
-            }
-            let message = if first {
-                format!(
-                    "Setting volume ownership for {shown} is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
-                )
-            } else {
-                let files = done.load(Ordering::Relaxed);
-                format!("Setting volume ownership for {shown}, processed {files} files.")
-            };
-            self.recorder.pod(pod, "Warning", "VolumePermissionChangeInProgress", message);
-            (first, wait) = (false, again);
+            self.giver.recorder.pod(pod, "Warning", "AlreadyMountedVolume", message);
         }
     }
 }
@@ -223,13 +229,6 @@ impl Claims {
 fn failed(claimed: &Claimed, error: impl Into<MountError>) -> ClaimError {
     let error: MountError = error.into();
     ClaimError::SetUp { name: claimed.name.clone(), error: Box::new(error) }
-}
-
-/// Returns what a Pod wants of the group of its volumes' files.
-fn ownership(pod: &Pod) -> Option<Ownership> {
-    let context = spec::spec(pod).security_context.as_ref();
-    let policy = context.and_then(|c| c.fs_group_change_policy.as_deref());
-    Some(Ownership { group: group(pod)?, on_root_mismatch: policy == Some("OnRootMismatch") })
 }
 
 /// Waits for an answer of the API server, for a limited time.

@@ -5,6 +5,7 @@ use std::io;
 
 use super::claimed::ClaimError;
 use super::payload::PayloadError;
+use crate::csi::CsiError;
 use crate::work::Interrupted;
 
 /// A volume that could not be made, and why; upstream's text of the Event.
@@ -20,6 +21,7 @@ impl fmt::Display for VolumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
             MountError::Claim(error) => error.fmt(f),
+            MountError::Csi(error) => error.fmt(f),
             error => write!(f, "MountVolume.SetUp failed for volume {:?} : {error}", self.volume),
         }
     }
@@ -28,7 +30,11 @@ impl fmt::Display for VolumeError {
 impl VolumeError {
     /// The reason of the Event.
     pub(crate) fn reason(&self) -> &'static str {
-        if let MountError::Claim(error) = &self.error { error.reason() } else { "FailedMount" }
+        match &self.error {
+            MountError::Claim(error) => error.reason(),
+            MountError::Csi(error) => error.reason(),
+            _ => "FailedMount",
+        }
     }
 }
 
@@ -53,6 +59,8 @@ pub(crate) enum MountError {
     HostPathType(String),
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Csi(#[from] CsiError),
 }
 
 impl From<Interrupted> for MountError {

@@ -5,6 +5,7 @@ mod claimed;
 mod claims;
 pub(crate) mod env_file;
 mod error;
+pub(crate) mod giving;
 mod host_path;
 mod local;
 pub(crate) mod local_path;
@@ -13,6 +14,7 @@ pub(crate) mod mounts;
 mod ownership;
 pub(crate) mod payload;
 pub(crate) mod subpath;
+pub(crate) mod tokens;
 
 use std::fs;
 use std::io;
@@ -28,15 +30,17 @@ use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
 pub(crate) use self::error::{MountError, VolumeError};
+use self::giving::Giver;
 use self::host_path::check_host_path;
 pub(crate) use self::mounted::{Mounted, Volumes};
 use self::ownership::group;
+use self::tokens::Issuer;
 use crate::config::Config;
+use crate::csi::{CsiVolumes, Wanted};
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
-use crate::recorder::PodRecorder;
 use crate::work::{blocking, try_blocking};
 use objects::quantity;
 
@@ -65,6 +69,8 @@ pub(crate) struct VolumeManager {
     pods: PathBuf,
     sources: payload::Sources,
     claims: claims::Claims,
+    csi: Arc<CsiVolumes>,
+    clock: Clock,
 }
 
 impl VolumeManager {
@@ -74,26 +80,27 @@ impl VolumeManager {
         client: Client,
         clock: Clock,
         objects: Arc<Objects>,
-        (node, recorder): (NodeView, PodRecorder),
+        (node, giver): (NodeView, Giver),
+        csi: Arc<CsiVolumes>,
     ) -> Self {
-        let tokens = payload::Tokens::default();
-        let claims = claims::Claims::new(config, client.clone(), node, recorder);
-        let sources = payload::Sources { client, clock, objects, tokens };
-        Self { pods: config.pods_dir(), sources, claims }
+        let issuer = Issuer::new(client.clone(), clock);
+        let claims = claims::Claims::new(config, (client, clock), node, giver, csi.clone());
+        let sources = payload::Sources { objects, issuer };
+        Self { pods: config.pods_dir(), sources, claims, csi, clock }
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods.join(uid)
     }
 
-    /// When a Pod's next token is to be renewed.
+    /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
     pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
-        self.sources.tokens.next_renewal(uid)
+        [self.sources.issuer.next_renewal(uid), self.csi.next(uid)].into_iter().flatten().min()
     }
 
     /// Forgets a Pod's tokens.
     pub(crate) fn forget(&self, uid: &str) {
-        self.sources.tokens.forget(uid);
+        self.sources.issuer.forget(uid);
     }
 
     /// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as
@@ -142,7 +149,13 @@ impl VolumeManager {
         }
         if let Some((claim, made)) = objects::volumes::claim_of(spec::name(pod), volume) {
             let mounted = Box::pin(self.claims.mount(pod, volume, (&claim, made), running)).await?;
-            return Ok((mounted, None));
+            return Ok((mounted.0, mounted.1.map(MountError::from)));
+        }
+        if let Some(wanted) = Wanted::inline(pod, volume) {
+            let (read_only, now) = (wanted.read_only, self.clock.now());
+            let given = self.csi.mount(pod, &volume.name, Arc::new(wanted), running, now);
+            let (path, stale) = Box::pin(given).await?;
+            return Ok((Mounted::Path { path, read_only }, stale.map(MountError::from)));
         }
         let dir = self.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
         let gid = group(pod);
@@ -180,14 +193,23 @@ impl VolumeManager {
     /// Unmounts and removes a Pod's volumes; what its containers said last stays.
     pub(crate) async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
-        let mut parts = ["volume-subpaths", "volumes"].into_iter();
+        let subpaths = dir.join("volume-subpaths");
+        try_blocking(move || mounts::remove_unmounted(&subpaths)).await?;
+        self.csi.tear_down(uid).await?;
+        let mut parts = ["volumes", "volumeDevices"].into_iter();
         try_blocking(move || parts.try_for_each(|part| mounts::remove_unmounted(&dir.join(part)))).await?;
         self.claims.forget(uid);
         Ok(())
     }
 
+    /// Undoes what an earlier process did for volumes that no Pod has.
+    pub(crate) async fn sweep(&self) -> io::Result<()> {
+        self.csi.sweep().await
+    }
+
     /// Unmounts and removes everything a Pod had on this node.
     pub(crate) async fn remove_pod(&self, uid: &str) -> io::Result<()> {
+        self.remove_volumes(uid).await?;
         let dir = self.pod_dir(uid);
         try_blocking(move || mounts::remove_unmounted(&dir)).await?;
         self.claims.forget(uid);

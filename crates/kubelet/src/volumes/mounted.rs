@@ -13,6 +13,13 @@ pub(crate) enum Mounted {
         /// Whether containers may only read it.
         read_only: bool,
     },
+    /// A device of the node.
+    Device {
+        /// Where it is.
+        path: PathBuf,
+        /// Whether containers may only read it.
+        read_only: bool,
+    },
     /// An image that the runtime mounts.
     Image {
         /// Its reference.

@@ -20,11 +20,11 @@ const SET_GROUP: u32 = 0o2000;
 
 /// The wish that a Pod has for the files of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ownership {
+pub(crate) struct Ownership {
     /// The group.
-    pub(super) group: u32,
+    pub(crate) group: u32,
     /// Whether files are left alone if the root is as it should be.
-    pub(super) on_root_mismatch: bool,
+    pub(crate) on_root_mismatch: bool,
 }
 
 /// Returns the group to which a Pod's volumes belong, if it wants one.

@@ -2,25 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::Status;
-use client::Client;
-use component::Clock;
-use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
-};
-use parking_lot::Mutex;
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume};
 
 use super::atomic::{File, Payload};
+use super::tokens::{Issuer, TokenError};
 use crate::objects::{NotThere, Objects};
 use crate::pods::downward::{Facts, FieldError};
 use crate::pods::spec;
-
-/// After which time a token that could not be renewed is asked for again.
-const RENEW_AGAIN: Duration = Duration::from_secs(10);
 
 /// Why the files of a volume cannot be made; upstream's texts.
 #[derive(Debug, thiserror::Error)]
@@ -33,10 +22,8 @@ pub(crate) enum PayloadError {
     Field(#[from] FieldError),
     #[error("container {0} not found")]
     NoContainer(String),
-    #[error("failed to fetch token: the answer has none")]
-    EmptyToken,
-    #[error("failed to fetch token: {0}")]
-    Token(Box<Status>),
+    #[error(transparent)]
+    Token(#[from] TokenError),
     #[error("the projection has no source that this node can serve")]
     NoSource,
     #[error("[{}]", texts(.0))]
@@ -49,53 +36,10 @@ fn texts(errors: &[PayloadError]) -> String {
 
 /// The sources of the files of volumes.
 pub(crate) struct Sources {
-    /// Requests with the node's identity.
-    pub(super) client: Client,
-    /// The time of day.
-    pub(super) clock: Clock,
     /// ConfigMaps and Secrets.
     pub(super) objects: Arc<Objects>,
     /// Service account tokens.
-    pub(super) tokens: Tokens,
-}
-
-/// Service account tokens of Pods, kept until they must be renewed.
-#[derive(Default)]
-pub(crate) struct Tokens(Mutex<BTreeMap<TokenKey, Token>>);
-
-/// Pod uid, audience, lifetime asked for.
-type TokenKey = (String, String, i64);
-
-#[derive(Clone)]
-struct Token {
-    text: String,
-    renew: Timestamp,
-    expires: Timestamp,
-}
-
-impl Tokens {
-    /// Forgets a Pod's tokens.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.0.lock().retain(|key, _| key.0 != uid);
-    }
-    /// Puts off the renewal of a token that could not be renewed.
-    fn retry(&self, key: &TokenKey, now: Timestamp) {
-        if let Some(token) = self.0.lock().get_mut(key) {
-            token.renew = now.checked_add(RENEW_AGAIN).unwrap_or(now);
-        }
-    }
-    /// When a Pod's next token is to be renewed.
-    pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
-        self.0.lock().iter().filter(|(key, _)| key.0 == uid).map(|(_, t)| t.renew).min()
-    }
-}
-
-/// When a token is renewed: after 80 % of its life or a day, a little earlier for some than for others.
-fn renewal(issued: Timestamp, expires: Timestamp) -> Timestamp {
-    let life = Duration::try_from(expires.duration_since(issued)).unwrap_or_default();
-    let at = life.mul_f64(0.8).min(Duration::from_hours(24));
-    let jitter = Duration::from_secs(10).mul_f64(fastrand::f64()).min(at / 10);
-    issued.checked_add(at.saturating_sub(jitter)).unwrap_or(expires)
+    pub(super) issuer: Issuer,
 }
 
 fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
@@ -163,58 +107,6 @@ fn common_user(pod: &Pod) -> Option<u32> {
 }
 
 impl Sources {
-    async fn token(
-        &self,
-        pod: &Pod,
-        projection: &ServiceAccountTokenProjection,
-    ) -> Result<String, PayloadError> {
-        let seconds = projection.expiration_seconds.unwrap_or(3600);
-        let audience = projection.audience.clone().unwrap_or_default();
-        let key = (spec::uid(pod).to_owned(), audience.clone(), seconds);
-        let kept = self.tokens.0.lock().get(&key).cloned();
-        let now = self.clock.now();
-        if let Some(token) = kept.as_ref().filter(|t| t.renew > now) {
-            return Ok(token.text.clone());
-        }
-        let account =
-            spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: Some(audience).filter(|a| !a.is_empty()).map(|a| vec![a]),
-                bound_object_ref: Some(BoundObjectReference {
-                    api_version: Some("v1".into()),
-                    kind: Some("Pod".into()),
-                    name: Some(spec::name(pod).to_owned()),
-                    uid: Some(spec::uid(pod).to_owned()),
-                }),
-                expiration_seconds: Some(seconds),
-            }),
-            ..TokenRequest::default()
-        };
-        let accounts = self.client.api::<k8s_openapi::api::core::v1::ServiceAccount>(spec::namespace(pod));
-        match accounts.token(account, &request).await {
-            Ok(answer) => {
-                let status = answer.status.unwrap_or_default();
-                let text = status.token.ok_or(PayloadError::EmptyToken)?;
-                let expires = status.expiration_timestamp.map_or(now, |t| t.0);
-                let token = Token { text: text.clone(), renew: renewal(now, expires), expires };
-                self.tokens.0.lock().insert(key, token);
-                Ok(text)
-            }
-            // An old token is better than none while the server is away, as long as it is one.
-            Err(error) => {
-                if let Some(token) = kept.filter(|t| t.expires > now) {
-                    tracing::warn!(%error, pod = spec::full_name(pod), "token not renewed");
-                    self.tokens.retry(&key, now);
-                    Ok(token.text)
-                } else {
-                    self.tokens.0.lock().remove(&key);
-                    Err(PayloadError::Token(Box::new(error)))
-                }
-            }
-        }
-    }
-
     async fn config_map(
         &self,
         pod: &Pod,
@@ -267,11 +159,14 @@ impl Sources {
             } else if let Some(d) = &part.downward_api {
                 downward(facts, d.items.as_deref().unwrap_or_default(), default)
             } else if let Some(t) = &part.service_account_token {
+                let audience = t.audience.as_deref().unwrap_or_default();
                 let user = common_user(pod);
                 let grouped = spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).is_some();
                 let mode = if user.is_some() || grouped { 0o600 } else { mode(None, default) };
-                self.token(pod, t).await.map(|text| {
-                    Payload::from([(t.path.clone(), File { data: text.into_bytes(), mode, owner: user })])
+                let token = self.issuer.token(pod, audience, t.expiration_seconds.unwrap_or(3600)).await;
+                token.map_err(PayloadError::from).map(|token| {
+                    let file = File { data: token.text.into_bytes(), mode, owner: user };
+                    Payload::from([(t.path.clone(), file)])
                 })
             } else {
                 Err(PayloadError::NoSource)
@@ -337,27 +232,5 @@ mod tests {
         check(Some(vec![item("a", "x/y", Some(0o400))]), false, Ok(vec![("x/y", 0o400)]));
         check(Some(vec![item("c", "x", None)]), false, Err("references non-existent config key: c"));
         check(Some(vec![item("c", "x", None)]), true, Ok(vec![]));
-    }
-
-    #[test]
-    fn a_token_that_cannot_be_renewed_is_asked_for_later() {
-        let at = |s| Timestamp::from_second(s).unwrap();
-        let tokens = Tokens::default();
-        let key = ("u".to_owned(), String::new(), 3600);
-        let token = Token { text: "t".into(), renew: at(100), expires: at(200) };
-        tokens.0.lock().insert(key.clone(), token);
-        tokens.retry(&key, at(150));
-        assert_eq!(tokens.next_renewal("u"), Some(at(160)), "not at once, again and again");
-        tokens.forget("u");
-        assert_eq!(tokens.next_renewal("u"), None);
-    }
-
-    #[test]
-    fn tokens_are_renewed_in_time() {
-        let at = |s| Timestamp::from_second(s).unwrap();
-        let r = renewal(at(0), at(3600)).as_second();
-        assert!((2860..=2880).contains(&r), "{r}");
-        let r = renewal(at(0), at(365 * 86400)).as_second();
-        assert!((86_380..=86_400).contains(&r), "{r}");
     }
 }

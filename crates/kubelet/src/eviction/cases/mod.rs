@@ -80,6 +80,7 @@ fn stats(name: &str, memory: &str, processes: u64, disk: Option<[&str; 3]>) -> P
         ephemeral: true,
         taken: taken(volume),
         room: crate::node::machine::Filesystem::default(),
+        claim: None,
     });
     PodStats {
         uid: name.to_owned(),

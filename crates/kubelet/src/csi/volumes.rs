@@ -1,0 +1,431 @@
+//! The volumes of drivers that this node's Pods have.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use plugins::csi as pb;
+use plugins::csi::node_service_capability::rpc::Type as Capability;
+
+use super::calls::NodeService;
+use super::device;
+use super::error::{CsiError, Step, Why};
+use super::expand;
+use super::mounter::{self, Giving, target};
+use super::record::{Record, names};
+use super::room::{Key, Room};
+use super::volume::{Rules, Texts, Wanted, unique_name};
+use crate::node::machine::Filesystem;
+use crate::pods::spec;
+use crate::work::{to_end, try_blocking};
+
+/// How often the volume of a running Pod is looked at: whether it is to be published again or made larger. Upstream does
+/// so with each sync of the Pod, about as often.
+const PERIOD: Duration = Duration::from_mins(1);
+
+/// A volume that a Pod has.
+struct Known {
+    wanted: Arc<Wanted>,
+    path: PathBuf,
+    /// When it is to be looked at again; never, where neither can be.
+    next: Option<Timestamp>,
+}
+
+/// The room that a volume takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Its name in the Pod.
+    pub(crate) name: String,
+    /// Bytes that are used.
+    pub(crate) used: u64,
+    /// Inodes that are used.
+    pub(crate) inodes_used: u64,
+    /// The whole of it.
+    pub(crate) room: Filesystem,
+    /// The claim by which the Pod has it: namespace and name.
+    pub(crate) claim: Option<(String, String)>,
+}
+
+/// Gives Pods volumes, and takes them back.
+pub(crate) struct CsiVolumes {
+    room: Arc<Room>,
+    /// By the uids of Pods and the volumes' names in them.
+    known: Mutex<HashMap<String, HashMap<String, Known>>>,
+}
+
+impl CsiVolumes {
+    /// No volumes yet.
+    pub(crate) fn new(room: Arc<Room>) -> Self {
+        Self { room, known: Mutex::default() }
+    }
+
+    /// Gives a Pod a volume, or brings it up to date. `running`: a container of the Pod has it. Answers where it is, and
+    /// why it could not be brought up to date.
+    ///
+    /// # Errors
+    /// The Pod does not have it.
+    pub(crate) async fn mount(
+        &self,
+        pod: &Pod,
+        volume: &str,
+        wanted: Arc<Wanted>,
+        running: bool,
+        now: Timestamp,
+    ) -> Result<(PathBuf, Option<CsiError>), CsiError> {
+        let uid = spec::uid(pod);
+        let known = self.known.lock().get(uid).and_then(|v| v.get(volume)).map(|k| (k.path.clone(), k.next));
+        let published = match known {
+            Some((path, next)) if running => {
+                if next.is_none_or(|next| next > now) {
+                    return Ok((path, None));
+                }
+                Some(path)
+            }
+            // Another process published it; its containers run on, whether or not the driver is there again.
+            // DIFFERENCE: upstream publishes it once more, and the Pod waits for its driver.
+            None if running => self.published_before(uid, &wanted).await,
+            _ => None,
+        };
+        let rules = self.room.rules(&wanted.driver).await;
+        if let Some(path) = published {
+            let known = Known { wanted: wanted.clone(), path: path.clone(), next: later(now) };
+            self.put(uid, volume, known);
+            self.room.enter(uid, &wanted);
+            let refreshed = match rules {
+                Ok(rules) => Box::pin(self.refresh(pod, &wanted, rules, &path)).await,
+                Err(why) => Err(failed(&wanted, Step::SetUp, Why::Text(why))),
+            };
+            return Ok((path, refreshed.err()));
+        }
+        let rules = rules.map_err(|why| failed(&wanted, Step::SetUp, Why::Text(why)))?;
+        rules.check(&wanted).map_err(|why| {
+            let text = "mounter.SetupAt failed to check volume lifecycle mode";
+            failed(&wanted, Step::SetUp, Why::at(text, why))
+        })?;
+        self.room.enter(uid, &wanted);
+        let context = self.attach(volume, &wanted, &rules).await?;
+        let repeats = rules.republish;
+        let giving = self.giving(pod, &wanted, rules, (context, false));
+        let (path, expands) = to_end(give(giving))
+            .await
+            .unwrap_or_else(|error| Err(failed(&wanted, Step::SetUp, error.into())))?;
+        let next = later(now).filter(|_| repeats || expands);
+        self.put(uid, volume, Known { wanted, path: path.clone(), next });
+        Ok((path, None))
+    }
+
+    fn put(&self, uid: &str, volume: &str, known: Known) {
+        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.to_owned(), known);
+    }
+
+    fn giving(
+        &self,
+        pod: &Pod,
+        wanted: &Arc<Wanted>,
+        rules: Rules,
+        (context, again): (Texts, bool),
+    ) -> Giving {
+        let (room, pod) = (self.room.clone(), Arc::new(pod.clone()));
+        Giving { room, pod, wanted: wanted.clone(), rules, context, again }
+    }
+
+    /// Where a volume is that an earlier process published.
+    async fn published_before(&self, uid: &str, wanted: &Wanted) -> Option<PathBuf> {
+        let places = &self.room.places;
+        let (record, path) = if wanted.block {
+            let name = &wanted.name;
+            (places.device(name).join("data"), places.device_published(name).join(uid))
+        } else {
+            (places.volumes(uid).join(&wanted.name), target(&self.room, uid, &wanted.name))
+        };
+        let (driver, handle) = (wanted.driver.clone(), wanted.handle.clone());
+        let at = path.clone();
+        let found = try_blocking(move || -> io::Result<bool> {
+            let record = Record::load(&record)?;
+            Ok(record.is_some_and(|r| r.is_of(&driver, &handle)) && at.exists())
+        });
+        found.await.unwrap_or(false).then_some(path)
+    }
+
+    /// Waits until a volume is attached to this node. Answers what its attachment says.
+    async fn attach(&self, volume: &str, wanted: &Wanted, rules: &Rules) -> Result<Texts, CsiError> {
+        if wanted.ephemeral || !rules.attach {
+            return Ok(Texts::new());
+        }
+        let name = wanted.unique_name();
+        self.room.in_use.add(&name);
+        if !self.room.in_use.attached(&self.room.node, &name).await {
+            return Err(CsiError::Unattached { volume: volume.to_owned() });
+        }
+        let context = self.room.attachment(wanted).await;
+        context.map_err(|why| failed(wanted, Step::WaitForAttach, Why::Text(why)))
+    }
+
+    /// Publishes the volume of a running Pod again, where its driver wants that, and makes it larger where it is due.
+    async fn refresh(
+        &self,
+        pod: &Pod,
+        wanted: &Arc<Wanted>,
+        rules: Rules,
+        path: &Path,
+    ) -> Result<(), CsiError> {
+        if rules.republish && !wanted.block {
+            let context = if wanted.ephemeral || !rules.attach {
+                Texts::new()
+            } else {
+                let context = self.room.attachment(wanted).await;
+                context.map_err(|why| failed(wanted, Step::SetUp, Why::Text(why)))?
+            };
+            let giving = self.giving(pod, wanted, rules, (context, true));
+            let done = to_end(async move { giving.set_up().await.map(drop) }).await;
+            done.unwrap_or_else(|error| Err(failed(wanted, Step::SetUp, error.into())))?;
+        }
+        if wanted.claim.is_none() {
+            return Ok(());
+        }
+        let (room, pod) = (self.room.clone(), Arc::new(pod.clone()));
+        let (of, path) = (wanted.clone(), path.to_owned());
+        let done = to_end(async move { expand::look(&room, &pod, &of, &path, true).await }).await;
+        done.unwrap_or_else(|error| Err(failed(wanted, Step::Expand, error.into())))
+    }
+
+    /// When a volume of a Pod is to be looked at again.
+    pub(crate) fn next(&self, uid: &str) -> Option<Timestamp> {
+        self.known.lock().get(uid)?.values().filter_map(|k| k.next).min()
+    }
+
+    /// Takes its volumes from a Pod, and unstages those that no other Pod has.
+    ///
+    /// # Errors
+    /// One of them stays, and with it what is needed to take it later.
+    pub(crate) async fn tear_down(&self, uid: &str) -> io::Result<()> {
+        let room = self.room.clone();
+        let of = uid.to_owned();
+        let done = to_end(async move { tear_down(&room, &of).await }).await;
+        done.unwrap_or_else(|error| Err(error.into()))?;
+        self.known.lock().remove(uid);
+        Ok(())
+    }
+
+    /// Unstages volumes that no Pod has, which an earlier process left.
+    pub(crate) async fn sweep(&self) -> io::Result<()> {
+        let room = self.room.clone();
+        let done = to_end(async move { sweep(&room).await }).await;
+        done.unwrap_or_else(|error| Err(error.into()))
+    }
+
+    /// Takes up the volumes that an earlier process left: the Node says of them that they are in use.
+    pub(crate) async fn recover(&self) -> io::Result<()> {
+        let places = self.room.places.clone();
+        let records = try_blocking(move || -> io::Result<Vec<Record>> {
+            let mut dirs = places.all_staged()?;
+            for pod in names(&places.pods())? {
+                let uid = pod.file_name().and_then(|n| n.to_str()).map(str::to_owned);
+                dirs.extend(names(&places.volumes(&uid.unwrap_or_default()))?);
+            }
+            for device in names(&places.devices())? {
+                dirs.push(device.join("data"));
+            }
+            Ok(dirs.iter().filter_map(|dir| Record::load(dir).ok().flatten()).collect())
+        })
+        .await?;
+        for record in records.iter().filter(|r| r.volume_lifecycle_mode != "Ephemeral") {
+            let rules = self.room.rules.get("", &record.driver_name);
+            if Rules::of(rules.map(|r| r.spec.clone()).as_ref()).attach {
+                self.room.in_use.add(&unique_name(&record.driver_name, &record.volume_handle));
+            }
+        }
+        Ok(())
+    }
+
+    /// The other Pods of the node that have a volume.
+    pub(crate) async fn others(&self, uid: &str, wanted: &Wanted) -> io::Result<bool> {
+        let (places, driver, handle) =
+            (self.room.places.clone(), wanted.driver.clone(), wanted.handle.clone());
+        let (name, block) = (wanted.name.clone(), wanted.block);
+        let users = try_blocking(move || -> io::Result<Vec<String>> {
+            if !block {
+                return places.users(&driver, &handle);
+            }
+            let all = names(&places.device_published(&name))?.into_iter();
+            Ok(all.filter_map(|p| Some(p.file_name()?.to_str()?.to_owned())).collect())
+        })
+        .await?;
+        Ok(users.iter().any(|other| other != uid))
+    }
+
+    /// The room that a Pod's volumes take, as far as their drivers say.
+    pub(crate) async fn usage(&self, uid: &str) -> Vec<Usage> {
+        let known: Vec<(String, Arc<Wanted>, PathBuf)> = {
+            let known = self.known.lock();
+            let of = known.get(uid).into_iter().flatten();
+            of.map(|(name, k)| (name.clone(), k.wanted.clone(), k.path.clone())).collect()
+        };
+        let mut all = Vec::new();
+        for (name, wanted, path) in known.into_iter().filter(|(_, wanted, _)| !wanted.block) {
+            let Ok(mut node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
+            match node.abilities().await {
+                Ok(can) if can.has(Capability::GetVolumeStats) => {}
+                _ => continue,
+            }
+            match node.stats(&wanted.handle, &path).await {
+                Ok(stats) => all.push(usage(name, wanted.claim.clone(), &stats)),
+                Err(error) => tracing::debug!(volume = wanted.name, %error, "no statistics of a volume"),
+            }
+        }
+        all
+    }
+}
+
+fn later(now: Timestamp) -> Option<Timestamp> {
+    now.checked_add(PERIOD).ok()
+}
+
+fn failed(wanted: &Wanted, step: Step, why: Why) -> CsiError {
+    CsiError::Failed { step, name: wanted.name.clone(), why }
+}
+
+/// Gives a volume. Answers where it is, and whether its driver makes volumes larger.
+async fn give(giving: Giving) -> Result<(PathBuf, bool), CsiError> {
+    let (room, wanted) = (giving.room.clone(), giving.wanted.clone());
+    let (path, can) = if wanted.block {
+        (giving.map().await?, None)
+    } else {
+        let can = giving.set_up().await?;
+        (target(&room, spec::uid(&giving.pod), &wanted.name), Some(can))
+    };
+    let expands = can.is_none_or(|can| can.has(Capability::ExpandVolume)) && wanted.claim.is_some();
+    if expands {
+        expand::look(&room, &giving.pod, &wanted, &path, false).await?;
+    }
+    Ok((path, expands))
+}
+
+async fn tear_down(room: &Room, uid: &str) -> io::Result<()> {
+    let (places, of) = (room.places.clone(), uid.to_owned());
+    let (volumes, devices) = try_blocking(move || -> io::Result<_> {
+        Ok((names(&places.volumes(&of))?, names(&places.pod_devices(&of))?))
+    })
+    .await?;
+    let mut had: BTreeSet<Key> = BTreeSet::new();
+    let mut result = Ok(());
+    for dir in volumes {
+        let at = dir.clone();
+        let record = try_blocking(move || Record::load(&at)).await;
+        had.extend(record.ok().flatten().map(|r| (r.driver_name, r.volume_handle)));
+        // One that cannot be taken back holds up no other.
+        result = result.and(mounter::unpublish(room, dir).await);
+    }
+    let mut unmapped = Vec::new();
+    for link in devices {
+        let name = link.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        match device::unmap(room, uid, link).await {
+            Ok(record) => unmapped.extend(record.map(|r| (name, r))),
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    result?;
+    had.extend(room.leave(uid));
+    for (name, record) in unmapped {
+        had.remove(&(record.driver_name.clone(), record.volume_handle.clone()));
+        if device::unstage(room, &name, &record).await? {
+            room.in_use.remove(&unique_name(&record.driver_name, &record.volume_handle));
+        }
+    }
+    for (driver, handle) in had {
+        if mounter::unstage(room, &driver, &handle).await? {
+            room.in_use.remove(&unique_name(&driver, &handle));
+        }
+    }
+    Ok(())
+}
+
+async fn sweep(room: &Room) -> io::Result<()> {
+    let places = room.places.clone();
+    let (staged, devices) = try_blocking(move || -> io::Result<_> {
+        let staged = places.all_staged()?;
+        let staged: Vec<Record> = staged.iter().filter_map(|d| Record::load(d).ok().flatten()).collect();
+        let devices = names(&places.devices())?;
+        let of = |dir: &PathBuf| {
+            let name = dir.file_name()?.to_str()?.to_owned();
+            Some((name, Record::load(&dir.join("data")).ok().flatten()?))
+        };
+        Ok((staged, devices.iter().filter_map(of).collect::<Vec<_>>()))
+    })
+    .await?;
+    let mut result = Ok(());
+    for record in staged {
+        let (driver, handle) = (&record.driver_name, &record.volume_handle);
+        match mounter::unstage(room, driver, handle).await {
+            Ok(true) => room.in_use.remove(&unique_name(driver, handle)),
+            Ok(false) => {}
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    for (name, record) in devices {
+        match device::unstage(room, &name, &record).await {
+            Ok(true) => room.in_use.remove(&unique_name(&record.driver_name, &record.volume_handle)),
+            Ok(false) => {}
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    result
+}
+
+/// The room that a volume takes, from its driver's answer; numbers below 0 count as none.
+fn usage(name: String, claim: Option<(String, String)>, stats: &pb::NodeGetVolumeStatsResponse) -> Usage {
+    let number = |n: i64| u64::try_from(n).unwrap_or(0);
+    let mut found = Usage { name, used: 0, inodes_used: 0, room: Filesystem::default(), claim };
+    for usage in &stats.usage {
+        let (available, total, used) = (number(usage.available), number(usage.total), number(usage.used));
+        match usage.unit() {
+            pb::volume_usage::Unit::Bytes => {
+                found.used = used;
+                (found.room.capacity, found.room.available) = (total, available);
+            }
+            pb::volume_usage::Unit::Inodes => {
+                found.inodes_used = used;
+                (found.room.inodes, found.room.inodes_free) = (total, available);
+            }
+            pb::volume_usage::Unit::Unknown => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics() {
+        use pb::volume_usage::Unit;
+        let one = |unit: Unit, total, used, available| pb::VolumeUsage {
+            unit: unit as i32,
+            total,
+            used,
+            available,
+        };
+        let stats = pb::NodeGetVolumeStatsResponse {
+            usage: vec![
+                one(Unit::Bytes, 10, 4, 6),
+                one(Unit::Inodes, 100, 1, 99),
+                one(Unit::Unknown, 1, 1, 1),
+            ],
+            ..pb::NodeGetVolumeStatsResponse::default()
+        };
+        let found = usage("v".into(), None, &stats);
+        assert_eq!((found.used, found.room.capacity, found.room.available), (4, 10, 6));
+        assert_eq!((found.inodes_used, found.room.inodes, found.room.inodes_free), (1, 100, 99));
+        let odd = pb::NodeGetVolumeStatsResponse {
+            usage: vec![one(Unit::Bytes, -1, -1, -1)],
+            ..pb::NodeGetVolumeStatsResponse::default()
+        };
+        assert_eq!(usage("v".into(), None, &odd).used, 0);
+    }
+}

@@ -1,0 +1,324 @@
+//! A driver of volumes for tests: each volume is a directory of the host, and every call can be made to fail or to hang.
+
+mod controller;
+mod node;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+pub use plugins::csi as pb;
+use plugins::csi::controller_server::ControllerServer;
+use plugins::csi::identity_server::{Identity, IdentityServer};
+use plugins::csi::node_server::NodeServer;
+pub use plugins::csi::node_service_capability::rpc::Type as Ability;
+use plugins::registration::registration_server::{Registration, RegistrationServer};
+use plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use plugins::socket::listen;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
+pub use tonic::Code;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::Cluster;
+
+/// The way in which a call goes wrong.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// It answers with an error.
+    Fails(Code, String),
+    /// It never answers.
+    Hangs,
+    /// It does what it should, and answers with an error.
+    Loses(Code, String),
+}
+
+/// A call as the driver got it.
+#[derive(Debug, Clone, Default)]
+pub struct Call {
+    /// Its name: `NodePublishVolume`.
+    pub name: String,
+    /// The volume.
+    pub volume: String,
+    /// The path that the volume is to have, or to lose.
+    pub path: PathBuf,
+    /// Where the volume is staged.
+    pub staged: PathBuf,
+    /// The volume's attributes.
+    pub context: BTreeMap<String, String>,
+    /// Its attachment's metadata.
+    pub publish_context: BTreeMap<String, String>,
+    /// Secrets.
+    pub secrets: BTreeMap<String, String>,
+    /// The group of its files, if the driver is to give them to one.
+    pub group: String,
+    /// Options of its mount.
+    pub options: Vec<String>,
+    /// Whether it is only to be read.
+    pub read_only: bool,
+    /// The size that it is to have, in bytes.
+    pub size: i64,
+}
+
+/// The driver's settings and what it knows.
+#[derive(Debug, Default)]
+struct State {
+    abilities: BTreeSet<i32>,
+    limit: i64,
+    topology: BTreeMap<String, String>,
+    faults: BTreeMap<String, Fault>,
+    calls: Vec<Call>,
+    registered: Vec<RegistrationStatus>,
+    sizes: BTreeMap<String, i64>,
+}
+
+/// The part that all services share.
+#[derive(Clone)]
+struct Inner {
+    name: String,
+    /// The process whose mounts are the host's.
+    pid: u32,
+    data: PathBuf,
+    endpoint: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+/// A driver that runs in this process; its mounts are the host's.
+pub struct Driver {
+    inner: Inner,
+    registration: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    /// Starts a driver on a cluster's node. It stages volumes, unless `without` says otherwise.
+    pub fn start(cluster: &Cluster, name: &str, abilities: &[Ability]) -> Result<Self> {
+        Self::with(cluster, name, abilities, 0, &[])
+    }
+
+    /// Starts a driver that says how many volumes the node takes, and where the node is.
+    pub fn with(
+        cluster: &Cluster,
+        name: &str,
+        abilities: &[Ability],
+        limit: i64,
+        topology: &[(&str, &str)],
+    ) -> Result<Self> {
+        let root = cluster.data_dir().join("kubelet");
+        let (dir, data) = (root.join("plugins").join(name), cluster.host().path("volumes").join(name));
+        fs::create_dir_all(&dir)?;
+        fs::create_dir_all(&data)?;
+        let state = State {
+            abilities: abilities.iter().map(|a| *a as i32).collect(),
+            limit,
+            topology: topology.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            ..State::default()
+        };
+        let inner = Inner {
+            name: name.to_owned(),
+            pid: cluster.host().pid(),
+            data,
+            endpoint: dir.join("csi.sock"),
+            state: Arc::new(Mutex::new(state)),
+        };
+        let registration = root.join("plugins_registry").join(format!("{name}-reg.sock"));
+        let mut driver = Self { inner, registration, stop: None, thread: None };
+        driver.resume()?;
+        Ok(driver)
+    }
+
+    /// Starts the driver again after [`Driver::stop`].
+    pub fn resume(&mut self) -> Result<()> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (services, registry) = {
+            let _inside = runtime.enter();
+            (listen(&self.inner.endpoint)?, listen(&self.registration).context("is the kubelet there?")?)
+        };
+        let inner = self.inner.clone();
+        self.thread = Some(std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let registration = Server::builder()
+                    .add_service(RegistrationServer::new(inner.clone()))
+                    .serve_with_incoming(UnixListenerStream::new(registry));
+                let services = Server::builder()
+                    .add_service(IdentityServer::new(inner.clone()))
+                    .add_service(ControllerServer::new(inner.clone()))
+                    .add_service(NodeServer::new(inner))
+                    .serve_with_incoming(UnixListenerStream::new(services));
+                tokio::select! {
+                    _ = registration => {}
+                    _ = services => {}
+                    _ = stopped => {}
+                }
+            });
+        }));
+        self.stop = Some(stop);
+        Ok(())
+    }
+
+    /// Ends the driver: its sockets go, and what it mounted stays.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        for socket in [&self.registration, &self.inner.endpoint] {
+            let _ = fs::remove_file(socket);
+        }
+    }
+
+    /// Lets calls of a name go wrong, or go well again.
+    pub fn fault(&self, call: &str, fault: Option<Fault>) {
+        let mut state = self.inner.state();
+        match fault {
+            Some(fault) => drop(state.faults.insert(call.to_owned(), fault)),
+            None => drop(state.faults.remove(call)),
+        }
+    }
+
+    /// The calls of a name that the driver got.
+    pub fn calls(&self, name: &str) -> Vec<Call> {
+        self.inner.state().calls.iter().filter(|c| c.name == name).cloned().collect()
+    }
+
+    /// The names of all calls that change something, in their order.
+    pub fn changes(&self) -> Vec<String> {
+        let state = self.inner.state();
+        let all = state.calls.iter().filter(|c| !c.name.contains("Get"));
+        all.map(|c| format!("{} {}", c.name, c.volume)).collect()
+    }
+
+    /// The answers that the kubelet gave to registrations: the errors, empty for none.
+    pub fn registrations(&self) -> Vec<String> {
+        self.inner.state().registered.iter().map(|r| r.error.clone()).collect()
+    }
+
+    /// The directory of a volume's data.
+    pub fn data(&self, volume: &str) -> PathBuf {
+        self.inner.data.join(volume)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a call, and lets it go wrong. Answers the error that follows when all is done.
+    async fn begin(&self, call: Call) -> Result<Option<Status>, Status> {
+        let fault = {
+            let mut state = self.state();
+            let fault = state.faults.get(&call.name).cloned();
+            state.calls.push(call);
+            fault
+        };
+        match fault {
+            None => Ok(None),
+            Some(Fault::Fails(code, message)) => Err(Status::new(code, message)),
+            Some(Fault::Loses(code, message)) => Ok(Some(Status::new(code, message))),
+            Some(Fault::Hangs) => std::future::pending().await,
+        }
+    }
+
+    /// Runs a command among the host's mounts.
+    fn run(&self, program: &str, args: &[&str]) -> Result<(), Status> {
+        let mut command = std::process::Command::new("nsenter");
+        // In the host's PID namespace, too: programs read its table of mounts by their own process id.
+        command.args(["--all", "--target", &self.pid.to_string(), "--"]).arg(program).args(args);
+        let out = command.output().map_err(|e| Status::internal(e.to_string()))?;
+        if out.status.success() {
+            return Ok(());
+        }
+        Err(Status::internal(String::from_utf8_lossy(&out.stderr).trim().to_owned()))
+    }
+
+    fn is_mounted(&self, path: &Path) -> bool {
+        let path = path.display().to_string();
+        self.run("mountpoint", &["-q", &path]).is_ok()
+    }
+
+    /// Mounts a directory at a path, unless it is there.
+    fn mount(&self, from: &Path, at: &Path, read_only: bool) -> Result<(), Status> {
+        fs::create_dir_all(at).map_err(|e| Status::internal(e.to_string()))?;
+        if self.is_mounted(at) {
+            return Ok(());
+        }
+        let (from, at) = (from.display().to_string(), at.display().to_string());
+        self.run("mount", &["--bind", &from, &at])?;
+        if read_only { self.run("mount", &["-o", "remount,bind,ro", &at]) } else { Ok(()) }
+    }
+
+    /// Unmounts a path and removes it.
+    fn unmount(&self, at: &Path) -> Result<(), Status> {
+        if self.is_mounted(at) {
+            self.run("umount", &[&at.display().to_string()])?;
+        }
+        // Among the host's mounts: elsewhere the kernel would let a directory go that still has one.
+        let _ = self.run("rmdir", &[&at.display().to_string()]);
+        Ok(())
+    }
+}
+
+fn done<T>(lost: Option<Status>, answer: T) -> Result<Response<T>, Status> {
+    lost.map_or_else(|| Ok(Response::new(answer)), Err)
+}
+
+#[tonic::async_trait]
+impl Registration for Inner {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: "CSIPlugin".into(),
+            name: self.name.clone(),
+            endpoint: self.endpoint.display().to_string(),
+            supported_versions: vec!["1.0.0".into()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        self.state().registered.push(status.into_inner());
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for Inner {
+    async fn get_plugin_info(
+        &self,
+        _: Request<pb::GetPluginInfoRequest>,
+    ) -> Result<Response<pb::GetPluginInfoResponse>, Status> {
+        Ok(Response::new(pb::GetPluginInfoResponse {
+            name: self.name.clone(),
+            vendor_version: "1".into(),
+            ..pb::GetPluginInfoResponse::default()
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<pb::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<pb::GetPluginCapabilitiesResponse>, Status> {
+        use pb::plugin_capability::{Service, Type, service};
+        let service = Service { r#type: service::Type::ControllerService as i32 };
+        let one = pb::PluginCapability { r#type: Some(Type::Service(service)) };
+        Ok(Response::new(pb::GetPluginCapabilitiesResponse { capabilities: vec![one] }))
+    }
+
+    async fn probe(&self, _: Request<pb::ProbeRequest>) -> Result<Response<pb::ProbeResponse>, Status> {
+        Ok(Response::new(pb::ProbeResponse { ready: Some(true) }))
+    }
+}
