@@ -257,6 +257,8 @@ const VOLATILE: &[&str] = &[
     "hostIP",
     "hostIPs",
     "selfLink",
+    "batch.kubernetes.io/controller-uid",
+    "controller-uid",
     "nodeSelector",
 ];
 
