@@ -213,7 +213,8 @@ impl ResourceClaims {
     }
 
     fn needs_work(&self, pod: &PodView) -> bool {
-        if pod.is_deleting() {
+        // A claim of a Pod that has ended goes; to make another would have no end.
+        if pod.is_deleting() || is_done(pod) {
             return false;
         }
         pod.claim_places().iter().any(|place| match (place.named(), &place.made) {
@@ -232,7 +233,9 @@ impl ResourceClaims {
     }
 
     async fn sync_pod(&self, key: &Key) -> Result<(), Status> {
-        let Some(pod) = self.pods.get_key(key).filter(|p| !p.is_deleting()) else { return Ok(()) };
+        let Some(pod) = self.pods.get_key(key).filter(|p| !p.is_deleting() && !is_done(p)) else {
+            return Ok(());
+        };
         let mut made = BTreeMap::new();
         for place in pod.claim_places() {
             let why = match self.make(&pod, place).await {
@@ -332,8 +335,8 @@ impl ResourceClaims {
         let api = self.client.api::<Pod>(pod.namespace());
         match api.patch_status(pod.name(), &Patch::Strategic(patch)).await {
             Ok(_) => Ok(()),
-            // The Pod is gone, or is another one.
-            Err(e) if e.is_not_found() || e.is_conflict() => Ok(()),
+            Err(e) if e.is_not_found() => Ok(()),
+            // Another change came first, or the Pod is another one, which the next look shows.
             Err(e) => {
                 let key = pod.key();
                 Err(retry(format!("update pod {key} ResourceClaimStatuses: {}", e.message)))

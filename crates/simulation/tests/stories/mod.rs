@@ -4,11 +4,8 @@
 //! before the write, or after it and before its answer, and another one begins; or the answer alone is lost. Then it is told
 //! where the first change of each object meets another, and where watches are slow and end.
 
-mod batch;
-mod claims;
 mod collected;
 mod services;
-mod workloads;
 
 use std::time::Duration;
 
@@ -257,6 +254,8 @@ const VOLATILE: &[&str] = &[
     "hostIP",
     "hostIPs",
     "selfLink",
+    "batch.kubernetes.io/controller-uid",
+    "controller-uid",
     "nodeSelector",
 ];
 
