@@ -11,14 +11,15 @@ async fn runc(name: &str) -> Result<Runtime> {
     Runtime::start_with(name, "runc", &RUNC).await
 }
 
-/// The things on the machine that belong to a test: processes of the runtime, cgroups, mounts.
+/// The things on the machine that belong to a test: mounts, bundles, cgroups of containers. Those of Pods are the
+/// kubelet's.
 fn left(runtime: &Runtime) -> Result<(usize, usize, usize)> {
     let dir = runtime.host.path("root").display().to_string();
     let mounts = runtime.host.run("cat", &["/proc/self/mountinfo"])?;
     let mounts = mounts.lines().filter(|l| l.contains(&dir)).count();
     let bundles =
         runtime.host.run("sh", &["-c", &format!("ls -d {dir}/shims/*/bundles/* 2>/dev/null || true")])?;
-    let script = format!("find /sys/fs/cgroup -path '*{}/*' -type d | wc -l", runtime.cgroup);
+    let script = format!("find /sys/fs/cgroup -path '*{}/*/*' -type d | wc -l", runtime.cgroup);
     let cgroups = runtime.host.run("sh", &["-c", &script])?;
     Ok((mounts, bundles.lines().count(), cgroups.trim().parse()?))
 }
