@@ -45,6 +45,9 @@ pub struct Config {
     pub load_balancers: Option<LoadBalancers>,
     /// Whether volumes are made for claims that find none.
     pub dynamic_provisioning: bool,
+    /// Whether a node that is not Ready loses, after six minutes, the volumes that nobody wants there and that it says it
+    /// uses.
+    pub force_detach: bool,
     /// Whether volumes are made in directories of nodes, whose agents must know of it.
     pub local_path: bool,
     /// The authorities that sign what the API is asked for.
@@ -124,6 +127,7 @@ impl Config {
             mirroring: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
             load_balancers: None,
             dynamic_provisioning: true,
+            force_detach: true,
             local_path: false,
             signers: Signers::default(),
             token_signer: None,

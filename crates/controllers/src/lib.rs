@@ -7,6 +7,7 @@
 //! `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
 mod account_tokens;
+mod attach_detach;
 mod bootstrap;
 pub mod certificates;
 mod choice;
@@ -21,6 +22,7 @@ mod discovery;
 mod disruption;
 mod endpoints;
 mod ephemeral_volumes;
+mod expand;
 mod gc;
 mod host;
 mod jobs;

@@ -1,5 +1,6 @@
 //! Controllers and the scheduler with a real API server, on a simulated clock.
 
+mod attach_detach;
 mod bounded;
 mod common;
 mod daemon_sets;

@@ -81,7 +81,7 @@ mod tests {
             &["Deployment-Controller"],
             "\"Deployment-Controller\" is not in the list of known controllers",
         );
-        let missing = "\"attachdetach\" is a controller of Kubernetes that FerroKube does not have yet; leave it out of --controllers";
-        check(&["attachdetach"], missing);
+        let missing = "\"selinux-warning-controller\" is a controller of Kubernetes that FerroKube does not have yet; leave it out of --controllers";
+        check(&["selinux-warning-controller"], missing);
     }
 }

@@ -4,6 +4,7 @@ use client::Client;
 
 use super::{Controller, Host, Shared};
 use crate::account_tokens::{AccountTokens, LegacyTokens};
+use crate::attach_detach::AttachDetach;
 use crate::bootstrap::{Signer, TokenCleaner};
 use crate::certificates::{Approving, Cleaner, NodeApproving, PodCleaner, Signing, TrustBundles};
 use crate::clusterroles::ClusterRoles;
@@ -14,6 +15,7 @@ use crate::device_taints::DeviceTaintEviction;
 use crate::disruption::Disruption;
 use crate::endpoints::{Mirror, Selected, Slices};
 use crate::ephemeral_volumes::EphemeralVolumes;
+use crate::expand::Expander;
 use crate::gc::Collector;
 use crate::jobs::Jobs;
 use crate::load_balancers::Balancers;
@@ -70,7 +72,7 @@ const fn on<C: Controller>() -> Named {
 }
 
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 49] = [
+const ALL: [Named; 51] = [
     on::<AccountTokens>(),
     on::<Selected>(),
     on::<Slices>(),
@@ -103,6 +105,8 @@ const ALL: [Named; 49] = [
     on::<TaintEviction>(),
     on::<DeviceTaintEviction>(),
     on::<Binder>(),
+    on::<AttachDetach>(),
+    on::<Expander>(),
     on::<ClusterRoles>(),
     on::<Claims>(),
     on::<Volumes>(),
@@ -128,10 +132,6 @@ const MISSING: &[&str] = &[
     "route",
     "cloud-node-lifecycle-controller",
     "cloud-node-lifecycle",
-    "persistentvolume-attach-detach-controller",
-    "attachdetach",
-    "persistentvolume-expander-controller",
-    "persistentvolume-expander",
     "selinux-warning-controller",
 ];
 

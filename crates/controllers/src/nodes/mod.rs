@@ -9,7 +9,7 @@ pub(crate) mod lifecycle;
 mod metrics;
 pub(crate) mod podgc;
 pub(crate) mod ranges;
-mod taints;
+pub(crate) mod taints;
 pub(crate) mod ttl;
 pub(crate) mod zones;
 

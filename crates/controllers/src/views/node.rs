@@ -2,13 +2,13 @@
 
 use api::Status;
 use client::{Cached, Factory, FromJson, Identity, Informer, Selection, resource_of};
-use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{AttachedVolume, Node, NodeAddress, NodeCondition, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-/// The part of a Node that any of the controllers reads: not its images, volumes and
-/// most resources, which are most of it.
+/// The part of a Node that any of the controllers reads: not its images and most
+/// resources, which are most of it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeView {
@@ -22,7 +22,7 @@ pub struct NodeView {
 
 /// The part of a Node's status that any of the controllers reads.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeConditions {
     /// Its conditions.
     pub conditions: Option<Vec<NodeCondition>>,
@@ -30,6 +30,10 @@ pub struct NodeConditions {
     pub addresses: Option<Vec<NodeAddress>>,
     /// The part of its resources that Pods may have.
     pub allocatable: Option<Cpu>,
+    /// The volumes that its kubelet uses.
+    pub volumes_in_use: Option<Vec<String>>,
+    /// The volumes that are attached to it.
+    pub volumes_attached: Option<Vec<AttachedVolume>>,
 }
 
 /// The CPUs among a node's resources.
@@ -77,12 +81,15 @@ mod tests {
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "managedFields": [{"manager": "m"}]},
             "spec": {"taints": [{"key": "k", "effect": "NoExecute"}], "podCIDRs": ["10.0.0.0/24"]},
             "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null}],
-                "images": 7},
+                "images": 7, "volumesInUse": ["v"], "volumesAttached": [{"name": "v", "devicePath": ""}]},
         });
         let node = NodeView::decode(node.to_string().as_bytes()).unwrap();
         assert_eq!((node.name(), node.uid(), node.resource_version()), ("n", "u", "7"));
         assert_eq!((node.taints().len(), node.metadata.managed_fields), (1, None));
-        assert_eq!(node.status.unwrap().conditions.unwrap()[0].status, "True");
+        let status = node.status.unwrap();
+        assert_eq!(status.conditions.unwrap()[0].status, "True");
+        assert_eq!(status.volumes_in_use.unwrap(), ["v"]);
+        assert_eq!(status.volumes_attached.unwrap()[0].name, "v");
         assert!(NodeView::decode(br#"{"metadata":{"name":"n"}}"#).unwrap().taints().is_empty());
         assert!(NodeView::decode(b"[7]").is_err());
     }

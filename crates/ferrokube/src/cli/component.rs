@@ -97,6 +97,10 @@ pub(crate) struct Workers {
     /// Whether volumes are made for claims that find none
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) enable_dynamic_provisioning: bool,
+    /// Whether a node that is not Ready keeps the volumes that nobody wants there for as long as it says it uses them;
+    /// it loses them after six minutes otherwise
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) disable_force_detach_on_timeout: bool,
     /// How many ResourceQuotas are counted at a time
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrent_resource_quota_syncs: u16,
@@ -120,6 +124,7 @@ impl Workers {
         config.workers.cron_jobs = self.concurrent_cron_job_syncs.into();
         config.workers.ephemeral_volumes = self.concurrent_ephemeralvolume_syncs.into();
         config.dynamic_provisioning = self.enable_dynamic_provisioning;
+        config.force_detach = !self.disable_force_detach_on_timeout;
         config.workers.resource_quotas = self.concurrent_resource_quota_syncs.into();
         config.resource_quota_sync_period = self.resource_quota_sync_period;
         config.workers.account_tokens = self.concurrent_serviceaccount_token_syncs.into();

@@ -169,7 +169,10 @@ mod tests {
         check("", "persistentvolumes", false);
         check("", "persistentvolumeclaims", false);
         check("storage.k8s.io", "storageclasses", false);
-        check("storage.k8s.io", "csidrivers", true);
+        check("storage.k8s.io", "csidrivers", false);
+        check("storage.k8s.io", "csinodes", false);
+        check("storage.k8s.io", "volumeattachments", false);
+        check("storage.k8s.io", "csistoragecapacities", true);
         check("autoscaling", "horizontalpodautoscalers", false);
     }
 }

@@ -178,7 +178,6 @@ pub(super) const ATTACHMENT: Rules = Rules {
     group: GROUP,
     resource: "volumeattachments",
     columns: columns::storage::VOLUME_ATTACHMENT,
-    no_effect_yet: inert!("VolumeAttachments"),
     takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: drop_status,
@@ -261,7 +260,6 @@ pub(super) const CSI_NODE: Rules = Rules {
     group: GROUP,
     resource: "csinodes",
     columns: columns::storage::CSI_NODE,
-    no_effect_yet: inert!("CSINodes"),
     unconditional_update: false,
     validate: |c, s| check(c, s, csi_node),
     validate_update: |c, n, o| {
@@ -357,7 +355,6 @@ pub(super) const CSI_DRIVER: Rules = Rules {
     group: GROUP,
     resource: "csidrivers",
     columns: columns::storage::CSI_DRIVER,
-    no_effect_yet: inert!("CSIDrivers"),
     unconditional_update: false,
     prepare_create: |c, s| drop_gated(c, &mut Edit::new(c.schema, s), None),
     prepare_update: |c, n, o| {

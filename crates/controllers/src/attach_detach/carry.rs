@@ -1,0 +1,318 @@
+//! Carries out the plans of volumes, and tells Nodes of them.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use client::{EventType, Patch, resource_of};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use serde_json::json;
+
+use super::names::{Handle, find, is_ours, volume_of};
+use super::plan::{Attachment, Forced, Holder, PodName, Step, Volume, is_shared};
+use super::{
+    AttachDetach, Look, Memory, in_use, is_attached, is_managed, is_out_of_service, is_ready, name_of, told,
+};
+use crate::host::Next;
+use crate::views::NodeView;
+
+/// Attachments of a volume that is not what it was when they were made: their names and nodes.
+type Strays = Vec<(String, String)>;
+
+impl AttachDetach {
+    pub(super) async fn sync_volume(&self, name: &str) -> Result<Next, Status> {
+        let volume = self.volumes.get("", name);
+        let of = volume.as_deref().and_then(Handle::of);
+        let (mut state, strays) = self.attached(name, of);
+        if let (Some(volume), Some(of)) = (&volume, of) {
+            self.wanted(volume, of, &mut state);
+        }
+        self.forget(name, of, &state);
+        let mut steps: Vec<(String, Step)> = Vec::new();
+        for (own, node) in strays {
+            let step = self.holder(&own, &node).detach(&node, self.force);
+            steps.push((own, step));
+        }
+        if let Some(of) = of {
+            let own = |node: &str| of.attachment(node);
+            let plan = state.plan(|node| self.holder(&own(node), node), self.force);
+            steps.extend(plan.into_iter().map(|step| (own(step.node()), step)));
+        }
+        let mut next: Option<Duration> = None;
+        let mut result = Ok(());
+        // A step that fails holds up no other.
+        for (own, step) in steps {
+            let done = match step {
+                Step::Attach(node) => self.attach(name, &own, of, &node).await,
+                Step::Detach(node, forced) => self.detach(name, &own, &node, forced).await,
+                Step::Wait(_, time) => {
+                    next = Some(next.map_or(time, |n| n.min(time)));
+                    Ok(())
+                }
+                Step::Refuse(node, pod, text) => {
+                    self.refuse(name, node, pod, &text);
+                    Ok(())
+                }
+            };
+            result = result.and(done);
+        }
+        result.map(|()| Next::at(next))
+    }
+
+    /// The attachments that a volume has: those of what it is, and strays.
+    fn attached(&self, volume: &str, of: Option<Handle<'_>>) -> (Volume, Strays) {
+        let (mut state, mut strays) = (Volume::default(), Strays::new());
+        let is_current = |own: &str, node: &str| of.is_some_and(|of| of.attachment(node) == own);
+        let all = self.by_volume.get(volume);
+        let mut memory = self.memory.lock();
+        let mut pending = memory.pending.remove(volume).unwrap_or_default();
+        for attachment in all.iter().filter(|a| is_ours(a)) {
+            let (own, node) = (name_of(attachment), attachment.spec.node_name.as_str());
+            pending.remove(own);
+            let deleting = attachment.metadata.deletion_timestamp.is_some() || memory.is_deleted(attachment);
+            if is_current(own, node) {
+                state.attached.insert(node.to_owned(), Attachment { deleting, seen: true });
+            } else if !deleting {
+                strays.push((own.to_owned(), node.to_owned()));
+            }
+        }
+        for (own, node) in &pending {
+            if is_current(own, node) {
+                state.attached.insert(node.clone(), Attachment { deleting: false, seen: false });
+            } else {
+                strays.push((own.clone(), node.clone()));
+            }
+        }
+        if !pending.is_empty() {
+            memory.pending.insert(volume.to_owned(), pending);
+        }
+        (state, strays)
+    }
+
+    /// Adds where a volume is wanted.
+    fn wanted(&self, volume: &PersistentVolume, of: Handle<'_>, state: &mut Volume) {
+        let modes = volume.spec.as_ref().and_then(|s| s.access_modes.as_deref()).unwrap_or_default();
+        state.shared = is_shared(modes);
+        if self.drivers.get("", of.driver).is_some_and(|d| d.spec.attach_required == Some(false)) {
+            return;
+        }
+        for pod in self.users(volume) {
+            let node = pod.node.as_str();
+            // A node that is gone, or is not managed any more, keeps the volumes that its Pods have.
+            let managed = self.nodes.get("", node).is_some_and(|n| is_managed(&n));
+            if managed || state.attached.contains_key(node) {
+                let pod_name = (pod.namespace().to_owned(), pod.name().to_owned());
+                state.wanted.entry(node.to_owned()).or_default().insert(pod_name);
+            }
+        }
+    }
+
+    /// Forgets of a volume what does not hold any more.
+    fn forget(&self, volume: &str, of: Option<Handle<'_>>, state: &Volume) {
+        let mut memory = self.memory.lock();
+        for node in state.wanted.keys() {
+            let own = of.map(|of| of.attachment(node)).unwrap_or_default();
+            memory.unwanted.remove(&own);
+            // One that is wanted again before it was detached stays.
+            if memory.leaving.remove(&own) {
+                self.queue.add(Look::Node(node.as_str().into()));
+            }
+        }
+        if let Some(refused) = memory.refused.get_mut(volume) {
+            refused.retain(|(node, pod)| {
+                let waits = state.wanted.get(node).is_some_and(|pods| pods.contains(pod));
+                waits && !state.attached.contains_key(node)
+            });
+            if refused.is_empty() {
+                memory.refused.remove(volume);
+            }
+        }
+    }
+
+    fn holder(&self, own: &str, node: &str) -> Holder {
+        let now = self.clock.monotonic();
+        let since = *self.memory.lock().unwanted.entry(own.to_owned()).or_insert(now);
+        let since = now.saturating_duration_since(since);
+        // A Node that is gone uses nothing.
+        let Some(of) = self.nodes.get("", node) else { return Holder { since, ..Holder::default() } };
+        Holder {
+            ready: is_ready(&of),
+            out_of_service: is_out_of_service(&of),
+            in_use: find(in_use(&of), own, node).is_some(),
+            since,
+        }
+    }
+
+    async fn attach(
+        &self,
+        volume: &str,
+        own: &str,
+        of: Option<Handle<'_>>,
+        node: &str,
+    ) -> Result<(), Status> {
+        let Some(of) = of else { return Ok(()) };
+        let attachment = VolumeAttachment {
+            metadata: ObjectMeta { name: Some(own.to_owned()), ..ObjectMeta::default() },
+            spec: VolumeAttachmentSpec {
+                attacher: of.driver.to_owned(),
+                node_name: node.to_owned(),
+                source: VolumeAttachmentSource {
+                    persistent_volume_name: Some(volume.to_owned()),
+                    ..VolumeAttachmentSource::default()
+                },
+            },
+            ..VolumeAttachment::default()
+        };
+        {
+            // An answer may be lost, so it is there until its absence is known.
+            let mut memory = self.memory.lock();
+            memory.pending.entry(volume.to_owned()).or_default().insert(own.to_owned(), node.to_owned());
+        }
+        match self.client.api::<VolumeAttachment>("").create(&attachment).await {
+            Err(error) if !error.is_already_exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn detach(
+        &self,
+        volume: &str,
+        own: &str,
+        node: &str,
+        forced: Option<Forced>,
+    ) -> Result<(), Status> {
+        let seen = self.attachments.get("", own);
+        if seen.as_ref().is_some_and(|a| volume_of(a) != Some(volume)) {
+            // Two PersistentVolumes tell of one volume of the driver, and it was attached for the other.
+            self.memory.lock().forget_pending(volume, own);
+            return Ok(());
+        }
+        self.memory.lock().leaving.insert(own.to_owned());
+        let safe = self.tell_now(node).await.map(|of| match of {
+            Some(of) => forced.is_some() || find(in_use(&of), own, node).is_none(),
+            None => true,
+        });
+        if !matches!(safe, Ok(true)) {
+            // The change of the Node that this look did not know yet leads to another.
+            self.memory.lock().leaving.remove(own);
+            self.queue.add(Look::Node(node.into()));
+            return safe.map(drop);
+        }
+        let uid = seen.and_then(|a| a.metadata.uid.clone());
+        let this = uid.clone().map(|uid| DeleteOptions {
+            preconditions: Some(Preconditions { uid: Some(uid), ..Preconditions::default() }),
+            ..DeleteOptions::default()
+        });
+        let answer = self.client.api::<VolumeAttachment>("").delete(own, this.as_ref()).await;
+        let mut memory = self.memory.lock();
+        match answer {
+            Ok(()) => {
+                memory.deleted.extend(uid.map(|uid| (own.to_owned(), uid)));
+                if let Some(why) = forced {
+                    *self.forced.lock().entry(why).or_default() += 1;
+                }
+            }
+            Err(error) if error.is_not_found() => {
+                memory.forget_pending(volume, own);
+                if uid.is_none() {
+                    memory.unwanted.remove(own);
+                }
+            }
+            // Another one has its name by now, which will be seen.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+        memory.leaving.remove(own);
+        Ok(())
+    }
+
+    /// Tells a Node which volumes are attached to it, unless it seems to know.
+    pub(super) async fn sync_node(&self, name: &str) -> Result<(), Status> {
+        let _turn = self.turn(name).lock().await;
+        match self.nodes.get("", name) {
+            Some(node) => self.tell(name, node).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells a Node which volumes are attached to it. Answers the Node after that; none if it is gone.
+    async fn tell_now(&self, name: &str) -> Result<Option<Arc<NodeView>>, Status> {
+        let _turn = self.turn(name).lock().await;
+        match self.client.resource::<NodeView>(resource_of::<Node>(), "").get(name).await {
+            Ok(node) => self.tell(name, Arc::new(node)).await,
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn turn(&self, node: &str) -> &tokio::sync::Mutex<()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(node);
+        &self.turns[(hash % self.turns.len() as u64) as usize]
+    }
+
+    async fn tell(&self, name: &str, node: Arc<NodeView>) -> Result<Option<Arc<NodeView>>, Status> {
+        let attached = self.to_tell(name, &node);
+        if !is_managed(&node) || told(&node).map(str::to_owned).collect::<BTreeSet<_>>() == attached {
+            return Ok(Some(node));
+        }
+        let attached: Vec<_> = attached.iter().map(|v| json!({ "name": v, "devicePath": "" })).collect();
+        let patch = Patch::Strategic(json!({ "status": { "volumesAttached": attached } }));
+        let api = self.client.resource::<NodeView>(resource_of::<Node>(), "");
+        match api.patch_status(name, &patch).await {
+            Ok(node) => Ok(Some(Arc::new(node))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The volumes of which a Node is to be told.
+    fn to_tell(&self, name: &str, node: &NodeView) -> BTreeSet<String> {
+        let mut attached = BTreeSet::new();
+        for attachment in self.by_node.get(name).iter().filter(|a| is_ours(a) && is_attached(a)) {
+            let own = name_of(attachment);
+            let leaves = {
+                let memory = self.memory.lock();
+                memory.leaving.contains(own) || memory.is_deleted(attachment)
+            };
+            if leaves || attachment.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let volume = volume_of(attachment).and_then(|v| self.volumes.get("", v));
+            let of = volume.as_deref().and_then(Handle::of).filter(|of| of.attachment(name) == own);
+            // A volume that is gone may be known to the Node.
+            let known = || find(told(node), own, name).map(str::to_owned);
+            attached.extend(of.map(Handle::unique_name).or_else(known));
+        }
+        attached
+    }
+
+    fn refuse(&self, volume: &str, node: String, pod: PodName, text: &str) {
+        let new =
+            self.memory.lock().refused.entry(volume.to_owned()).or_default().insert((node, pod.clone()));
+        let Some(pod) = self.pods.get(&pod.0, &pod.1).filter(|_| new) else { return };
+        let message = format!("Multi-Attach error for volume {volume:?} {text}");
+        self.recorder.event_about(pod.reference(), EventType::Warning, "FailedAttachVolume", message);
+    }
+}
+
+impl Memory {
+    /// Forgets an attachment that is not there.
+    fn forget_pending(&mut self, volume: &str, own: &str) {
+        if let Some(pending) = self.pending.get_mut(volume) {
+            pending.remove(own);
+            if pending.is_empty() {
+                self.pending.remove(volume);
+            }
+        }
+    }
+
+    /// Whether an attachment was deleted, though that is not seen yet.
+    fn is_deleted(&self, attachment: &VolumeAttachment) -> bool {
+        self.deleted.get(name_of(attachment)) == attachment.metadata.uid.as_ref()
+            && attachment.metadata.uid.is_some()
+    }
+}

@@ -1,0 +1,121 @@
+//! Says of claims that want more room that an external resizer is waited for (upstream:
+//! `pkg/controller/volume/expand`). No volume is made larger by the control plane itself.
+
+use std::sync::Arc;
+
+use api::Status;
+use client::{Change, EventType, Informer, Key, Queue, Recorder};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use objects::{quantity, volumes};
+
+use crate::common::retry;
+use crate::host::{Controller, Host, Next, Wiring};
+
+/// The annotation of a volume that is being made larger.
+const PRE_RESIZE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+
+/// The controller.
+pub(crate) struct Expander {
+    recorder: Recorder,
+    claims: Informer<PersistentVolumeClaim>,
+    volumes: Informer<PersistentVolume>,
+    queue: Queue<Key>,
+}
+
+impl Controller for Expander {
+    const NAME: &'static str = "persistentvolume-expander-controller";
+    const ALIASES: &'static [&'static str] = &["persistentvolume-expander"];
+    const ACCOUNT: &'static str = "expand-controller";
+    const QUEUE: &'static str = "volume_expand";
+    type Key = Key;
+
+    fn new(host: &Host<Key>) -> Self {
+        Self {
+            recorder: host.recorder("volume_expand"),
+            claims: host.informer(),
+            volumes: host.informer(),
+            queue: host.main_queue(),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, _wiring: &Wiring<Key>) {
+        let c = self.clone();
+        self.claims.handle(move |change| match change {
+            Change::Added(claim) => c.look_at(claim),
+            // A volume that has become larger may still be marked as becoming so.
+            Change::Updated { old, new } if requested(new) > requested(old) || has(new) > has(old) => {
+                c.look_at(new);
+            }
+            Change::Updated { .. } | Change::Deleted(_) => {}
+        });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(claim) = self.claims.get_key(&key) else { return Ok(Next::Done) };
+        let volume = self.volumes.get("", volumes::volume_name(&claim)).filter(|v| is_of(v, &claim));
+        let Some(volume) = volume else {
+            return Err(retry(format!("persistent Volume is not bound to PVC being updated : {key}")));
+        };
+        if is_due(&claim, &volume) {
+            let message = "waiting for an external controller to expand this PVC";
+            self.recorder.event(&*claim, EventType::Normal, "ExternalExpanding", message);
+        }
+        Ok(Next::Done)
+    }
+}
+
+impl Expander {
+    fn look_at(&self, claim: &PersistentVolumeClaim) {
+        let bound = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+        if bound {
+            self.queue.add(client::Cached::key(claim));
+        }
+    }
+}
+
+/// The bytes that a claim asks for.
+fn requested(claim: &PersistentVolumeClaim) -> i64 {
+    let requests = claim.spec.as_ref().and_then(|s| s.resources.as_ref()).and_then(|r| r.requests.as_ref());
+    quantity::value(requests.and_then(|r| r.get("storage")))
+}
+
+/// The bytes that a claim has.
+fn has(claim: &PersistentVolumeClaim) -> i64 {
+    quantity::value(claim.status.as_ref().and_then(|s| s.capacity.as_ref()).and_then(|c| c.get("storage")))
+}
+
+/// Whether a volume is bound to a claim.
+fn is_of(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let of = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
+    of.is_some_and(|r| r.uid == claim.metadata.uid && r.namespace == claim.metadata.namespace)
+}
+
+/// Whether the volume of a claim waits to be made larger; upstream's rule.
+fn is_due(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let annotated = volume.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(PRE_RESIZE));
+    requested(claim) > has(claim) || annotated
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn claims_that_wait() {
+        let check = |wants: &str, uid: &str, annotations: Value, expected: (bool, bool)| {
+            let claim = json!({"metadata": {"namespace": "n", "uid": "u"},
+                "spec": {"resources": {"requests": {"storage": wants}}}, "status": {"capacity": {"storage": "1Gi"}}});
+            let volume = json!({"metadata": {"annotations": annotations},
+                "spec": {"claimRef": {"namespace": "n", "uid": uid}}});
+            let claim = serde_json::from_value(claim).unwrap();
+            let volume = serde_json::from_value(volume).unwrap();
+            assert_eq!((is_of(&volume, &claim), is_due(&claim, &volume)), expected, "{wants} {uid}");
+        };
+        check("2Gi", "u", json!({}), (true, true));
+        check("1Gi", "u", json!({}), (true, false));
+        check("1Gi", "u", json!({PRE_RESIZE: "512Mi"}), (true, true));
+        check("2Gi", "other", json!({}), (false, true));
+    }
+}

@@ -1,0 +1,362 @@
+//! Volumes of drivers are attached to nodes and detached; the drivers' attacher is played here by the administrator.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use client::{Patch, Verb};
+use ferrokube_simulation::{Cluster, Fault, Rule};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::common::{MINUTE, bare, eventually, merge, pod, said};
+
+const CONTROLLER: &str = "persistentvolume-attach-detach-controller";
+const EXPANDER: &str = "persistentvolume-expander-controller";
+/// The name by which nodes tell of the volume.
+const UNIQUE: &str = "kubernetes.io/csi/d.io^h";
+/// The name of the volume's attachment to node `a`: the digest of `hd.ioa`.
+const ON_A: &str = "csi-b9df34ad01b487dabdb5b8011eb153b9bca45910cab020de09acc0d42e41cbeb";
+
+struct Run(Cluster);
+
+impl Run {
+    /// Nodes `a` and `b`, and the claim `c`, which has the volume `v`.
+    async fn start(modes: &[&str]) -> Result<Self> {
+        let cluster = bare().await?;
+        let run = Self(cluster);
+        for name in ["a", "b"] {
+            run.node(name, json!({})).await?;
+        }
+        let claim = json!({
+            "metadata": {"name": "c", "namespace": "default"},
+            "spec": {"accessModes": modes, "storageClassName": "s", "volumeName": "v",
+                "resources": {"requests": {"storage": "1Gi"}}},
+            "status": {"phase": "Bound", "accessModes": modes, "capacity": {"storage": "1Gi"}},
+        });
+        let claim: PersistentVolumeClaim = run.0.put(&claim).await?;
+        let volume = json!({
+            "metadata": {"name": "v"},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": modes, "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "s",
+                "csi": {"driver": "d.io", "volumeHandle": "h"},
+                "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
+                    "uid": claim.metadata.uid},
+            },
+            "status": {"phase": "Bound"},
+        });
+        run.0.put::<PersistentVolume>(&volume).await?;
+        Ok(run)
+    }
+
+    async fn node(&self, name: &str, more: Value) -> Result<()> {
+        let mut node = json!({
+            "metadata": {"name": name,
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        merge(&mut node, &more);
+        self.0.put::<Node>(&node).await.map(drop)
+    }
+
+    /// Says what a node's kubelet uses.
+    async fn uses(&self, node: &str, volumes: &[&str]) -> Result<()> {
+        self.node(node, json!({"status": {"volumesInUse": volumes}})).await
+    }
+
+    async fn pod(&self, name: &str, node: &str) -> Result<()> {
+        let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        let more = json!({"spec": {"nodeName": node, "volumes": volumes}});
+        self.0.create::<Pod>(&pod(name, more)).await.map(drop)
+    }
+
+    /// The nodes that the volume is attached to, or is to be.
+    async fn places(&self) -> Result<Vec<String>> {
+        let mut all: Vec<_> =
+            self.0.list::<VolumeAttachment>("").await?.into_iter().map(|a| a.spec.node_name).collect();
+        all.sort();
+        Ok(all)
+    }
+
+    async fn until_places(&self, wanted: &[&str]) -> Result<()> {
+        let what = format!("attached to {wanted:?}");
+        eventually(&what, MINUTE, async || Ok(self.places().await? == wanted)).await
+    }
+
+    /// Does what an attacher does.
+    async fn attach(&self) -> Result<()> {
+        let done = Patch::Merge(json!({"status": {"attached": true}}));
+        for attachment in self.0.list::<VolumeAttachment>("").await? {
+            if attachment.status.is_none_or(|s| !s.attached) {
+                let name = attachment.metadata.name.context("an attachment without a name")?;
+                match self.0.admin().api::<VolumeAttachment>("").patch_status(&name, &done).await {
+                    Err(error) if !error.is_not_found() => return Err(error.into()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn until_told(&self, node: &str, wanted: &[&str]) -> Result<()> {
+        eventually(&format!("{node} is told of {wanted:?}"), MINUTE, async || {
+            let node = self.0.get::<Node>("", node).await?.context("no node")?;
+            let told = node.status.and_then(|s| s.volumes_attached).unwrap_or_default();
+            Ok(told.iter().map(|v| v.name.as_str()).eq(wanted.iter().copied()))
+        })
+        .await
+    }
+
+    async fn until_said(&self, message: &str) -> Result<()> {
+        eventually(message, MINUTE, async || {
+            let events = self.0.list::<Event>("").await?;
+            Ok(events.iter().any(|e| e.message.as_deref() == Some(message)))
+        })
+        .await
+    }
+
+    /// A volume that node `a` has, and uses.
+    async fn in_use(modes: &[&str], set: impl FnOnce(&mut controllers::Config)) -> Result<Self> {
+        let run = Self::start(modes).await?;
+        run.0.controllers_with(&[CONTROLLER], set)?;
+        run.pod("p", "a").await?;
+        run.until_places(&["a"]).await?;
+        run.attach().await?;
+        run.until_told("a", &[UNIQUE]).await?;
+        run.uses("a", &[UNIQUE]).await?;
+        Ok(run)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_goes_from_node_to_node() -> Result<()> {
+    let run = Run::start(&["ReadWriteOnce"]).await?;
+    run.0.controllers(&[CONTROLLER])?;
+    run.pod("p", "a").await?;
+    run.until_places(&["a"]).await?;
+    let made = run.0.get::<VolumeAttachment>("", ON_A).await?.context("it has another name")?;
+    assert_eq!(
+        (made.spec.attacher.as_str(), made.spec.source.persistent_volume_name.as_deref()),
+        ("d.io", Some("v"))
+    );
+    let error = Patch::Merge(json!({"status": {"attached": false, "attachError": {"message": "no room"}}}));
+    run.0.admin().api::<VolumeAttachment>("").patch_status(ON_A, &error).await?;
+    run.until_said("AttachVolume.Attach failed for volume \"v\" : no room").await?;
+    run.until_told("a", &[]).await?;
+    run.attach().await?;
+    run.until_told("a", &[UNIQUE]).await?;
+    run.until_said("AttachVolume.Attach succeeded for volume \"v\" ").await?;
+
+    run.uses("a", &[UNIQUE]).await?;
+    run.pod("q", "b").await?;
+    run.until_said("Multi-Attach error for volume \"v\" Volume is already used by pod(s) p").await?;
+    run.0.take::<Pod>("default", "p").await?;
+    sleep(20 * MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!(run.places().await?, ["a"], "a node that is ready uses it");
+    run.until_told("a", &[UNIQUE]).await?;
+
+    run.uses("a", &[]).await?;
+    run.until_told("a", &[]).await?;
+    run.until_places(&["b"]).await?;
+    run.until_told("b", &[]).await?;
+    run.attach().await?;
+    run.until_told("b", &[UNIQUE]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_being_detached_is_waited_for() -> Result<()> {
+    let run = Run::in_use(&["ReadWriteOnce"], |_| {}).await?;
+    let held = Patch::Merge(json!({"metadata": {"finalizers": ["external-attacher/d-io"]}}));
+    run.0.admin().api::<VolumeAttachment>("").patch(ON_A, &held).await?;
+    run.0.take::<Pod>("default", "p").await?;
+    run.uses("a", &[]).await?;
+    run.until_told("a", &[]).await?;
+    run.pod("q", "b").await?;
+    run.pod("r", "a").await?;
+    sleep(MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!(run.places().await?, ["a"]);
+    run.until_told("a", &[]).await?;
+    run.0.take::<Pod>("default", "r").await?;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    run.0.admin().api::<VolumeAttachment>("").patch(ON_A, &free).await?;
+    run.until_places(&["b"]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_several_nodes_may_have() -> Result<()> {
+    let run = Run::start(&["ReadWriteMany"]).await?;
+    let driver = json!({"metadata": {"name": "d.io"}, "spec": {"attachRequired": false}});
+    run.0.create::<CSIDriver>(&driver).await?;
+    run.0.controllers(&[CONTROLLER])?;
+    run.pod("p", "a").await?;
+    run.pod("q", "b").await?;
+    sleep(MINUTE).await; // what must not happen has this long, in simulated time
+    assert!(run.places().await?.is_empty(), "its driver attaches nothing");
+    run.0.take::<CSIDriver>("", "d.io").await?;
+    run.until_places(&["a", "b"]).await?;
+    // A node that attaches volumes itself is left alone.
+    let alone = json!({"metadata": {"name": "z", "annotations": null}});
+    run.node("z", alone).await?;
+    run.pod("r", "z").await?;
+    sleep(MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!(run.places().await?, ["a", "b"]);
+    run.0.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_off_loses_its_volumes() -> Result<()> {
+    let off = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    for forced in [true, false] {
+        let run = Run::in_use(&["ReadWriteOnce"], |c| c.force_detach = forced).await?;
+        let mut state = off.clone();
+        merge(&mut state, &json!({"status": {"volumesInUse": [UNIQUE]}}));
+        run.node("a", state.clone()).await?;
+        run.0.take::<Pod>("default", "p").await?;
+        sleep(5 * MINUTE).await; // what must not happen has this long, in simulated time
+        assert_eq!(run.places().await?, ["a"]);
+        sleep(2 * MINUTE).await; // the rest of upstream's six minutes, in simulated time
+        assert_eq!(run.places().await?.is_empty(), forced);
+        if !forced {
+            sleep(20 * MINUTE).await; // what must not happen has this long, in simulated time
+            assert_eq!(run.places().await?, ["a"]);
+            let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"});
+            merge(&mut state, &json!({"spec": {"taints": [taint]}}));
+            run.node("a", state).await?;
+            run.until_places(&[]).await?;
+        }
+        run.until_told("a", &[]).await?;
+        run.0.stop().await;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn forced_detachments_are_counted() -> Result<()> {
+    let run = Run::start(&["ReadWriteOnce"]).await?;
+    let running = run.0.controllers(&[CONTROLLER])?;
+    run.pod("p", "a").await?;
+    run.until_places(&["a"]).await?;
+    let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"});
+    run.node("a", json!({"spec": {"taints": [taint]}, "status": {"volumesInUse": [UNIQUE]}})).await?;
+    run.0.take::<Pod>("default", "p").await?;
+    run.until_places(&[]).await?;
+    let page = running.metrics.page().text();
+    let name = "attach_detach_controller_attachdetach_controller_forced_detaches";
+    assert!(page.contains(&format!("{name}{{reason=\"out-of-service\"}} 1")), "{page}");
+    run.0.stop().await;
+    Ok(())
+}
+
+/// What one controller left another takes up: attachments that nobody wants, and those whose volume is gone.
+#[tokio::test(start_paused = true)]
+async fn another_controller_knows_it_all() -> Result<()> {
+    for volume_goes in [false, true] {
+        let run = Run::start(&["ReadWriteOnce"]).await?;
+        let stop = run.0.shutdown().child();
+        run.0.controllers_until(&stop, &[CONTROLLER], |_| {})?;
+        run.pod("p", "a").await?;
+        run.until_places(&["a"]).await?;
+        run.attach().await?;
+        run.until_told("a", &[UNIQUE]).await?;
+        run.uses("a", &[UNIQUE]).await?;
+        // Somebody else's attachment is left alone.
+        let other = json!({"metadata": {"name": "mine"}, "spec": {"attacher": "d.io", "nodeName": "b",
+            "source": {"persistentVolumeName": "v"}}});
+        run.0.create::<VolumeAttachment>(&other).await?;
+        stop.stop();
+        run.0.take::<Pod>("default", "p").await?;
+        if volume_goes {
+            run.0.take::<PersistentVolume>("", "v").await?;
+            let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            match run.0.admin().api::<PersistentVolume>("").patch("v", &unheld).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        run.0.controllers(&[CONTROLLER])?;
+        sleep(10 * MINUTE).await; // what must not happen has this long, in simulated time
+        assert_eq!(run.places().await?, ["a", "b"], "node a uses it");
+        run.until_told("a", &[UNIQUE]).await?;
+        run.uses("a", &[]).await?;
+        run.until_places(&["b"]).await?;
+        run.until_told("a", &[]).await?;
+        run.0.stop().await;
+    }
+    Ok(())
+}
+
+/// Interrupts the controller before each of its writes, with and without a lost answer before.
+#[tokio::test(start_paused = true)]
+async fn work_that_is_interrupted_goes_on() -> Result<()> {
+    for (count, lost) in (0..5).flat_map(|n| [(n, false), (n, true)]) {
+        let run = Run::start(&["ReadWriteOnce"]).await?;
+        let stop = run.0.shutdown().child();
+        if lost {
+            let lost = Fault::Lose(api::Status::failure(500, "InternalError", "the connection is lost"));
+            run.0.faults().add(Rule::new(lost).writes().skip(count).times(1));
+        }
+        run.0.faults().add(Rule::new(Fault::Hang).writes().skip(count + usize::from(lost)));
+        run.0.controllers_until(&stop, &[CONTROLLER], |_| {})?;
+        run.pod("p", "a").await?;
+        sleep(MINUTE).await; // the time for which the first one works, in simulated time
+        run.attach().await?;
+        sleep(MINUTE).await; // the time for which it goes on, in simulated time
+        run.0.take::<Pod>("default", "p").await?;
+        run.pod("q", "b").await?;
+        for _ in 0..60 {
+            let places = run.places().await?;
+            assert!(places.len() < 2, "{count} {lost}: {places:?}");
+            sleep(Duration::from_secs(1)).await; // the pace of looking, in simulated time
+        }
+        stop.stop();
+        run.0.faults().clear();
+        run.0.controllers(&[CONTROLLER])?;
+        run.until_places(&["b"]).await?;
+        run.attach().await?;
+        run.until_told("b", &[UNIQUE]).await?;
+        run.until_told("a", &[]).await?;
+        run.0.stop().await;
+    }
+    Ok(())
+}
+
+/// A detachment that the server refuses is tried again.
+#[tokio::test(start_paused = true)]
+async fn a_detachment_that_fails_is_tried_again() -> Result<()> {
+    let run = Run::in_use(&["ReadWriteOnce"], |_| {}).await?;
+    let down = || Fault::Refuse(api::Status::failure(503, "ServiceUnavailable", "down"));
+    run.0.faults().add(Rule::new(down()).resource("nodes").writes().times(2));
+    run.0.faults().add(Rule::new(down()).resource("volumeattachments").verb(Verb::Delete).times(3));
+    run.0.take::<Pod>("default", "p").await?;
+    run.uses("a", &[]).await?;
+    run.until_places(&[]).await?;
+    run.until_told("a", &[]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_wants_more_room_waits_for_a_resizer() -> Result<()> {
+    let run = Run::start(&["ReadWriteOnce"]).await?;
+    let class = json!({"metadata": {"name": "s"}, "provisioner": "d.io", "allowVolumeExpansion": true});
+    run.0.create::<StorageClass>(&class).await?;
+    run.0.controllers(&[EXPANDER])?;
+    sleep(MINUTE).await; // what must not happen has this long, in simulated time
+    assert!(!run.0.reasons().await?.iter().any(|r| r == "ExternalExpanding"));
+    let claim = json!({
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+    });
+    let patch = Patch::Merge(claim);
+    run.0.admin().api::<PersistentVolumeClaim>("default").patch("c", &patch).await?;
+    said(&run.0, "ExternalExpanding").await?;
+    run.0.stop().await;
+    Ok(())
+}
