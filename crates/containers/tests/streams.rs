@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use ferrokube_containers::{Attached, Container, ExecSpec, State};
+use ferrokube_containers::{Attached, Container, Exec, ExecSpec, State};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{LONG, Place, spec, until, wait};
@@ -15,7 +15,11 @@ pub(crate) fn exec_spec(args: &[&str]) -> ExecSpec {
 
 /// Runs a further process to its end: its exit code, and all that it wrote.
 pub(crate) async fn exec(container: &Container, args: &[&str]) -> (i32, String) {
-    let mut exec = container.exec(exec_spec(args)).await.unwrap();
+    ended(container.exec(exec_spec(args)).await.unwrap()).await
+}
+
+/// Waits for the end of a further process: its exit code, and all that it wrote.
+pub(crate) async fn ended(mut exec: Exec) -> (i32, String) {
     let (mut out, mut err) = (exec.stdout.take().unwrap(), exec.stderr.take().unwrap());
     let (mut text, mut errors) = (String::new(), String::new());
     let done = async {

@@ -143,9 +143,16 @@ async fn what_is_refused_leaves_nothing() -> Result<()> {
     missing.command = vec!["/no-such-program".into()];
     let said = runtime.container(&sandbox, &pod, missing).await.unwrap_err().to_string();
     assert!(said.contains("no-such-program"), "{said}");
-    let request = pb::ListContainersRequest { filter: None };
-    let left = runtime.cri().list_containers(request).await?.into_inner().containers;
-    assert!(left.is_empty(), "{left:?}");
+    // A container whose start failed is one that ended; whoever made it looks for the reason there, and removes it.
+    let list = || async {
+        let request = pb::ListContainersRequest { filter: None };
+        anyhow::Ok(runtime.cri().list_containers(request).await?.into_inner().containers)
+    };
+    let left = list().await?;
+    let id = left.first().map(|c| c.id.clone()).unwrap_or_default();
+    assert_eq!((left.len(), left[0].state()), (1, pb::ContainerState::ContainerExited), "{left:?}");
+    runtime.cri().remove_container(pb::RemoveContainerRequest { container_id: id }).await?;
+    assert!(list().await?.is_empty());
     let remove = pb::RemovePodSandboxRequest { pod_sandbox_id: sandbox };
     runtime.cri().remove_pod_sandbox(remove).await?;
     runtime.sandbox(&pod).await?;

@@ -254,7 +254,7 @@ async fn forced_detachments_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// What one controller left another takes up: attachments that nobody wants, and those whose volume is gone.
+/// A controller takes up all that one before it left: attachments that nobody wants, and those whose volume is gone.
 #[tokio::test(start_paused = true)]
 async fn another_controller_knows_it_all() -> Result<()> {
     for volume_goes in [false, true] {

@@ -184,7 +184,8 @@ fn manager(cluster: &Arc<Cluster>, id: &'static str) -> Somebody {
         let (client, clock) = (client(&cluster), cluster.clock());
         election(id)
             .lead(&client, clock, &stop, |inner| async move {
-                cluster.controllers_until(&inner, &["*"], |_| {}).expect("they start");
+                let started = cluster.controllers_until(&inner, &["*"], |_| {});
+                assert!(started.is_ok(), "the controllers do not start");
                 inner.wait().await;
             })
             .await

@@ -69,7 +69,7 @@ impl Scheduler {
                     };
                     let way = go(profile, &binding, permitted, &extenders, &metrics);
                     let ends = || Failure::Failed { why: "the scheduler ends".to_owned(), gone: false };
-                    stop.run(way).await.unwrap_or_else(|| Err(ends()))
+                    stop.run(Box::pin(way)).await.unwrap_or_else(|| Err(ends()))
                 }
             });
             let result = way.await.unwrap_or_else(|e| {

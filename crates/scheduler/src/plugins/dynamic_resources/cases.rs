@@ -447,7 +447,7 @@ async fn differences(case: &Value) -> Vec<String> {
             "reserve" => answer = Some(run.reserved(node)),
             "unreserve" => answer = Some(run.unreserved(node).await),
             "preBindPreFlight" => {
-                answer = Some((if run.binds(node) { "Success" } else { "Skip" }, Vec::new()))
+                answer = Some((if run.binds(node) { "Success" } else { "Skip" }, Vec::new()));
             }
             "preBind" if run.binds(node) => answer = Some(run.pre_bound(node).await),
             _ => {}
