@@ -2,11 +2,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use tokio::io::Interest;
 
 use crate::cgroups::Group;
+
+/// How often it is looked whether the kernel has killed something, and the time between two looks.
+const LOOKS: usize = 10;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Calls `tell` for each time. It ends with an error where the kernel cannot tell, or once the cgroup is gone.
 pub(crate) async fn watch(group: &Group, tell: impl Fn()) -> io::Result<()> {
@@ -24,8 +29,15 @@ async fn watch_v1(group: &Group, tell: impl Fn()) -> io::Result<()> {
         // The removal of the cgroup is told as well.
         let Some(directory) = group.memory_directory().filter(|d| d.is_dir()) else { return Ok(()) };
         drop(directory);
-        // The kernel tells that memory is out before it has chosen whom to kill.
-        let kills = group.oom_kills().max(seen + 1);
+        // The kernel tells that memory is out before it has chosen whom to kill, and some thousand times until then.
+        let mut kills = group.oom_kills();
+        for _ in 0..LOOKS {
+            if kills > seen {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+            kills = group.oom_kills();
+        }
         if kills > seen {
             seen = kills;
             tell();

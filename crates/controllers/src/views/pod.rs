@@ -295,7 +295,7 @@ impl PodView {
     pub fn task(&self) -> Option<&Task> {
         self.rare.as_ref()?.task.as_deref()
     }
-    /// Returns it with the finalizer [`TRACKING`], as a Job has it that has just adopted it.
+    /// Returns it with the finalizer `TRACKING`, as a Job has it that has just adopted it.
     pub fn with_tracking(&self) -> Self {
         let mut pod = self.clone();
         pod.rare.get_or_insert_default().task.get_or_insert_default().tracked = true;

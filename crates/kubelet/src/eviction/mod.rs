@@ -1,8 +1,8 @@
 //! Eviction of Pods when the node runs short of memory, disks or process ids, and of Pods that take more of the disks than
 //! they may.
 //!
-//! Everything but [`manager`] decides purely: what was seen of each signal becomes a verdict ([`state`]), Pods are put in
-//! an order ([`rank`]), limits are compared with what was measured ([`limits`]).
+//! Everything but `manager` decides purely: what was seen of each signal becomes a verdict (`state`), Pods are put in
+//! an order (`rank`), limits are compared with what was measured (`limits`).
 
 mod layout;
 mod limits;

@@ -5,7 +5,7 @@
 //! default ones are `ScheduleAnyway` and concern scores alone (`systemDefaultConstraints`).
 //!
 //! A *domain* of a constraint is a value of the node label it names. The counts are made once for a Pod
-//! ([`State::new`]) and kept true as Pods come and go ([`State::count`]); each node is judged by them alone
+//! (`State::new`) and kept true as Pods come and go (`State::count`); each node is judged by them alone
 //! ([`State::filter`]).
 //!
 //! 1. *Which nodes count* (`calPreFilterState`). A node that has the labels of all the Pod's constraints, and, for each

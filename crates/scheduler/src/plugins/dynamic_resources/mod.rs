@@ -1,9 +1,9 @@
 //! DynamicResources: a Pod goes where its claims have devices, or can get some (upstream's `plugins/dynamicresources`).
 //!
-//! 1. *The Pod's claims* ([`needs::Needs`], once a turn): those that have devices, and those that need some. Resources
-//!    that classes of devices stand for make one more claim ([`extended`]).
-//! 2. *Each node* ([`needs::Needs::find`]): devices must be usable there; the others are looked for.
-//! 3. *The node that was chosen*: the search is done again, and the devices are in flight ([`bind::Held`]), so that no
+//! 1. *The Pod's claims* (`needs::Needs`, once a turn): those that have devices, and those that need some. Resources
+//!    that classes of devices stand for make one more claim (`extended`).
+//! 2. *Each node* (`needs.rs`): devices must be usable there; the others are looked for.
+//! 3. *The node that was chosen*: the search is done again, and the devices are in flight (`bind::Held`), so that no
 //!    other Pod gets them. The Pod's own task writes them into the claims, and waits until they are attached if they have
 //!    to be; it holds no place among the bindings meanwhile.
 //!

@@ -1,11 +1,11 @@
 //! VolumeBinding: a Pod goes where its volumes are or can be, and its claims are bound before it is (upstream's
 //! `plugins/volumebinding`).
 //!
-//! 1. *The Pod's needs* ([`needs::Needs`], once a turn): the volumes of its bound claims, and for each claim that waits
+//! 1. *The Pod's needs* (`needs::Needs`, once a turn): the volumes of its bound claims, and for each claim that waits
 //!    for a Pod the volumes that fit it, and what its class says of new ones.
-//! 2. *Each node* ([`needs::Needs::find`], pure): bound volumes must be usable there; each other claim gets the smallest
+//! 2. *Each node* (`needs::Needs::find`, pure): bound volumes must be usable there; each other claim gets the smallest
 //!    volume that is, or one that can be provisioned for the node.
-//! 3. *The node that was chosen*: the same is worked out again and assumed ([`bind::Held`]), so that the next Pod sees what
+//! 3. *The node that was chosen*: the same is worked out again and assumed (`bind::Held`), so that the next Pod sees what
 //!    is left. The Pod's own task writes it, and waits until the claims are bound; it holds no place among the bindings
 //!    meanwhile.
 //!
