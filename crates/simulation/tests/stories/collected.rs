@@ -1,15 +1,26 @@
 //! Objects that go because others go: namespaces, owners.
 
 use anyhow::{Result, ensure};
-use client::Resource;
+use client::{KubeObject, Resource};
 use ferrokube_simulation::Cluster;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::disturbed;
 use crate::common::{MINUTE, pod};
 
 const COLLECTOR: &str = "garbage-collector-controller";
+
+fn propagation(policy: &str) -> DeleteOptions {
+    DeleteOptions { propagation_policy: Some(policy.to_owned()), ..DeleteOptions::default() }
+}
+
+fn names<T: KubeObject>(all: &[T]) -> Vec<&str> {
+    let mut names: Vec<&str> = all.iter().filter_map(|o| o.metadata().name.as_deref()).collect();
+    names.sort_unstable();
+    names
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace() -> Result<()> {
@@ -62,6 +73,46 @@ async fn owned(cluster: &Cluster, name: &str, owners: &[&ConfigMap]) -> Result<C
         .collect();
     let meta = json!({"name": name, "namespace": "default", "ownerReferences": owners});
     cluster.create::<ConfigMap>(&json!({ "metadata": meta })).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_of_every_sort() -> Result<()> {
+    disturbed(&[COLLECTOR], async |stage| {
+        let cluster = stage.cluster;
+        let maps = cluster.admin().api::<ConfigMap>("default");
+        // Chains with a fork, one for each policy.
+        let mut roots = Vec::new();
+        for policy in ["background", "foreground", "orphan"] {
+            let root = owned(cluster, policy, &[]).await?;
+            let child = owned(cluster, &format!("{policy}-child"), &[&root]).await?;
+            owned(cluster, &format!("{policy}-other"), &[&root]).await?;
+            owned(cluster, &format!("{policy}-grandchild"), &[&child]).await?;
+            roots.push(root);
+        }
+        // The collector knows them.
+        stage.pass(MINUTE).await?;
+        maps.delete("background", Some(&propagation("Background"))).await?;
+        maps.delete("foreground", Some(&propagation("Foreground"))).await?;
+        maps.delete("orphan", Some(&propagation("Orphan"))).await?;
+        let kept = ["orphan-child", "orphan-grandchild", "orphan-other"];
+        stage.all::<ConfigMap>("the right ones are left", |all| names(all) == kept).await?;
+        stage.pass(MINUTE).await?;
+        stage.all::<ConfigMap>("the right ones are left", |all| names(all) == kept).await?;
+        let left = cluster.list::<ConfigMap>("default").await?;
+        let owners = |name: &str| {
+            let of = left.iter().find(|m| m.metadata.name.as_deref() == Some(name));
+            of.map(|m| {
+                m.metadata.owner_references.iter().flatten().map(|o| o.name.clone()).collect::<Vec<_>>()
+            })
+        };
+        let end = json!(kept.map(owners));
+        // An object whose owner never was goes.
+        let nobody = ConfigMap { metadata: roots[1].metadata.clone(), ..ConfigMap::default() };
+        owned(cluster, "late", &[&nobody]).await?;
+        stage.all::<ConfigMap>("the late one is gone", |all| names(all) == kept).await?;
+        Ok(end)
+    })
+    .await
 }
 
 /// Objects of a definition go with it, and with their owners of a built-in kind.

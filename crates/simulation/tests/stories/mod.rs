@@ -4,8 +4,11 @@
 //! before the write, or after it and before its answer, and another one begins; or the answer alone is lost. Then it is told
 //! where the first change of each object meets another, and where watches are slow and end.
 
+mod batch;
+mod claims;
 mod collected;
 mod services;
+mod workloads;
 
 use std::time::Duration;
 
@@ -256,6 +259,9 @@ const VOLATILE: &[&str] = &[
     "selfLink",
     "batch.kubernetes.io/controller-uid",
     "controller-uid",
+    // A volume of the account's token has a name of its own in each Pod.
+    "volumes",
+    "volumeMounts",
     "nodeSelector",
 ];
 
