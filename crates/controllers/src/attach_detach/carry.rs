@@ -34,12 +34,12 @@ impl AttachDetach {
         self.forget(name, of, &state);
         let mut steps: Vec<(String, Step)> = Vec::new();
         for (own, node) in strays {
-            let step = self.holder(&own, &node).detach(&node, self.force);
+            let step = self.holder(&own, &node, None).detach(&node, self.force);
             steps.push((own, step));
         }
         if let Some(of) = of {
             let own = |node: &str| of.attachment(node);
-            let plan = state.plan(|node| self.holder(&own(node), node), self.force);
+            let plan = state.plan(|node| self.holder(&own(node), node, Some(of)), self.force);
             steps.extend(plan.into_iter().map(|step| (own(step.node()), step)));
         }
         let mut next: Option<Duration> = None;
@@ -133,16 +133,16 @@ impl AttachDetach {
         }
     }
 
-    fn holder(&self, own: &str, node: &str) -> Holder {
+    fn holder(&self, own: &str, node: &str, of: Option<Handle<'_>>) -> Holder {
         let now = self.clock.monotonic();
         let since = *self.memory.lock().unwanted.entry(own.to_owned()).or_insert(now);
         let since = now.saturating_duration_since(since);
         // A Node that is gone uses nothing.
-        let Some(of) = self.nodes.get("", node) else { return Holder { since, ..Holder::default() } };
+        let Some(told) = self.nodes.get("", node) else { return Holder { since, ..Holder::default() } };
         Holder {
-            ready: is_ready(&of),
-            out_of_service: is_out_of_service(&of),
-            in_use: find(in_use(&of), own, node).is_some(),
+            ready: is_ready(&told),
+            out_of_service: is_out_of_service(&told),
+            in_use: uses(&told, of, own, node),
             since,
         }
     }
@@ -186,6 +186,8 @@ impl AttachDetach {
         forced: Option<Forced>,
     ) -> Result<(), Status> {
         let seen = self.attachments.get("", own);
+        let known = self.volumes.get("", volume);
+        let handle = known.as_deref().and_then(Handle::of).filter(|of| of.attachment(node) == own);
         if seen.as_ref().is_some_and(|a| volume_of(a) != Some(volume)) {
             // Two PersistentVolumes tell of one volume of the driver, and it was attached for the other.
             self.memory.lock().forget_pending(volume, own);
@@ -193,7 +195,7 @@ impl AttachDetach {
         }
         self.memory.lock().leaving.insert(own.to_owned());
         let safe = self.tell_now(node).await.map(|of| match of {
-            Some(of) => forced.is_some() || find(in_use(&of), own, node).is_none(),
+            Some(of) => forced.is_some() || !uses(&of, handle, own, node),
             None => true,
         });
         if !matches!(safe, Ok(true)) {
@@ -296,6 +298,15 @@ impl AttachDetach {
         let Some(pod) = self.pods.get(&pod.0, &pod.1).filter(|_| new) else { return };
         let message = format!("Multi-Attach error for volume {volume:?} {text}");
         self.recorder.event_about(pod.reference(), EventType::Warning, "FailedAttachVolume", message);
+    }
+}
+
+/// Whether a node tells that it uses an attachment's volume. Nodes may tell of very many: the name of a volume that is
+/// known is compared, and only that of one that is gone is worked out from each.
+fn uses(told: &NodeView, of: Option<Handle<'_>>, own: &str, node: &str) -> bool {
+    match of.map(Handle::unique_name) {
+        Some(name) => in_use(told).any(|used| used == name),
+        None => find(in_use(told), own, node).is_some(),
     }
 }
 
