@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use component::Shutdown;
 
 use crate::changes::Changes;
-use crate::say::say;
+use crate::say::{say, whole};
 
 /// An archive's file as it was imported: its size and the time of its last change.
 type Stamp = (u64, SystemTime);
@@ -63,7 +63,11 @@ impl Archives {
                     self.keep();
                 }
                 Err(error) => {
-                    eprintln!("ferrokube: the images of {} are not imported: {error:#}", path.display());
+                    eprintln!(
+                        "ferrokube: the images of {} are not imported: {}",
+                        path.display(),
+                        whole(&error)
+                    );
                 }
             }
         }
@@ -116,11 +120,19 @@ impl Archives {
         });
         if let Some(Err::<(), anyhow::Error>(error)) = result.await {
             say(&format!(
-                "images that are put into {} later are not imported: {error:#}",
-                self.dir.display()
+                "images that are put into {} later are not imported: {}",
+                self.dir.display(),
+                whole(&error)
             ));
         }
     }
+}
+
+/// Whether a path is that of an archive of images: a file, by its name.
+pub(crate) fn is_archive(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let known = [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end));
+    known && !name.starts_with('.') && path.is_file()
 }
 
 /// The archives of a directory; none if it is not there.
@@ -129,11 +141,8 @@ fn archives(dir: &Path) -> Vec<(PathBuf, Stamp)> {
     let mut found: Vec<_> = entries
         .filter_map(|entry| {
             let path = entry.path();
-            let name = path.file_name()?.to_str()?;
-            let known = [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end));
-            let meta = fs::metadata(&path).ok().filter(|meta| meta.is_file())?;
-            (known && !name.starts_with('.'))
-                .then(|| Some((path.clone(), (meta.len(), meta.modified().ok()?))))?
+            let meta = fs::metadata(&path).ok().filter(|_| is_archive(&path))?;
+            Some((path, (meta.len(), meta.modified().ok()?)))
         })
         .collect();
     found.sort();

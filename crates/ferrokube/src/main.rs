@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let line = match flags::read(std::env::args_os()) {
         Ok(line) => line,
         Err(e) => {
-            eprintln!("ferrokube: {e:#}");
+            eprintln!("ferrokube: {}", say::whole(&e));
             return ExitCode::FAILURE;
         }
     };
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     if let Command::Agent(cli::Agent { hosted: Some(hosted), .. }) = &command
         && let Err(e) = hosts::enter(&hosted.host_namespaces)
     {
-        eprintln!("ferrokube: {e:#}");
+        eprintln!("ferrokube: {}", say::whole(&e));
         return ExitCode::FAILURE;
     }
     let runtime =
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ferrokube: {e:#}");
+            eprintln!("ferrokube: {}", say::whole(&e));
             ExitCode::FAILURE
         }
     }
@@ -157,8 +157,8 @@ async fn run(command: Command) -> Result<()> {
         Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
-            let dir = DataDir::open(&flags.data_dir())?;
-            let plane = ControlPlane::start(dir, Settings::of_api_server(&flags)?).await?;
+            let settings = Settings::of_api_server(&flags)?;
+            let plane = ControlPlane::start(DataDir::open(&flags.data_dir())?, settings).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, None, "stopping").await
         }
@@ -167,9 +167,9 @@ async fn run(command: Command) -> Result<()> {
         Command::Kubelet(flags) => node_agent::run(&flags).await,
         Command::KubeProxy(flags) => kube_proxy::run(&flags).await,
         Command::Server(flags) => {
-            let dir = DataDir::open(&flags.data_dir)?;
+            let settings = Settings::of_server(&flags)?;
             let dns = node::dns_of(&flags.service_cidr)?;
-            let plane = ControlPlane::start(dir, Settings::of_server(&flags)?).await?;
+            let plane = ControlPlane::start(DataDir::open(&flags.data_dir)?, settings).await?;
             plane.start_components()?;
             let parts = NodeParts {
                 network: true,
@@ -200,6 +200,7 @@ async fn run(command: Command) -> Result<()> {
 /// Runs a control plane with a node.
 async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     let server = &flags.server;
+    let settings = Settings::of_server(server)?;
     let name = machine::node_name(flags.node.node_name.as_deref())?;
     let runtime = node::check_runtime(&flags.node).await?;
     let addresses = node::addresses(&flags.node, server.bind_address)?;
@@ -217,7 +218,7 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     let _held = neighbours::claim(&dir, &claim)?;
     let process = component::Shutdown::new();
     let runtime = Box::pin(node::start_runtime(&flags.node, runtime, &dir, &process)).await?;
-    let plane = ControlPlane::start(dir, Settings::of_server(server)?).await?;
+    let plane = ControlPlane::start(dir, settings).await?;
     say(&format!("control plane: {}", plane.url()));
     plane.start_components()?;
     let certificates = Beside {

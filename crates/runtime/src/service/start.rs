@@ -63,7 +63,7 @@ pub enum StartError {
     #[error("another program listens at {0}; stop it first, or choose another socket")]
     Socket(PathBuf),
     /// A file or directory cannot be used.
-    #[error("{path} cannot be used: {source}")]
+    #[error("{path} cannot be used")]
     Io {
         /// The path.
         path: PathBuf,
@@ -71,7 +71,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The program of a handler cannot be used.
-    #[error("the OCI runtime {program} of the handler {name:?} cannot be used: {source}")]
+    #[error("the OCI runtime {program} of the handler {name:?} cannot be used")]
     Handler {
         /// The handler's name.
         name: String,
