@@ -12,6 +12,12 @@ use crate::choice::Choice;
 use crate::load_balancers::pool::Range;
 use crate::nodes::zones::EvictionRates;
 
+/// Upstream's prefix of a node's block of IPv4 addresses.
+pub(crate) const NODE_PREFIX_V4: u32 = 24;
+
+/// Upstream's prefix of a node's block of IPv6 addresses.
+pub(crate) const NODE_PREFIX_V6: u32 = 64;
+
 /// The settings of the controllers. Defaults are upstream's.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -118,8 +124,8 @@ impl Config {
             namespace_delay: Duration::ZERO,
             cluster_cidr: String::new(),
             service_cidrs: Vec::new(),
-            node_prefix_v4: 24,
-            node_prefix_v6: 64,
+            node_prefix_v4: NODE_PREFIX_V4,
+            node_prefix_v6: NODE_PREFIX_V6,
             node_monitor: NodeMonitor::default(),
             terminated_pods: 12_500,
             endpoints: EndpointSettings { limit: 1000, ..EndpointSettings::default() },

@@ -61,12 +61,22 @@ pub use nodes::zones::EvictionRates;
 
 use client::Clients;
 use component::{Health, Registry, Shutdown};
+use nodes::ranges::Ranges;
 
 /// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
 pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
 
 /// The user as whom the controllers' caches are read.
 pub const SHARED_USER: &str = "system:kube-controller-manager";
+
+/// Checks ranges of Pods' and of Services' addresses before anything is started: nodes can get blocks of upstream's
+/// sizes.
+///
+/// # Errors
+/// [`run`] would refuse them.
+pub fn check_ranges(cluster_cidr: &str, service_cidrs: &[String]) -> Result<(), RangeError> {
+    Ranges::parse(cluster_cidr, config::NODE_PREFIX_V4, config::NODE_PREFIX_V6, service_cidrs).map(|_| ())
+}
 
 /// Starts the controllers that `config` chooses; their tasks run until `shutdown`. `clients` gives a client for a
 /// user's name: [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller. Their
@@ -81,7 +91,7 @@ pub fn run(
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<(), RangeError> {
-    let ranges = nodes::ranges::Ranges::parse(
+    let ranges = Ranges::parse(
         &config.cluster_cidr,
         config.node_prefix_v4,
         config.node_prefix_v6,

@@ -9,10 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::archives;
 use crate::private;
 
 /// The version of the layout that this program writes. It is raised when an older program could not read the layout.
 const VERSION: u32 = 1;
+
+/// The directory of archives of images, which may be there before the first start.
+pub(crate) const IMAGES: &str = "images";
 
 /// A locked data directory.
 pub(crate) struct DataDir {
@@ -78,8 +82,7 @@ impl DataDir {
                 ),
             },
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let foreign = fs::read_dir(&path)?.next().is_some();
-                if foreign {
+                if has_foreign(&path)? {
                     bail!(
                         "{shown} is not empty and not a data directory of FerroKube; choose another --data-dir"
                     );
@@ -143,6 +146,23 @@ impl DataDir {
     }
 }
 
+/// Whether a directory that no cluster has used yet has anything but archives of images at their place: `down` removes
+/// it with all that it holds.
+fn has_foreign(path: &Path) -> std::io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name() != IMAGES || !entry.file_type()?.is_dir() {
+            return Ok(true);
+        }
+        for archive in fs::read_dir(entry.path())? {
+            if !archives::is_archive(&archive?.path()) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// The name of the cluster whose data directory has this path, without links.
 pub(crate) fn id_of(path: &Path) -> String {
     let mut hash: u32 = 0x811c_9dc5;
@@ -179,6 +199,12 @@ mod tests {
         fs::write(foreign.join("file"), "").unwrap();
         fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(refused(&foreign).contains("is not empty"));
+        let images = dir.path().join("new").join(IMAGES);
+        fs::create_dir_all(&images).unwrap();
+        fs::write(images.join("photo.jpg"), "").unwrap();
+        assert!(refused(&dir.path().join("new")).contains("is not empty"));
+        fs::rename(images.join("photo.jpg"), images.join("busybox.tar")).unwrap();
+        DataDir::open(&dir.path().join("new")).unwrap();
         let mode = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&foreign), 0o755, "a foreign directory is left as it is");
         assert_eq!(mode(&ours), 0o700);

@@ -48,7 +48,7 @@ pub(crate) async fn run(command: &Image) -> Result<()> {
 
 impl Store {
     async fn open(of: &StoreOf) -> Result<Self> {
-        let socket = built_in::socket(&of.data_dir);
+        let socket = std::path::absolute(built_in::socket(&of.data_dir))?;
         if let Ok(channel) = cri::connect(&socket.to_string_lossy()).await {
             return Ok(Self::Runtime(cri::Images::new(channel)));
         }

@@ -15,7 +15,7 @@ use objects::Cidr;
 use crate::built_in::{self, NodeRuntime, Places};
 use crate::cli::{Network, Node as Flags, Up};
 use crate::cluster_dns;
-use crate::data_dir::{DataDir, Footprint};
+use crate::data_dir::{DataDir, Footprint, IMAGES};
 use crate::kube_proxy;
 use crate::load_balancers;
 use crate::machine;
@@ -62,7 +62,7 @@ pub(crate) async fn start_runtime(
     built_in::check_socket(dir.path())?;
     let places = Places {
         data_dir: dir.path(),
-        images: Some(flags.images.clone().unwrap_or_else(|| dir.path().join("images"))),
+        images: Some(flags.images.clone().unwrap_or_else(|| dir.path().join(IMAGES))),
         handlers: flags.runtime_handler.clone(),
     };
     NodeRuntime::start(places, component::Clock::system(), process).await

@@ -397,6 +397,10 @@ impl Drop for Cluster {
         }
         // Processes, mounts and networks go with the host; cgroups are the machine's own.
         let _ = self.ferrokube.take().map(|mut c| (c.kill(), c.wait()));
-        let _ = self.host.command(self.binary()).arg("down").arg("--data-dir").arg(self.data_dir()).output();
+        let mut down = self.host.command(self.binary());
+        match down.arg("down").arg("--data-dir").arg(self.data_dir()).output() {
+            Ok(out) if out.status.success() => {}
+            other => eprintln!("the cluster was not removed: {other:?}"),
+        }
     }
 }

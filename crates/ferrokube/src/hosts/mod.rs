@@ -35,7 +35,7 @@ use self::keeper::{Cluster, Keeper};
 use self::namespaces::Kept;
 use self::plan::{Host, Plan};
 use crate::control_plane::{ControlPlane, Settings};
-use crate::data_dir::{DataDir, Footprint};
+use crate::data_dir::{DataDir, Footprint, IMAGES};
 use crate::neighbours::{self, Claim};
 use crate::say::{say, took};
 use crate::until::until_stopped;
@@ -58,7 +58,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let kubeconfig = server.write_kubeconfig.clone().unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(kubeconfig)?;
     dir.write_footprint(&Footprint { kubeconfig, ..Footprint::default() })?;
-    let images = flags.node.images.clone().unwrap_or_else(|| dir.path().join("images"));
+    let images = flags.node.images.clone().unwrap_or_else(|| dir.path().join(IMAGES));
     let images = prepare(&plan, flags, &images)?;
 
     let gateways = plan.gateways();
