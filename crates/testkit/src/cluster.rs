@@ -396,7 +396,8 @@ impl Drop for Cluster {
             return;
         }
         // Processes, mounts and networks go with the host; cgroups are the machine's own.
-        let _ = self.ferrokube.take().map(|mut c| (c.kill(), c.wait()));
+        // A program that has ended, or was not started, cannot be stopped.
+        let _ = self.stop_ferrokube(Signal::KILL);
         let mut down = self.host.command(self.binary());
         match down.arg("down").arg("--data-dir").arg(self.data_dir()).output() {
             Ok(out) if out.status.success() => {}
