@@ -93,7 +93,7 @@ impl Archives {
     async fn import_one(&self, path: &Path) -> Result<Vec<String>> {
         let mut command = match &self.importer {
             Importer::BuiltIn(images) => {
-                let all = images.import(fs::File::open(path)?).await?;
+                let all = images.import(fs::File::open(path)?, true).await?;
                 return Ok(all.iter().map(|image| image.id.to_string()).collect());
             }
             Importer::Program(program) => program(path),
@@ -131,7 +131,7 @@ impl Archives {
 /// Whether a path is that of an archive of images: a file, by its name.
 pub(crate) fn is_archive(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let known = [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end));
+    let known = [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end));
     known && !name.starts_with('.') && path.is_file()
 }
 

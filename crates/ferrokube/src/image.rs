@@ -15,8 +15,8 @@ use crate::say::say;
 
 /// Those who have the images.
 enum Store {
-    /// A runtime that runs.
-    Runtime(cri::Images),
+    /// A runtime that runs, by CRI and by the path of its socket for what CRI cannot do.
+    Runtime(cri::Images, PathBuf),
     /// This process.
     Here(Images, Shutdown),
 }
@@ -50,7 +50,8 @@ impl Store {
     async fn open(of: &StoreOf) -> Result<Self> {
         let socket = std::path::absolute(built_in::socket(&of.data_dir))?;
         if let Ok(channel) = cri::connect(&socket.to_string_lossy()).await {
-            return Ok(Self::Runtime(cri::Images::new(channel)));
+            let beside = built_in::root(&of.data_dir).join(runtime::ARCHIVES);
+            return Ok(Self::Runtime(cri::Images::new(channel), beside));
         }
         let (images, shutdown) = open_here(&of.data_dir).await?;
         Ok(Self::Here(images, shutdown))
@@ -66,7 +67,7 @@ impl Store {
         let (username, password) = creds.and_then(|text| text.split_once(':')).unwrap_or_default();
         let (username, password) = (username.to_owned(), password.to_owned());
         match self {
-            Self::Runtime(service) => {
+            Self::Runtime(service, _) => {
                 let image = Some(pb::ImageSpec { image: name.to_owned(), ..pb::ImageSpec::default() });
                 let auth = (!username.is_empty()).then(|| pb::AuthConfig {
                     username,
@@ -84,20 +85,15 @@ impl Store {
     }
 
     async fn remove(&self, name: &str) -> Result<()> {
-        match self {
-            Self::Runtime(service) => {
-                let image = Some(pb::ImageSpec { image: name.to_owned(), ..pb::ImageSpec::default() });
-                let status = pb::ImageStatusRequest { image: image.clone(), verbose: false };
-                if service.image_status(status).await.map_err(said)?.into_inner().image.is_none() {
-                    bail!("there is no image {name}");
-                }
-                service.remove_image(pb::RemoveImageRequest { image }).await.map_err(said)?;
+        let removed = match self {
+            Self::Runtime(_, beside) => {
+                let (socket, name) = (beside.clone(), name.to_owned());
+                tokio::task::spawn_blocking(move || archives::remove(&socket, &name)).await??
             }
-            Self::Here(images, _) => {
-                if !images.remove(name).await? {
-                    bail!("there is no image {name}");
-                }
-            }
+            Self::Here(images, _) => images.remove(name).await?,
+        };
+        if !removed {
+            bail!("there is no image {name}");
         }
         Ok(())
     }
@@ -120,7 +116,7 @@ async fn open_here(data_dir: &Path) -> Result<(Images, Shutdown)> {
 
 async fn list(store: &Store) -> Result<()> {
     let all: Vec<(Vec<String>, Vec<String>, String, u64)> = match store {
-        Store::Runtime(service) => {
+        Store::Runtime(service, _) => {
             let listed = service.list_images(pb::ListImagesRequest { filter: None }).await.map_err(said)?;
             let all = listed.into_inner().images.into_iter();
             all.map(|image| (image.repo_tags, image.repo_digests, image.id, image.size)).collect()
@@ -147,11 +143,10 @@ async fn import(files: &[PathBuf], of: &StoreOf) -> Result<()> {
         let failed = || format!("{} can't be imported", path.display());
         let names = match &store {
             Store::Here(images, _) => {
-                let all = images.import(file).await.with_context(failed)?;
-                all.into_iter().flat_map(|image| image.tags).collect()
+                archives::names(&images.import(file, false).await.with_context(failed)?)
             }
-            Store::Runtime(_) => {
-                let socket = built_in::root(&of.data_dir).join(runtime::ARCHIVES);
+            Store::Runtime(_, beside) => {
+                let socket = beside.clone();
                 let asked = tokio::task::spawn_blocking(move || archives::import(&socket, &file));
                 asked.await?.with_context(failed)?
             }
@@ -169,8 +164,8 @@ async fn export(names: &[String], output: &Path, of: &StoreOf) -> Result<()> {
     let file = File::create(output).with_context(|| format!("{} can't be written", output.display()))?;
     match &store {
         Store::Here(images, _) => images.export(names, file).await?,
-        Store::Runtime(_) => {
-            let (socket, names) = (built_in::root(&of.data_dir).join(runtime::ARCHIVES), names.to_vec());
+        Store::Runtime(_, beside) => {
+            let (socket, names) = (beside.clone(), names.to_vec());
             tokio::task::spawn_blocking(move || archives::export(&socket, &names, &file)).await??;
         }
     }

@@ -12,6 +12,7 @@ mod dns;
 mod etcd;
 mod hostile;
 mod hosts;
+mod images;
 mod kill;
 mod kubelet_alone;
 mod kubelet_pressure;

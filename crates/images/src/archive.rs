@@ -80,7 +80,8 @@ struct Import {
     lease: Lease,
     contents: Contents,
     pin: bool,
-    done: Vec<Digest>,
+    /// The images, with the names that the archive has for them.
+    done: Vec<(Digest, Vec<String>)>,
 }
 
 /// Imports an archive. It runs on a thread that may wait.
@@ -101,8 +102,11 @@ pub(crate) fn import(
     }
     import.store.sync()?;
     import.lease.done();
-    let images = import.done.iter().filter_map(|id| import.store.record_of(id).ok());
-    Ok(images.map(|r| r.image()).collect())
+    let images = import.done.into_iter().filter_map(|(id, tags)| {
+        let record = import.store.record_of(&id).ok()?;
+        Some(Image { tags, ..record.image() })
+    });
+    Ok(images.collect())
 }
 
 impl Import {
@@ -293,10 +297,23 @@ impl Import {
         record.pinned = self.pin;
         let id = record.id.clone();
         self.store.add(record, names)?;
-        if !self.done.contains(&id) {
-            self.done.push(id.clone());
-        }
+        self.note(&id, names);
         Ok(id)
+    }
+
+    /// Notes that an image is there by these names.
+    fn note(&mut self, id: &Digest, names: &[String]) {
+        let known = self.done.iter().position(|(known, _)| known == id);
+        let place = known.unwrap_or_else(|| {
+            self.done.push((id.clone(), Vec::new()));
+            self.done.len() - 1
+        });
+        let tags = &mut self.done[place].1;
+        for name in names.iter().filter(|name| !name.contains('@')) {
+            if !tags.contains(name) {
+                tags.push(name.clone());
+            }
+        }
     }
 
     fn layer(&self, found: &Manifest, plan: &Plan, number: usize) -> Result<State, ArchiveError> {
@@ -343,6 +360,7 @@ impl Import {
             if with_index.contains(&configuration.0) {
                 let record = self.store.record_of(&configuration.0)?;
                 self.store.add(Record::clone(&record), &tags)?;
+                self.note(&configuration.0, &tags);
                 continue;
             }
             let mut layers = Vec::new();

@@ -1,16 +1,10 @@
 //! The store of images: the interface.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use component::Shutdown;
 use oci_spec::image::ImageConfiguration;
-use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use crate::archive;
@@ -32,14 +26,6 @@ use crate::store::{Store, files, upkeep};
 pub struct Images {
     store: Arc<Store>,
     puller: Arc<Puller>,
-}
-
-/// An archive that `import_directory` has imported.
-#[derive(Serialize, Deserialize)]
-struct Imported {
-    size: u64,
-    modified: (i64, i64),
-    images: Vec<Digest>,
 }
 
 impl Images {
@@ -109,21 +95,14 @@ impl Images {
     }
 
     /// Imports the images of an archive (docker-archive, OCI layout, or both in one; plain, gzip or zstd). They are on
-    /// the disk when it returns.
-    pub async fn import(&self, archive: impl Read + Send + 'static) -> Result<Vec<Image>, ArchiveError> {
-        self.archive(move |store| archive::import(store, archive, false)).await
-    }
-
-    /// Imports every `*.tar`, `*.tar.gz`, `*.tgz` and `*.tar.zst` of a directory, and pins the images, since nobody
-    /// could pull them again. An archive that did not change since is not read again, as long as its images are there;
-    /// one that fails is logged and left. A directory that is not there has no archives.
-    pub async fn import_directory(&self, directory: &Path) -> Vec<Image> {
-        let directory = directory.to_owned();
-        let imported = self.archive(move |store| Ok(import_directory(store, &directory))).await;
-        imported.unwrap_or_else(|error| {
-            tracing::error!(%error, "the import of images failed");
-            Vec::new()
-        })
+    /// the disk when it returns; each has the tags that the archive names. With `pin`, they are never garbage: nobody
+    /// could pull them again.
+    pub async fn import(
+        &self,
+        archive: impl Read + Send + 'static,
+        pin: bool,
+    ) -> Result<Vec<Image>, ArchiveError> {
+        self.archive(move |store| archive::import(store, archive, pin)).await
     }
 
     /// Writes images as a tar that is an OCI layout and a docker-archive at once.
@@ -191,66 +170,4 @@ impl Images {
         let done = tokio::task::spawn_blocking(move || work(&store)).await;
         done.unwrap_or_else(|e| Err(ArchiveError::Io(e.into())))
     }
-}
-
-/// Whether a file's name is that of an archive.
-fn is_archive(path: &Path) -> bool {
-    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end))
-}
-
-fn import_directory(store: &Arc<Store>, directory: &Path) -> Vec<Image> {
-    let mut paths: Vec<PathBuf> = match fs::read_dir(directory) {
-        Ok(entries) => entries.flatten().map(|e| e.path()).filter(|p| is_archive(p)).collect(),
-        Err(error) => {
-            if error.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(path = %directory.display(), %error, "the archives of images cannot be listed");
-            }
-            return Vec::new();
-        }
-    };
-    paths.sort();
-    let list = store.settings.root.join("imported");
-    let known: BTreeMap<PathBuf, Imported> =
-        fs::read(&list).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    let mut next: BTreeMap<PathBuf, Imported> = BTreeMap::new();
-    let mut images: BTreeMap<Digest, Image> = BTreeMap::new();
-    for path in paths {
-        let imported = import_file(store, &path, known.get(&path));
-        match imported {
-            Ok((facts, list)) => {
-                images.extend(list.into_iter().map(|i| (i.id.clone(), i)));
-                next.insert(path, facts);
-            }
-            Err(error) => {
-                tracing::error!(path = %path.display(), %error, "an archive of images is not imported");
-            }
-        }
-    }
-    let written = serde_json::to_vec(&next).map_err(|e| files::at(&list)(e.into()));
-    if let Err(error) = written.and_then(|bytes| files::write(&store.ingest(), &list, &bytes, false)) {
-        tracing::warn!(%error, "imported archives are not remembered");
-    }
-    images.into_values().collect()
-}
-
-fn import_file(
-    store: &Arc<Store>,
-    path: &Path,
-    known: Option<&Imported>,
-) -> Result<(Imported, Vec<Image>), ArchiveError> {
-    let file = File::open(path).map_err(ArchiveError::Io)?;
-    let facts = file.metadata().map_err(ArchiveError::Io)?;
-    let modified = (facts.mtime(), facts.mtime_nsec());
-    if let Some(known) = known.filter(|k| k.size == facts.len() && k.modified == modified) {
-        let there: Vec<Image> =
-            known.images.iter().filter_map(|id| store.record_of(id).ok()).map(|r| r.image()).collect();
-        if there.len() == known.images.len() {
-            let imported = Imported { size: known.size, modified, images: known.images.clone() };
-            return Ok((imported, there));
-        }
-    }
-    let images = archive::import(store, file, true)?;
-    let ids = images.iter().map(|i| i.id.clone()).collect();
-    Ok((Imported { size: facts.len(), modified, images: ids }, images))
 }

@@ -1,5 +1,6 @@
-//! Import and export of images while the runtime runs: a socket of our own beside that of CRI, since CRI has no such
-//! calls. A client sends a request in JSON with the descriptor of the archive's file, and gets an answer in JSON.
+//! What CRI has no calls for, while the runtime runs: import and export of images, and the removal of one name of several.
+//! A socket of our own beside that of CRI: a client sends a request in JSON, with the descriptor of the archive's file if
+//! there is one, and gets an answer in JSON.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use component::Shutdown;
-use images::Images;
+use images::{Image, Images};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -24,17 +25,19 @@ const LONGEST: usize = 64 << 10;
 /// The time in which a client sends its request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A request, which comes with a file.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Request {
-    /// Import the file's images.
+    /// Import the images of the file that comes with it.
     Import,
-    /// Write these images to the file.
+    /// Write these images to the file that comes with it.
     Export(Vec<String>),
+    /// Remove this name, and the image if that was its last.
+    Remove(String),
 }
 
-/// The answer: the names of what was imported or exported, or one sentence.
+/// The answer: the names of what was imported, exported or removed, or one sentence.
 type Answer = Result<Vec<String>, String>;
 
 /// Serves at a socket until `shutdown`.
@@ -80,13 +83,19 @@ async fn converse(stream: tokio::net::UnixStream, images: &Images) -> io::Result
         io::Result::Ok((stream, received))
     });
     let (mut stream, (request, file)) = received.await.map_err(io::Error::other)??;
-    let answer: Answer = match request {
-        Request::Import => match images.import(File::from(file)).await {
-            Ok(all) => Ok(all.into_iter().flat_map(|image| image.tags).collect()),
+    let answer: Answer = match (request, file.map(File::from)) {
+        (Request::Import, Some(file)) => match images.import(file, false).await {
+            Ok(all) => Ok(names(&all)),
             Err(error) => Err(error.to_string()),
         },
-        Request::Export(names) => match images.export(&names, File::from(file)).await {
+        (Request::Export(names), Some(file)) => match images.export(&names, file).await {
             Ok(()) => Ok(names),
+            Err(error) => Err(error.to_string()),
+        },
+        (Request::Import | Request::Export(_), None) => Err("the request has no file".to_owned()),
+        (Request::Remove(name), _) => match images.remove(&name).await {
+            Ok(true) => Ok(vec![name]),
+            Ok(false) => Ok(Vec::new()),
             Err(error) => Err(error.to_string()),
         },
     };
@@ -95,7 +104,7 @@ async fn converse(stream: tokio::net::UnixStream, images: &Images) -> io::Result
     sent.await.map_err(io::Error::other)?
 }
 
-fn receive(stream: &UnixStream) -> io::Result<(Request, OwnedFd)> {
+fn receive(stream: &UnixStream) -> io::Result<(Request, Option<OwnedFd>)> {
     let mut text = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -104,9 +113,15 @@ fn receive(stream: &UnixStream) -> io::Result<(Request, OwnedFd)> {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    let file = file.ok_or_else(|| io::Error::other("the request has no file"))?;
     text.truncate(received.bytes);
     Ok((serde_json::from_slice(&text)?, file))
+}
+
+/// The names by which a user knows images that were imported: their tags, or the id of one that has none.
+pub fn names(images: &[Image]) -> Vec<String> {
+    let of =
+        |image: &Image| if image.tags.is_empty() { vec![image.id.to_string()] } else { image.tags.clone() };
+    images.iter().flat_map(of).collect()
 }
 
 /// Asks the runtime behind a socket to import the images of a file; their names.
@@ -114,7 +129,7 @@ fn receive(stream: &UnixStream) -> io::Result<(Request, OwnedFd)> {
 /// # Errors
 /// One sentence; that nobody answers is one of the system's.
 pub fn import(socket: &Path, file: &File) -> io::Result<Vec<String>> {
-    ask(socket, &Request::Import, file)
+    ask(socket, &Request::Import, Some(file))
 }
 
 /// Asks the runtime behind a socket to write images to a file.
@@ -122,19 +137,29 @@ pub fn import(socket: &Path, file: &File) -> io::Result<Vec<String>> {
 /// # Errors
 /// One sentence; that nobody answers is one of the system's.
 pub fn export(socket: &Path, names: &[String], file: &File) -> io::Result<()> {
-    ask(socket, &Request::Export(names.to_vec()), file).map(drop)
+    ask(socket, &Request::Export(names.to_vec()), Some(file)).map(drop)
 }
 
-fn ask(socket: &Path, request: &Request, file: &File) -> io::Result<Vec<String>> {
+/// Asks the runtime behind a socket to remove a name, and the image if that was its last; false if nothing has the name.
+///
+/// # Errors
+/// One sentence; that nobody answers is one of the system's.
+pub fn remove(socket: &Path, name: &str) -> io::Result<bool> {
+    Ok(!ask(socket, &Request::Remove(name.to_owned()), None)?.is_empty())
+}
+
+fn ask(socket: &Path, request: &Request, file: Option<&File>) -> io::Result<Vec<String>> {
     let mut stream = UnixStream::connect(socket)?;
     let text = serde_json::to_vec(request)?;
     if text.len() > LONGEST {
         return Err(io::Error::other("too many images at a time"));
     }
-    let files = [file.as_fd()];
+    let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&files));
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&files));
+    }
     sendmsg(&stream, &[IoSlice::new(&text)], &mut control, SendFlags::empty())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -166,6 +191,10 @@ mod tests {
             assert!(said.to_string().contains("none"), "{said}");
             let said = import(&socket, &File::open("/dev/null").unwrap()).unwrap_err();
             assert!(said.to_string().contains("archive"), "{said}");
+            let said = ask(&socket, &Request::Import, None).unwrap_err();
+            assert!(said.to_string().contains("has no file"), "{said}");
+            assert!(remove(&socket, "test.local/a:1").unwrap());
+            assert!(!remove(&socket, "test.local/a:1").unwrap());
         });
         work.await.unwrap();
         shutdown.finish().await;

@@ -1,6 +1,6 @@
 //! Imports and exports.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Cursor, Write};
 
 use images::{ArchiveError, Credentials};
@@ -40,18 +40,18 @@ async fn archives_of_every_form() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("busybox.tar");
     Image::busybox("test.local/busybox:1").unwrap().write(&path).unwrap();
-    let images = test.images.import(File::open(&path).unwrap()).await.unwrap();
+    let images = test.images.import(File::open(&path).unwrap(), false).await.unwrap();
     assert_eq!(images.len(), 1);
     assert_eq!(images[0].tags, ["test.local/busybox:1"]);
     assert!(test.mounted("c1", "test.local/busybox:1").has("bin/busybox"));
 
     let images =
-        test.images.import(Cursor::new(docker_archive(json!(["app:1", "other/app"])))).await.unwrap();
+        test.images.import(Cursor::new(docker_archive(json!(["app:1", "other/app"]))), false).await.unwrap();
     assert_eq!(images[0].tags, ["docker.io/library/app:1", "docker.io/other/app:latest"]);
     assert_eq!(test.mounted("c2", "app:1").text("a"), "docker");
     // Compressed, and without a name: the image has only its id.
     let test = Test::new().await;
-    let images = test.images.import(Cursor::new(gzip(&docker_archive(json!(null))))).await.unwrap();
+    let images = test.images.import(Cursor::new(gzip(&docker_archive(json!(null)))), false).await.unwrap();
     assert!(images[0].tags.is_empty());
     assert_eq!(test.mounted("c3", &images[0].id.to_string()).text("a"), "docker");
 }
@@ -77,7 +77,7 @@ async fn an_export_is_imported_elsewhere() {
     assert!(matches!(missing, Err(ArchiveError::Store(_))), "{missing:?}");
 
     let other = Test::new().await;
-    let images = other.images.import(File::open(&file).unwrap()).await.unwrap();
+    let images = other.images.import(File::open(&file).unwrap(), false).await.unwrap();
     assert_eq!(images.len(), 2);
     for (name, original) in [(&*one, &one), ("app:2", &two)] {
         let (here, there) = (other.images.find(name).unwrap(), test.images.find(original).unwrap());
@@ -97,22 +97,20 @@ async fn an_export_is_imported_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_imported_once() {
+async fn an_import_tells_its_names_and_keeps_what_is_pinned() {
     let test = Test::new().await;
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("a.tar"), docker_archive(json!(["app:1"]))).unwrap();
-    fs::write(directory.path().join("bad.tar"), "nonsense").unwrap();
-    fs::write(directory.path().join("readme.txt"), "no archive").unwrap();
-    let images = test.images.import_directory(directory.path()).await;
-    assert_eq!(images.len(), 1);
-    assert!(images[0].pinned);
-    let layers = fs::metadata(test.path("images").join(images[0].id.to_string().replace(':', "-"))).unwrap();
-    assert_eq!(test.images.import_directory(directory.path()).await, images);
-    let again = fs::metadata(test.path("images").join(images[0].id.to_string().replace(':', "-"))).unwrap();
-    assert_eq!(layers.modified().unwrap(), again.modified().unwrap());
-    test.images.remove("app:1").await.unwrap();
-    assert_eq!(test.images.import_directory(directory.path()).await, images);
-    assert!(test.images.import_directory(&directory.path().join("none")).await.is_empty());
+    let import = async |names: Value, pin| {
+        let images = test.images.import(Cursor::new(docker_archive(names)), pin).await.unwrap();
+        images.into_iter().next().unwrap()
+    };
+    assert_eq!(import(json!(["app:1"]), true).await.tags, ["docker.io/library/app:1"]);
+    // The same image by another name: that one alone is told, and the image stays pinned.
+    let image = import(json!(["app:2"]), false).await;
+    assert_eq!(image.tags, ["docker.io/library/app:2"]);
+    let kept = test.images.find("app:1").unwrap();
+    assert_eq!(kept.id, image.id);
+    assert!(kept.pinned);
+    assert_eq!(kept.tags.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +132,7 @@ async fn bad_archives_are_refused_and_leave_nothing() {
         ("manifest", Tar::new().file("manifest.json", "{}").bytes()),
     ];
     for (what, bytes) in cases {
-        let result = test.images.import(Cursor::new(bytes)).await;
+        let result = test.images.import(Cursor::new(bytes), false).await;
         assert!(matches!(result, Err(ArchiveError::Invalid(_) | ArchiveError::Io(_))), "{what}: {result:?}");
     }
     assert!(test.images.list().is_empty());
