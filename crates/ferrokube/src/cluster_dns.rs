@@ -25,9 +25,10 @@ use crate::seat::Seat;
 
 /// The domain of the cluster.
 const DOMAIN: &str = "cluster.local";
-const NAMESPACE: &str = "kube-system";
+/// The namespace of the Service.
+pub(crate) const NAMESPACE: &str = "kube-system";
 /// The name of the Service, upstream's.
-const SERVICE: &str = "kube-dns";
+pub(crate) const SERVICE: &str = "kube-dns";
 /// The label that Service proxies obey, and our value.
 const PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 const PROXY: &str = "ferrokube-dns";

@@ -332,6 +332,7 @@ impl ControlPlane {
             service_cidrs: self.service_cidrs.clone(),
             tls,
             parts,
+            cluster_dns: None,
             pod_network: None,
             nodes_of_machine: 1,
             clock: self.clock,

@@ -234,6 +234,7 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
     let serving = certificates.keep(plane.shutdown())?;
     let mut seat = plane.seat(server.bind_address, identity, parts, serving.tls(&plane.roots()?)?);
     seat.pod_network = runtime.network.clone();
+    seat.cluster_dns = flags.node.cluster_dns;
     plane.kubelet_at(node::start_kubelet(&flags.node, &seat)?);
     node::start_parts(&flags.node, &seat)?;
     joining::introduce(&plane, parts);

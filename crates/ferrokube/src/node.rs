@@ -134,7 +134,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         cluster_cidr: seat.cluster_cidr.clone(),
         dns: if seat.parts.dns { dns_addresses(seat)? } else { Vec::new() },
     })?;
-    let cluster_dns = match flags.cluster_dns {
+    let cluster_dns = match seat.cluster_dns {
         Some(ip) => ip,
         None => nth_address(seat.service_cidrs.first().map_or("", String::as_str), DNS_ADDRESS)?,
     };

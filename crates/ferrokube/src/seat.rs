@@ -87,6 +87,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) cluster_cidr: String,
     /// The Services' ranges, that of their default family first.
     pub(crate) service_cidrs: Vec<String>,
+    /// The address of the cluster's DNS, if somebody told it; otherwise it is the tenth of the Services' addresses.
+    pub(crate) cluster_dns: Option<IpAddr>,
     /// The TLS of the kubelet's server.
     pub(crate) tls: rustls::ServerConfig,
     /// The parts that run.

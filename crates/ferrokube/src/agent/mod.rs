@@ -216,6 +216,7 @@ async fn serve(
         bind,
         cluster_cidr: settings.cluster_cidr,
         service_cidrs: settings.service_cidrs,
+        cluster_dns: settings.cluster_dns,
         tls: serving.tls(&authorities(&at.authorities)?)?,
         parts,
         pod_network: runtime.network.clone(),

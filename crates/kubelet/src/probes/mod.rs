@@ -30,7 +30,7 @@ type Key = (String, Kind);
 struct Worker {
     uid: String,
     task: AbortHandle,
-    /// Wakes a worker that waits for the startup probe, or between two checks.
+    /// Wakes a worker that waits for the startup probe.
     poke: Arc<Notify>,
 }
 
@@ -174,6 +174,34 @@ impl Streak {
     }
 }
 
+/// The pause after the first check of a container that is not ready yet.
+const SOON: Duration = Duration::from_millis(100);
+/// The time in which a container may be on its way without anybody being told that it is not ready.
+const STARTING: Duration = Duration::from_secs(1);
+
+/// The pauses between the checks of one probe.
+///
+/// DIFFERENCE: a readiness probe that has not succeeded yet is asked again soon, each pause twice the one before, until
+/// its period is reached. Upstream asks it at every sync of the Pod then (`prober_manager.go`), of which there are
+/// several in the first seconds; syncs here are at once, when few programs listen yet.
+struct Pauses {
+    period: Duration,
+    soon: Option<Duration>,
+}
+
+impl Pauses {
+    fn new(period: Duration, waits_to_be_ready: bool) -> Self {
+        Self { period, soon: waits_to_be_ready.then_some(SOON) }
+    }
+
+    /// The pause after a check, which found the container good or not.
+    fn after(&mut self, good: bool) -> Duration {
+        let soon = self.soon.filter(|soon| !good && *soon < self.period);
+        self.soon = soon.map(|soon| soon * 2);
+        soon.unwrap_or(self.period)
+    }
+}
+
 /// Asks the containers of Pods how they are.
 #[derive(Clone)]
 pub(crate) struct Prober {
@@ -260,18 +288,18 @@ impl Prober {
         }
         let delay =
             Duration::from_secs(probe.initial_delay_seconds.and_then(|d| u64::try_from(d).ok()).unwrap_or(0));
-        let now = self.clock.now();
-        let ran =
-            started.map_or(Duration::ZERO, |s| Duration::try_from(now.duration_since(s)).unwrap_or_default());
-        let mut wait = delay.saturating_sub(ran);
-        let up = Duration::try_from(now.duration_since(self.started_at)).unwrap_or_default();
-        if wait.is_zero() && up < period && started.is_some_and(|s| s < self.started_at) {
+        let mut wait = delay.saturating_sub(started.map_or(Duration::ZERO, |s| self.since(s)));
+        if wait.is_zero()
+            && self.since(self.started_at) < period
+            && started.is_some_and(|s| s < self.started_at)
+        {
             // After a restart of the kubelet, not every container is asked at once.
             wait = period.mul_f64(fastrand::f64());
         }
         tokio::time::sleep(wait).await;
 
         let mut streak = Streak::default();
+        let mut pauses = Pauses::new(period, self.probes.get(id, kind) == Some(false));
         loop {
             let outcome = self.ask(&pod, &container, &probe, id).await;
             self.probes.count(&pod, &container, kind, &outcome);
@@ -291,7 +319,8 @@ impl Prober {
                     )),
                 ),
             };
-            if let Some((reason, message)) = event {
+            let starts = kind == Kind::Readiness && started.is_some_and(|s| self.since(s) < STARTING);
+            if let Some((reason, message)) = event.filter(|_| !starts) {
                 self.recorder.container(&pod, &container.name, "Warning", reason, message);
             }
             // An error says nothing of the container.
@@ -306,8 +335,13 @@ impl Prober {
                     return;
                 }
             }
-            tokio::time::sleep(period).await;
+            tokio::time::sleep(pauses.after(ok)).await;
         }
+    }
+
+    /// The time since an instant; none since one to come.
+    fn since(&self, then: Timestamp) -> Duration {
+        Duration::try_from(self.clock.now().duration_since(then)).unwrap_or_default()
     }
 
     async fn ask(&self, pod: &Pod, container: &Container, probe: &Probe, id: &str) -> Outcome {
@@ -361,6 +395,22 @@ mod tests {
         assert_eq!(got, [("Liveness", "failed", 1), ("Liveness", "successful", 2)]);
         probes.forget("u");
         assert!(probes.counts().is_empty());
+    }
+
+    #[test]
+    fn a_container_that_waits_to_be_ready_is_asked_soon() {
+        let check = |period: u64, waits: bool, outcomes: &[bool], expected: &[u64]| {
+            let mut pauses = Pauses::new(Duration::from_secs(period), waits);
+            let got: Vec<u64> =
+                outcomes.iter().map(|good| u64::try_from(pauses.after(*good).as_millis()).unwrap()).collect();
+            assert_eq!(got, expected, "{period} {waits}");
+        };
+        let bad = [false; 9];
+        check(10, false, &[false, true, false], &[10_000; 3]);
+        check(10, true, &bad, &[100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        check(1, true, &bad[..5], &[100, 200, 400, 800, 1000]);
+        // One that was ready is asked as its probe says.
+        check(10, true, &[false, true, false, false], &[100, 10_000, 10_000, 10_000]);
     }
 
     #[test]
