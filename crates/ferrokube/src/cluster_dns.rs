@@ -8,12 +8,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use api::Status;
 use client::{Backoff, Client, ListParams};
 use component::Shutdown;
 use dns::{Name, ResolvConf, Upstreams};
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use netlink::{Address, Routing};
 use objects::Cidr;
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use crate::control_plane::ControlPlane;
 use crate::introduce::create;
 use crate::joining::dns_account;
+use crate::node::dns_of;
 use crate::seat::Seat;
 
 /// The domain of the cluster.
@@ -84,6 +86,20 @@ pub(crate) fn announce(addresses: Vec<IpAddr>, plane: &ControlPlane) {
             tracing::error!("the cluster's DNS has no Service: {error:#}");
         }
     });
+}
+
+/// Makes the Service and the account on a control plane that is not FerroKube's; the ranges of Services' addresses there.
+/// Fails if another server has the Service.
+pub(crate) async fn account(admin: &Client) -> Result<Vec<String>> {
+    let told = |status: Status| anyhow!("{}", status.message);
+    // Upstream's object of the flag `--service-cluster-ip-range`.
+    let ranges = admin.api::<ServiceCIDR>("").get("kubernetes").await.map_err(told)?;
+    let ranges = ranges.spec.map(|spec| spec.cidrs.unwrap_or_default()).unwrap_or_default();
+    match introduce_once(admin, &dns_of(&ranges)?).await {
+        Ok(()) => Ok(ranges),
+        Err(Refusal::Final(why)) => bail!("{why}; leave dns out of the parts"),
+        Err(Refusal::Status(status)) => Err(told(status)),
+    }
 }
 
 /// Waits until the Service is there. Fails if another server has it.

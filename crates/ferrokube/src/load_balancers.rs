@@ -57,7 +57,7 @@ pub(crate) fn announce(plane: &ControlPlane) {
 async fn introduce(admin: &Client, shutdown: &Shutdown) -> bool {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
     loop {
-        match introduce_once(admin).await {
+        match account(admin).await {
             Ok(()) => return true,
             Err(status) => tracing::debug!(%status, "the account of load balancers"),
         }
@@ -67,7 +67,8 @@ async fn introduce(admin: &Client, shutdown: &Shutdown) -> bool {
     }
 }
 
-async fn introduce_once(admin: &Client) -> Result<(), Status> {
+/// Makes the account that announces load balancers, with its rights and the namespace of its Leases.
+pub(crate) async fn account(admin: &Client) -> Result<(), Status> {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let subject = json!([{"apiGroup": RBAC, "kind": "User", "name": BALANCER_USER}]);
     let reference = |kind: &str| json!({"apiGroup": RBAC, "kind": kind, "name": ROLE});

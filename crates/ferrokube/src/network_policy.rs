@@ -111,13 +111,14 @@ pub(crate) fn clear(dir: &DataDir) {
 /// Makes the account with its rights unless they are there.
 async fn introduce(admin: &Client) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-    while let Err(status) = introduce_once(admin).await {
+    while let Err(status) = account(admin).await {
         tracing::debug!(%status, "the account of network policies");
         tokio::time::sleep(backoff.delay()).await;
     }
 }
 
-async fn introduce_once(admin: &Client) -> Result<(), Status> {
+/// Makes the account that reads network policies, with its rights.
+pub(crate) async fn account(admin: &Client) -> Result<(), Status> {
     create::<ClusterRole>(admin, "", role()).await?;
     create::<ClusterRoleBinding>(admin, "", binding()).await
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use api::Status;
 use client::bootstrap::{
     CLUSTER_INFO, Entry, ID_PATTERN, KUBECONFIG_KEY, NAMESPACE, SECRET_PREFIX, SECRET_TYPE, Spec,
     TOKEN_PATTERN, Token, USAGES, is_group, is_id,
@@ -11,8 +12,9 @@ use client::{Client, Config, ListParams, Remote};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
-use crate::cli;
 use crate::say::say;
+use crate::seat::NodeParts;
+use crate::{cli, cluster_dns, load_balancers, network_policy};
 
 /// Runs `ferrokube token`.
 pub(crate) async fn run(flags: &cli::Token) -> Result<()> {
@@ -39,7 +41,13 @@ fn client(at: &cli::ClusterOf) -> Result<(Client, Vec<String>)> {
 
 async fn create(flags: &cli::TokenCreate) -> Result<()> {
     let spec = spec(flags, Timestamp::now())?;
+    let parts = flags.node_parts.as_deref().map(NodeParts::parse).transpose();
+    let parts = parts.map_err(|e| anyhow!("--node-parts: {e}"))?;
     let (client, pins) = client(&flags.at)?;
+    let ranges = match parts {
+        Some(parts) => accounts(&client, parts).await.context("the nodes' parts do not get their rights")?,
+        None => Vec::new(),
+    };
     let name = spec.token.secret_name();
     let id = spec.token.id();
     match client.api::<Secret>(NAMESPACE).create(&spec.secret()).await {
@@ -65,8 +73,29 @@ async fn create(flags: &cli::TokenCreate) -> Result<()> {
         command.push_str(" --ca-hash ");
         command.push_str(&pin);
     }
+    if let Some(parts) = parts {
+        command.push_str(" --parts ");
+        command.push_str(&parts.names());
+    }
+    if !ranges.is_empty() {
+        command.push_str(" --service-cidr ");
+        command.push_str(&ranges.join(","));
+    }
     say(&command);
     Ok(())
+}
+
+/// Gives the accounts of nodes' parts their rights; the ranges of Services' addresses, if a part must know them. The
+/// account of the Service proxy is upstream's, which has its rights everywhere.
+async fn accounts(admin: &Client, parts: NodeParts) -> Result<Vec<String>> {
+    let told = |status: Status| anyhow!("{}", status.message);
+    if parts.policy {
+        network_policy::account(admin).await.map_err(told)?;
+    }
+    if parts.balancer {
+        load_balancers::account(admin).await.map_err(told)?;
+    }
+    if parts.dns { cluster_dns::account(admin).await } else { Ok(Vec::new()) }
 }
 
 /// The token that the flags describe.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,8 +20,12 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::say::say;
+
 /// The time for which a request waits for its certificate; upstream's.
 const LIMIT: Duration = Duration::from_mins(15);
+/// The time after which it is told that a request waits. Controllers decide sooner.
+const SILENCE: Duration = Duration::from_secs(5);
 /// How often an administrator tries to approve a request that others write, too.
 const TRIES: usize = 5;
 /// The text of an administrator's approval.
@@ -152,8 +157,18 @@ pub(super) async fn obtain(client: &Client, wanted: &Wanted, approver: Option<&C
         let approved = approve(admin, made.clone()).await;
         approved.map_err(|status| anyhow!(status).context("the certificate request is not approved"))?;
     }
-    let waiting = tokio::time::timeout(LIMIT, signed(client, made));
-    let chain = waiting.await.map_err(|_| {
+    let mut waiting = pin!(tokio::time::timeout(LIMIT, signed(client, made)));
+    let waited = tokio::select! {
+        soon = &mut waiting => soon,
+        () = tokio::time::sleep(SILENCE) => {
+            say(&format!(
+                "the certificate of {} waits for an administrator: `kubectl certificate approve {name}`",
+                wanted.common_name
+            ));
+            waiting.await
+        }
+    };
+    let chain = waited.map_err(|_| {
         anyhow!("nobody signed the certificate request {name}; `kubectl describe csr {name}` on the control plane may tell why")
     })??;
     Ok(Issued { chain, key: key.serialize_pem(), request: name })

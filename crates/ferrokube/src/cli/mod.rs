@@ -114,6 +114,10 @@ pub(crate) struct TokenCreate {
     /// Whether to print the whole command with which a node joins, and not the token alone
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) print_join_command: bool,
+    /// Parts of the node that run besides the kubelet on the nodes that join (network, proxy, dns, policy, balancer): for
+    /// a control plane that is not FerroKube's, where their accounts get their rights now
+    #[arg(long, value_name = "PARTS")]
+    pub(crate) node_parts: Option<String>,
     #[command(flatten)]
     pub(crate) at: ClusterOf,
 }
