@@ -100,6 +100,22 @@ pub fn write_json(n: &Node, out: &mut String) {
     }
 }
 
+/// A value that holds no struct as Go's `%v` prints it: `[a b]`, `map[a:1 b:2]`.
+pub fn plain(n: &Node) -> String {
+    match n {
+        Node::Null => "<nil>".into(),
+        Node::Str(s) => s.to_string(),
+        Node::List(l) => format!("[{}]", l.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Node::Map(m) => {
+            let mut all: Vec<_> = m.iter().collect();
+            all.sort_by(|a, b| a.0.cmp(b.0));
+            let all: Vec<String> = all.into_iter().map(|(k, v)| format!("{k}:{}", plain(v))).collect();
+            format!("map[{}]", all.join(" "))
+        }
+        other => scalar_json(other),
+    }
+}
+
 /// A list as Go's JSON.
 pub fn json_list(l: &[Node], out: &mut String, each: impl Fn(&Node, &mut String)) {
     out.push('[');
@@ -131,6 +147,13 @@ pub fn json_map(m: &Map, out: &mut String, each: impl Fn(&Node, &mut String)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prints_as_go_does() {
+        let node = |text: &[u8]| crate::codec::json::decode_any(text).unwrap();
+        assert_eq!(plain(&node(br#"{"b":[1,"x y",true,null],"a":{}}"#)), "map[a:map[] b:[1 x y true <nil>]]");
+        assert_eq!(plain(&node(b"1.5")), "1.5");
+    }
 
     #[test]
     fn quotes_as_go_does() {

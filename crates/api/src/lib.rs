@@ -20,6 +20,7 @@ pub mod openapi;
 pub mod page;
 pub mod patch;
 pub mod quantity;
+pub mod re2;
 pub mod resources;
 pub mod schema;
 pub mod selector;

@@ -190,6 +190,11 @@ impl<'s> Report<'s, '_> {
         for step in &self.path {
             if let Step::Field(of, no) = step {
                 let inner = owner.is_some();
+                let custom = self.schema.st(*of).rest.is_some();
+                if custom && self.schema.st(*of).at(*no).json == "metadata" {
+                    // Upstream decodes the metadata of a custom object by itself.
+                    continue;
+                }
                 if inner {
                     fields.push('.');
                 }

@@ -57,8 +57,8 @@ impl Structural {
         }
     }
 
-    /// Takes out each `null` that may not stand where it is and for which there is no default: an object may have been
-    /// stored under another schema.
+    /// Takes out each `null` that may not stand where it is and for which there is no default: clients write it for an
+    /// absent value, and an object may have been stored under another schema.
     pub fn drop_nulls(&self, object: &mut Map) {
         self.drop_nulls_of(object, self.root());
     }

@@ -19,8 +19,9 @@ mod validate;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
+use crate::re2;
 use crate::tree::{Node, Text};
 
 pub use formats::is_known_format;
@@ -213,9 +214,6 @@ pub struct Bound {
     pub exclusive: bool,
 }
 
-/// The greatest size of a compiled pattern, so that no definition takes much memory or time.
-const PATTERN_SIZE: usize = 1 << 20;
-
 /// A regular expression, compiled when it is first asked.
 #[derive(Debug, Clone)]
 pub struct Pattern {
@@ -234,8 +232,7 @@ impl Pattern {
     }
     /// Whether a string has a part that matches; an error for a pattern that is none.
     pub fn matches(&self, s: &str) -> Result<bool, String> {
-        let compile =
-            || RegexBuilder::new(&self.text).size_limit(PATTERN_SIZE).build().map_err(|e| e.to_string());
+        let compile = || re2::compile(&self.text);
         self.compiled.get_or_init(compile).as_ref().map(|r| r.is_match(s)).map_err(Clone::clone)
     }
 }

@@ -402,7 +402,10 @@ fn too_many(place: &Place, size: i64, max: i64) -> FieldError {
 }
 
 fn enumeration(checks: &Checks, value: &Node, place: &Place, found: &mut Found) {
-    if checks.values.is_empty() || checks.values.iter().any(|v| equal(v, value)) {
+    // Upstream compares with a whole number what is left of the value as such.
+    let same =
+        |v: &Node| equal(v, value) || matches!((v, value), (Node::Int(i), Node::Float(f)) if *i == *f as i64);
+    if checks.values.is_empty() || checks.values.iter().any(same) {
         return;
     }
     let text = |n: &Node| match n {
@@ -501,15 +504,20 @@ fn number(part: &Part, checks: Option<&Checks>, value: &Node, place: &Place, fou
 
 /// A number must be in the range of its format.
 fn in_range(part: &Part, format: &str, value: &Node, place: &Place, found: &mut Found) {
-    let (name, format, fits) = match (part.kind, format, value) {
-        (Kind::Integer, "int32", Node::Int(i)) => ("integer", "int32", i32::try_from(*i).is_ok()),
-        (Kind::Integer, "int32", Node::Float(f)) => {
-            ("integer", "int32", (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(f))
+    let range = match format {
+        "int32" => f64::from(i32::MIN)..=f64::from(i32::MAX),
+        "uint32" => 0.0..=f64::from(u32::MAX),
+        "uint64" => 0.0..=f64::MAX,
+        _ => f64::MIN..=f64::MAX,
+    };
+    let (name, fits) = match (part.kind, value) {
+        (Kind::Integer, Node::Int(i)) => ("integer", range.contains(&(*i as f64))),
+        (Kind::Integer, Node::Float(f)) => {
+            ("integer", is_whole(*f) && f.abs() < i64::MAX as f64 && range.contains(f))
         }
-        (Kind::Integer, format, Node::Float(f)) => {
-            ("integer", if format == "int64" { format } else { "" }, f.abs() < i64::MAX as f64)
+        (Kind::Number, Node::Float(f)) => {
+            ("number", !matches!(format, "float" | "float32") || f.abs() <= f64::from(f32::MAX))
         }
-        (Kind::Number, "float", Node::Float(f)) => ("number", "float", f.abs() <= f64::from(f32::MAX)),
         _ => return,
     };
     if fits {

@@ -57,7 +57,39 @@ pub(crate) fn read(req: &Request) -> Result<Patch, Status> {
     Ok(Patch { kind, body: req.body.clone() })
 }
 
+/// Go's word for a value in JSON.
+fn go_word(node: &Node) -> &'static str {
+    match node {
+        Node::Null => "null",
+        Node::Bool(_) => "bool",
+        Node::Int(_) | Node::Float(_) => "number",
+        Node::Str(_) => "string",
+        Node::List(_) => "array",
+        Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "object",
+    }
+}
+
 impl Patch {
+    /// Checks the form of a patch before what it says, as upstream does where it looks for fields that are given twice.
+    fn check_form(&self, patch: &Node) -> Result<(), Status> {
+        let wrong = |node: &Node, go_type: &str| {
+            let what = go_word(node);
+            Err(Status::bad_request(format!(
+                "error decoding patch: json: cannot unmarshal {what} into Go value of type {go_type}"
+            )))
+        };
+        match (self.kind, patch) {
+            (PatchType::Merge, Node::Map(_) | Node::Null) | (PatchType::Json, Node::Null) => Ok(()),
+            (PatchType::Merge, other) => wrong(other, "map[string]interface {}"),
+            (PatchType::Json, Node::List(list)) => match list.iter().find(|op| op.as_map().is_none()) {
+                Some(op) if *op != Node::Null => wrong(op, "handlers.jsonPatchOp"),
+                _ => Ok(()),
+            },
+            (PatchType::Json, other) => wrong(other, "[]handlers.jsonPatchOp"),
+            _ => Ok(()),
+        }
+    }
+
     /// The object after the patch; it and `current` are of `kind`, as clients see it.
     pub(crate) fn apply_to(
         &self,
@@ -70,6 +102,9 @@ impl Patch {
         let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
         let (patch, mut complaints) = json::decode_any_strict(&self.body)
             .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
+        if options.field_validation != FieldValidation::Ignore {
+            self.check_form(&patch)?;
+        }
         let mut target = json::to_any(schema, current);
         if let Some(map) = target.as_map_mut() {
             map.insert("kind", kind.kind.clone());

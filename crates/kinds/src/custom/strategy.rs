@@ -192,26 +192,40 @@ pub(crate) fn embedded_meta(schema: &Schema, errs: &mut Errors, at: &Path<'_>, m
     object_meta_at(errs, at, View::new(schema, &meta), namespaced, path_segment);
 }
 
-/// The value at the names of a path.
-fn at_names<'a>(object: &'a Map, path: &str) -> Option<&'a Node> {
+/// The value at the names of a path, or the words about what is in its way.
+fn at_names<'a>(object: &'a Map, path: &str) -> Result<Option<&'a Node>, String> {
     let names = path_names(path);
-    let (last, above) = names.split_last()?;
-    let holder = above.iter().try_fold(object, |map, name| map.get(name)?.as_map())?;
-    holder.get(last)
+    let mut at = object;
+    for (i, name) in names.iter().enumerate() {
+        let Some(found) = at.get(name) else { return Ok(None) };
+        if i + 1 == names.len() {
+            return Ok(Some(found));
+        }
+        match found {
+            Node::Map(map) => at = map,
+            Node::Null => return Ok(None),
+            other => {
+                let place: Vec<&str> = names[..i + 2].iter().map(Text::as_str).collect();
+                return Err(unlike(&format!(".{}", place.join(".")), other, "map[string]interface{}"));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn unlike(path: &str, value: &Node, expected: &str) -> String {
+    let (shown, is) = (api::go::plain(value), go_type(value));
+    format!("{path} accessor error: {shown} is of the type {is}, expected {expected}")
 }
 
 fn check_replicas(errs: &mut Errors, object: &Map, path: &str) {
     let number = match at_names(object, path) {
-        None => return,
-        Some(Node::Int(i)) => *i,
-        Some(other) => {
-            let why = format!(
-                "{path} accessor error: {} is of the type {}, expected int64",
-                go_value(other),
-                go_type(other)
-            );
-            return errs.invalid(&Path::root(path), 0_i64, why);
+        Ok(None) => return,
+        Ok(Some(Node::Int(i))) => *i,
+        Ok(Some(other)) => {
+            return errs.invalid(&Path::root(path), 0_i64, unlike(path, other, "int64"));
         }
+        Err(why) => return errs.invalid(&Path::root(path), 0_i64, why),
     };
     if number < 0 {
         errs.invalid(&Path::root(path), number, "should be a non-negative integer");
@@ -222,16 +236,13 @@ fn check_replicas(errs: &mut Errors, object: &Map, path: &str) {
 
 fn check_scale_status(errs: &mut Errors, object: &Map, scale: &ScalePaths) {
     check_replicas(errs, object, &scale.status_replicas);
-    if let Some(path) = &scale.selector
-        && let Some(other) = at_names(object, path).filter(|n| !matches!(n, Node::Str(_)))
-    {
-        let why = format!(
-            "{path} accessor error: {} is of the type {}, expected string",
-            go_value(other),
-            go_type(other)
-        );
-        errs.invalid(&Path::root(path), "", why);
-    }
+    let Some(path) = &scale.selector else { return };
+    let why = match at_names(object, path) {
+        Ok(None | Some(Node::Str(_))) => return,
+        Ok(Some(other)) => unlike(path, other, "string"),
+        Err(why) => why,
+    };
+    errs.invalid(&Path::root(path), "", why);
 }
 
 fn go_value(node: &Node) -> String {

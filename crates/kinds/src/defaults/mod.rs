@@ -153,6 +153,7 @@ impl Defaults {
     pub fn apply(&self, schema: &Schema, s: &mut Struct) {
         if let Some(rest) = &schema.st(s.id).rest {
             if let Some(values) = s.get_mut(rest.field).and_then(Node::as_map_mut) {
+                rest.values.drop_nulls(values);
                 rest.values.apply_defaults(values);
             }
             return;

@@ -62,7 +62,7 @@ fn structural(errs: &mut Errors, at: &Path<'_>, s: View<'_>, level: Level) {
             }
         }
     }
-    values(errs, at, s, s.bool(INT_OR_STRING));
+    values(errs, at, s, (true, true));
     if embedded && ty != "object" {
         let why = "must be object if x-kubernetes-embedded-resource is true";
         if ty.is_empty() {
@@ -128,32 +128,45 @@ fn metadata(errs: &mut Errors, at: &Path<'_>, m: View<'_>, is_resource: bool, le
     }
 }
 
-/// Checks `allOf`, `anyOf`, `oneOf` and `not`, which only narrow values and may not tell the structure.
-fn values(errs: &mut Errors, at: &Path<'_>, s: View<'_>, int_or_string: bool) {
+/// Whether `anyOf` says "an integer or a string" in the one form in which it may name types.
+fn is_int_or_string(s: View<'_>) -> bool {
+    let only = |s: View<'_>, ty: &str| s.str("type") == ty && s.raw().is_some_and(|r| r.iter().count() == 1);
+    let mut all = s.items("anyOf");
+    s.len("anyOf") == 2
+        && all.next().is_some_and(|s| only(s, "integer"))
+        && all.next().is_some_and(|s| only(s, "string"))
+}
+
+/// Checks `allOf`, `anyOf`, `oneOf` and `not`, which only narrow values and may not tell the structure, and the pattern.
+/// An integer or a string may be said by `anyOf` here, or in the first of `allOf`.
+fn values(errs: &mut Errors, at: &Path<'_>, s: View<'_>, (in_any, in_first): (bool, bool)) {
     for f in JUNCTORS {
-        if int_or_string && f == "anyOf" {
+        if in_any && f == "anyOf" && is_int_or_string(s) {
             continue;
         }
         let at = at.field(f);
         for (i, n) in s.items(f).enumerate() {
-            if !(int_or_string && f == "allOf" && i == 0) {
-                nested(errs, &at.index(i), n);
-            }
+            nested(errs, &at.index(i), n, in_first && f == "allOf" && i == 0);
         }
     }
     if let Some(n) = s.opt("not") {
-        nested(errs, &at.field("not"), n);
+        nested(errs, &at.field("not"), n, false);
+    }
+    let pattern = s.str("pattern");
+    if let Err(why) = api::re2::compile(pattern) {
+        let why = format!("must be a valid regular expression, but isn't: {why}");
+        errs.invalid(&at.field("pattern"), pattern, why);
     }
 }
 
-fn nested(errs: &mut Errors, at: &Path<'_>, n: View<'_>) {
-    values(errs, at, n, false);
+fn nested(errs: &mut Errors, at: &Path<'_>, n: View<'_>, in_any: bool) {
+    values(errs, at, n, (in_any, false));
     if let Some(items) = n.opt("items") {
-        nested(errs, &at.field("items"), items);
+        nested(errs, &at.field("items"), items, false);
     }
     let properties_at = at.field("properties");
     for (name, p) in n.entries("properties") {
-        nested(errs, &properties_at.key(name), n.of(p));
+        nested(errs, &properties_at.key(name), n.of(p), false);
     }
     for f in ["type", "title", "description"] {
         if !n.str(f).is_empty() {
