@@ -256,6 +256,15 @@ fn check_kind(
     if api_version.matches('/').count() > 1 {
         return Err(unrecognized(kind, &format!("unexpected GroupVersion string: {api_version}"), body));
     }
+    // The kind of a custom object is never guessed from the path.
+    let is_custom = schema.kind(kind).is_some_and(|root| schema.st(root).rest.is_some());
+    if is_custom && found.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        return Err(unrecognized(kind, &format!("Object 'Kind' is missing in '{text}'"), body));
+    }
+    if is_custom && found == kind.kind && !is_version_of(kind, api_version) {
+        return Err(other_version(kind, api_version));
+    }
     if api_version.len() > 1 && api_version.ends_with('/') {
         let name = if found.is_empty() { kind.kind.as_str() } else { found };
         let body = String::from_utf8_lossy(body);
@@ -278,12 +287,16 @@ fn check_kind(
         )));
     }
     if !is_unversioned(api_version) && !is_version_of(kind, api_version) {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({})",
-            kind.api_version()
-        )));
+        return Err(other_version(kind, api_version));
     }
     Ok(())
+}
+
+fn other_version(kind: &Gvk, api_version: &str) -> Status {
+    Status::bad_request(format!(
+        "the API version in the data ({api_version}) does not match the expected API version ({})",
+        kind.api_version()
+    ))
 }
 
 /// Upstream reads `/` as no version.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::authorization_feed::Feeds;
 use access::Query;
-use component::Shutdown;
+use component::{Shutdown, Slis};
 use http::Response;
 use parking_lot::{Mutex, RwLock};
 use storage::Store;
@@ -43,6 +43,7 @@ pub struct Health {
     checks: RwLock<Vec<Named>>,
     /// The hooks by their names, and whether they have run.
     hooks: Arc<[(&'static str, AtomicBool)]>,
+    slis: Slis,
 }
 
 impl Health {
@@ -78,7 +79,7 @@ impl Health {
             if shutdown.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
         add("shutdown".into(), Of::Readiness, Arc::new(check));
-        Self { checks: RwLock::new(checks), hooks }
+        Self { checks: RwLock::new(checks), hooks, slis: Slis::default() }
     }
     /// A hook has run.
     pub(crate) fn done(&self, hook: &str) {
@@ -114,12 +115,16 @@ impl Health {
         for check in &checks {
             let (sign, outcome) = if excluded.contains(check.name.as_str()) {
                 ("[+]", " excluded: ok\n")
-            } else if let Err(why) = (check.check)() {
-                tracing::warn!(check = check.name, why, "health check failed");
-                failed = true;
-                ("[-]", " failed: reason withheld\n")
             } else {
-                ("[+]", " ok\n")
+                let answer = (check.check)();
+                self.slis.note(&check.name, endpoint, answer.is_ok());
+                if let Err(why) = answer {
+                    tracing::warn!(check = check.name, why, "health check failed");
+                    failed = true;
+                    ("[-]", " failed: reason withheld\n")
+                } else {
+                    ("[+]", " ok\n")
+                }
             };
             out.extend([sign, &check.name, outcome]);
         }
@@ -139,6 +144,10 @@ impl Health {
         } else {
             text(200, "ok")
         })
+    }
+    /// The outcomes of the checks so far.
+    pub(crate) fn slis(&self) -> &Slis {
+        &self.slis
     }
     fn of(&self, endpoint: &str) -> Vec<Named> {
         let has = |of: Of| match endpoint {

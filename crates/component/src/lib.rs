@@ -8,6 +8,7 @@ pub mod health;
 pub mod metrics;
 pub mod settings;
 pub mod shutdown;
+pub mod slis;
 pub mod worker;
 
 /// The version of Kubernetes that every component is.
@@ -18,4 +19,5 @@ pub use health::Health;
 pub use metrics::Registry;
 pub use settings::{SettingError, Table};
 pub use shutdown::Shutdown;
+pub use slis::Slis;
 pub use worker::Worker;

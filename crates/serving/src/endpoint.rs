@@ -138,6 +138,9 @@ impl Endpoint {
                 metrics::process(&mut page);
                 Ok(typed(page.text().into_bytes(), metrics::CONTENT_TYPE))
             }
+            "/metrics/slis" => {
+                Ok(typed(self.slis.page().text().into_bytes(), metrics::CONTENT_TYPE))
+            }
             "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),
             // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
             "/statusz" | "/flagz" if !text_wanted => {
@@ -184,7 +187,11 @@ impl Endpoint {
         let excluded = |check: &str| pairs().any(|(name, value)| name == "exclude" && value == check);
         let (mut page, mut failed) = (String::new(), false);
         for (check, answer) in self.checks() {
-            let _ = if excluded(&check) {
+            let is_excluded = excluded(&check);
+            if !is_excluded {
+                self.slis.note(&check, kind, answer.is_ok());
+            }
+            let _ = if is_excluded {
                 writeln!(page, "[+]{check} excluded: ok")
             } else if answer.is_ok() {
                 writeln!(page, "[+]{check} ok")

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use super::Writer;
 use super::entries::{Manager, Operation, Places};
 use super::set::FieldSet;
-use super::walk::{Comparison, compare};
+use super::walk::{Comparison, compare, is_typed};
 use crate::schema::Schema;
 use crate::tree::{Node, Struct, Text};
 
@@ -92,6 +92,9 @@ impl Writer<'_> {
         let managers = self.managers_of_request(&places, live, new);
         places.clear(new);
         if managers.is_empty() && live.is_some() {
+            return;
+        }
+        if !is_typed(self.schema, new) {
             return;
         }
         // As upstream, an object whose fields can't be told apart is stored without managedFields.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::set::{Element, Entry, FieldSet};
 use super::value::{Class, Item, Merging, Scalar, Shape, Val, item_element};
-use crate::go::quote;
+use crate::go::{plain, quote};
 use crate::schema::{Schema, StructId};
 use crate::tree::{Node, Struct};
 
@@ -339,6 +339,20 @@ pub(super) fn validate(
     }
 }
 
+/// Whether the values of a custom object are of the types that its definition gives them: validation lets some pass that
+/// are not.
+pub(super) fn is_typed(schema: &Schema, object: &Struct) -> bool {
+    let Some(rest) = &schema.st(object.id).rest else { return true };
+    let Some(values) = object.map(rest.field) else { return true };
+    let shape = Shape::root(schema, object.id);
+    let mut errors = Complaints::default();
+    for (name, value) in values.iter() {
+        let below = shape.below(schema, &Element::Field(name.clone()));
+        check(schema, below, value, true, &mut String::new(), &mut errors);
+    }
+    errors.texts.is_empty()
+}
+
 /// The complaints about a value. The complaints beyond those that an answer shows are only counted.
 ///
 /// DIFFERENCE: upstream shows all. Each has its whole path, so that many below one long key would make an answer that
@@ -359,25 +373,6 @@ impl Complaints {
         let text = if path.is_empty() { what.to_owned() } else { format!("{path}: {what}") };
         self.bytes += text.len();
         self.texts.push(text);
-    }
-}
-
-/// A value as Go prints it with `%v`.
-fn go_value(node: &Node) -> String {
-    match node {
-        Node::Str(s) => s.to_string(),
-        Node::Null => "<nil>".into(),
-        Node::List(l) => format!("[{}]", l.iter().map(go_value).collect::<Vec<_>>().join(" ")),
-        Node::Map(m) => {
-            let mut all: Vec<String> = m.iter().map(|(k, v)| format!("{k}:{}", go_value(v))).collect();
-            all.sort();
-            format!("map[{}]", all.join(" "))
-        }
-        Node::Bool(b) => b.to_string(),
-        Node::Int(i) => i.to_string(),
-        Node::Float(f) => f.to_string(),
-        Node::Raw(text) => text.to_string(),
-        Node::Struct(_) => "{}".into(),
     }
 }
 
@@ -420,20 +415,20 @@ fn check(
                 (Scalar::Number, v) => format!("expected numeric (int or float), got {}", go_type(v)),
                 (Scalar::Text, v) => {
                     let shown = match v {
-                        Node::Int(_) | Node::Float(_) | Node::Bool(_) => go_value(v),
+                        Node::Int(_) | Node::Float(_) | Node::Bool(_) => plain(v),
                         Node::List(_) | Node::Map(_) => format!("{}{{...}}", go_type(v)),
-                        v => quote(&go_value(v)),
+                        v => quote(&plain(v)),
                     };
                     format!("expected string, got &value.valueUnstructured{{Value:{shown}}}")
                 }
-                (Scalar::Bool, v) => format!("expected boolean, got &{{{}}}", go_value(v)),
-                (Scalar::Any, v) => format!("expected any scalar, got &{{{}}}", go_value(v)),
+                (Scalar::Bool, v) => format!("expected boolean, got &{{{}}}", plain(v)),
+                (Scalar::Any, v) => format!("expected any scalar, got &{{{}}}", plain(v)),
             };
             errors.add(path, &wrong);
         }
         Shape::List { of, kind } => {
             let Node::List(items) = value else {
-                return errors.add(path, &format!("expected list, got &{{{}}}", go_value(value)));
+                return errors.add(path, &format!("expected list, got &{{{}}}", plain(value)));
             };
             let below = of.shape(schema);
             let mut seen = std::collections::BTreeSet::new();
@@ -453,7 +448,7 @@ fn check(
         }
         Shape::Map { .. } | Shape::Struct { .. } | Shape::Object { .. } => {
             let Node::Map(map) = value else {
-                return errors.add(path, &format!("expected map, got &{{{}}}", go_value(value)));
+                return errors.add(path, &format!("expected map, got &{{{}}}", plain(value)));
             };
             for (name, v) in map.iter() {
                 let step = Element::Field(name.clone());

@@ -50,8 +50,10 @@ fn texts<'t>(list: impl IntoIterator<Item = &'t Text>) -> Value {
 /// Upstream's hash of the version in which a resource is stored.
 fn storage_hash(resource: &ResourceEntry) -> Option<String> {
     use base64::Engine;
-    let stored = resource.stored.as_ref()?;
-    let name = format!("{}/{}/{}", stored.kind.group, stored.kind.version, stored.kind.kind);
+    let own = resource.stored.as_ref().map(|stored| &stored.kind)?;
+    // All versions of a definition are stored in one.
+    let kind = resource.custom.as_ref().map_or(own, |custom| &custom.storage);
+    let name = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
     let digest = Sha256::digest(name.as_bytes());
     Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
 }

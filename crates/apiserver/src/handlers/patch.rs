@@ -1,8 +1,9 @@
 //! Patches.
 
 use access::auth::Eventual;
-use api::codec::json;
+use api::codec::{Decoded, json};
 use api::depth;
+use api::field::{Errors, Path};
 use api::patch::{JsonPatch, PatchError, merge, strategic};
 use api::schema::Gvk;
 use api::status::{FieldError, FieldErrorKind};
@@ -49,12 +50,34 @@ pub(crate) struct Patch {
 /// Reads the patch of a request; a 415 for a type that is not known.
 pub(crate) fn read(req: &Request) -> Result<Patch, Status> {
     let media = req.content_type.split(';').next().unwrap_or_default().trim();
-    let kind = TYPES.iter().find(|t| t.0 == media).map(|t| t.1).ok_or_else(negotiate::not_consumed)?;
-    // A definition says nothing of the merging of its lists by this patch.
-    if kind == PatchType::Strategic && req.resource.as_ref().is_some_and(|r| r.custom.is_some()) {
+    let known = TYPES.iter().find(|t| t.0 == media).map(|t| t.1);
+    let is_custom = req.resource.as_ref().is_some_and(|r| r.custom.is_some());
+    // A definition says nothing of the merging of its lists by a strategic patch.
+    if is_custom && known.is_none_or(|kind| kind == PatchType::Strategic) {
         return Err(negotiate::unsupported(&[TYPES[0].0, TYPES[1].0, TYPES[3].0]));
     }
+    let kind = known.ok_or_else(negotiate::not_consumed)?;
     Ok(Patch { kind, body: req.body.clone() })
+}
+
+/// Refuses a patch that makes another kind or version of a custom object.
+fn same_kind(scope: &Scope<'_>, kind: &Gvk, patched: &Decoded) -> Result<(), Status> {
+    let mut errs = Errors::new();
+    if patched.kind != kind.kind {
+        errs.invalid(&Path::root("kind"), patched.kind.as_str(), format!("must be {}", kind.kind));
+    }
+    let api_version = kind.api_version();
+    if patched.api_version != api_version {
+        errs.invalid(
+            &Path::root("apiVersion"),
+            patched.api_version.as_str(),
+            format!("must be {api_version}"),
+        );
+    }
+    if errs.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&kind.group, &kind.kind, scope.name(), &errs.0))
 }
 
 /// Go's word for a value in JSON.
@@ -153,7 +176,9 @@ impl Patch {
         if self.kind != PatchType::Strategic && decoded.api_version.matches('/').count() > 1 {
             return Err(refuse(format!("unexpected GroupVersion string: {}", decoded.api_version)));
         }
-        if self.kind != PatchType::Strategic
+        if schema.st(root).rest.is_some() {
+            same_kind(scope, kind, &decoded)?;
+        } else if self.kind != PatchType::Strategic
             && let Some(why) = codec::unregistered(schema, kind, &decoded.api_version, &decoded.kind)
         {
             return Err(refuse(why));
