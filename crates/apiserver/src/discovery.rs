@@ -48,6 +48,7 @@ fn root_paths(catalog: &Catalog) -> Value {
         "/healthz".into(),
         "/livez".into(),
         "/metrics".into(),
+        "/metrics/slis".into(),
         "/openapi/v2".into(),
         "/openapi/v3".into(),
         "/openapi/v3/".into(),

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::Slis;
+
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The checks of a component, in the order in which they were added. Clones are the same checks.
 #[derive(Clone, Default)]
-pub struct Health(Arc<Mutex<Vec<(String, Check)>>>);
+pub struct Health(Arc<Mutex<Vec<(String, Check)>>>, Slis);
 
 /// The answers of all checks: name, and the reason of a failure.
 pub type Answers = Vec<(String, Result<(), String>)>;
@@ -23,6 +25,10 @@ impl Health {
             Some(known) => known.1 = check,
             None => all.push((name.to_owned(), check)),
         }
+    }
+    /// The outcomes of the checks that were asked for.
+    pub fn slis(&self) -> &Slis {
+        &self.1
     }
     /// Asks every check.
     pub fn answers(&self) -> Answers {

@@ -23,7 +23,8 @@ pub struct Slis(Arc<Mutex<BTreeMap<(String, &'static str), Outcome>>>);
 impl Slis {
     /// Notes the outcome of a check that `healthz`, `livez` or `readyz` asked. Checks are few: those of the process.
     pub fn note(&self, check: &str, endpoint: &str, good: bool) {
-        let Some(endpoint) = ["healthz", "livez", "readyz"].into_iter().find(|known| *known == endpoint) else {
+        let Some(endpoint) = ["healthz", "livez", "readyz"].into_iter().find(|known| *known == endpoint)
+        else {
             return;
         };
         let mut all = self.0.lock();
@@ -45,7 +46,11 @@ impl Slis {
                 "gauge",
                 "[STABLE] This metric records the result of a single healthcheck.",
             )
-            .value("kubernetes_healthcheck", &[("name", name), ("type", endpoint)], f64::from(u8::from(outcome.good)));
+            .value(
+                "kubernetes_healthcheck",
+                &[("name", name), ("type", endpoint)],
+                f64::from(u8::from(outcome.good)),
+            );
             page.metric(
                 "kubernetes_healthchecks_total",
                 "counter",
@@ -78,9 +83,12 @@ mod tests {
     #[test]
     fn outcomes_are_counted_by_check_and_endpoint() {
         let slis = Slis::default();
-        for (check, endpoint, good) in
-            [("etcd", "livez", true), ("etcd", "livez", false), ("etcd", "readyz", true), ("ping", "other", true)]
-        {
+        for (check, endpoint, good) in [
+            ("etcd", "livez", true),
+            ("etcd", "livez", false),
+            ("etcd", "readyz", true),
+            ("ping", "other", true),
+        ] {
             slis.note(check, endpoint, good);
         }
         let text = slis.page().text();

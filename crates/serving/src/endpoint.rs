@@ -139,7 +139,7 @@ impl Endpoint {
                 Ok(typed(page.text().into_bytes(), metrics::CONTENT_TYPE))
             }
             "/metrics/slis" => {
-                Ok(typed(self.slis.page().text().into_bytes(), metrics::CONTENT_TYPE))
+                Ok(typed(self.health.slis().page().text().into_bytes(), metrics::CONTENT_TYPE))
             }
             "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),
             // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
@@ -189,7 +189,7 @@ impl Endpoint {
         for (check, answer) in self.checks() {
             let is_excluded = excluded(&check);
             if !is_excluded {
-                self.slis.note(&check, kind, answer.is_ok());
+                self.health.slis().note(&check, kind, answer.is_ok());
             }
             let _ = if is_excluded {
                 writeln!(page, "[+]{check} excluded: ok")

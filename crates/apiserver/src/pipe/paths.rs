@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::HeaderValue;
 use http::request::Parts;
 use http::{Method, Response, header};
 
@@ -37,6 +38,15 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
         .serve(path, query)
         .or_else(|| {
             (path == "/metrics").then(|| rooms.front.metrics.serve(&header_of(parts, header::ACCEPT)))
+        })
+        .or_else(|| {
+            (path == "/metrics/slis").then(|| {
+                let page = rooms.front.health.slis().page().text();
+                let mut answer = Response::new(full(page));
+                let media = HeaderValue::from_static(component::metrics::CONTENT_TYPE);
+                answer.headers_mut().insert(header::CONTENT_TYPE, media);
+                answer
+            })
         })
         .or_else(|| issuer_document(rooms, path))
         .or_else(|| {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::Shutdown;
+use component::{Shutdown, Slis};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -24,12 +24,12 @@ const STALLED: Duration = Duration::from_mins(5);
 const CHECKS: [&str; 3] = ["ping", "log", "syncloop"];
 
 /// When this kubelet was last seen to go through its Pods.
-pub(super) struct Health(Mutex<Instant>);
+pub(super) struct Health(Mutex<Instant>, Slis);
 
 impl Health {
     /// Looks after it until the shutdown.
     pub(super) fn start(served: &Served, shutdown: &Shutdown) -> Arc<Self> {
-        let health = Arc::new(Self(Mutex::new(Instant::now())));
+        let health = Arc::new(Self(Mutex::new(Instant::now()), Slis::default()));
         let (served, noted, stop) = (served.clone(), health.clone(), shutdown.clone());
         shutdown.spawn(async move {
             let look = async {
@@ -73,6 +73,11 @@ impl Health {
         stalled.then_some("sync Loop took longer than expected")
     }
 
+    /// The outcomes of the checks that were asked for.
+    pub(super) fn slis(&self) -> &Slis {
+        &self.1
+    }
+
     /// The answer of one check; none if there is no such check.
     pub(super) fn one(&self, check: &str) -> Option<Response<Body>> {
         if !CHECKS.contains(&check) {
@@ -90,6 +95,7 @@ impl Health {
         let mut failed = false;
         for check in CHECKS {
             let sound = self.failure(check).is_none();
+            self.1.note(check, "healthz", sound);
             failed |= !sound;
             let _ = if sound {
                 writeln!(page, "[+]{check} ok")
@@ -113,7 +119,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stalled_kubelet_says_so() {
-        let health = Health(Mutex::new(Instant::now()));
+        let health = Health(Mutex::new(Instant::now()), Slis::default());
         let check = async |response: Response<Body>, code: u16, text: &str| {
             assert_eq!(response.status().as_u16(), code);
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), text);

@@ -112,6 +112,7 @@ impl Server {
                 let stats = served.collector.collect().await.map_err(runtime_failure)?;
                 return metrics_answer(metrics::cadvisor(&stats, &served.collector.machine));
             }
+            ["metrics", "slis"] => return metrics_answer(self.health.slis().page().text()),
             ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),
             ["configz"] => return json_answer(&configz::settings(&served.config)),
             ["statusz"] => {
