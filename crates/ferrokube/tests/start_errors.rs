@@ -65,6 +65,15 @@ fn cases() -> Vec<Case> {
             ..program("directory-is-a-file", "true", "/etc/passwd", "not a directory")
         },
         Case {
+            name: "root",
+            // The image names no user.
+            container: json!({"command": ["true"], "securityContext": {"runAsNonRoot": true}}),
+            reason: "CreateContainerConfigError",
+            codes: &[],
+            said: "container has runAsNonRoot and image will run as root",
+            event: Some("container has runAsNonRoot and image will run as root"),
+        },
+        Case {
             name: "user",
             container: json!({"image": "test.local/user:1", "command": ["true"]}),
             reason: "CreateContainerError",

@@ -5,6 +5,7 @@
 mod admission_webhooks;
 pub(crate) mod aggregation;
 mod conversion_webhooks;
+mod custom_answers;
 mod custom_resources;
 mod discovery;
 mod evictions;

@@ -74,7 +74,9 @@ pub(crate) fn verify_non_root(
         (Some(0), _) => RootReason::Own,
         (None, Some(0)) => RootReason::Image,
         (None, Some(uid)) if !(0..=i64::from(i32::MAX)).contains(&uid) => RootReason::ImageUid(uid),
-        (None, None) if !image.name.is_empty() => RootReason::ImageName(image.name.clone()),
+        // An image that names nobody runs as root.
+        (None, None) if image.name.is_empty() => RootReason::Image,
+        (None, None) => RootReason::ImageName(image.name.clone()),
         _ => return Ok(()),
     };
     Err(NonRootError { pod: spec::full_name(pod), container: container.name.clone(), why })
@@ -305,6 +307,10 @@ mod tests {
         );
         assert_eq!(
             check(at_pod.clone(), json!({}), Some(0), "").unwrap_err(),
+            "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: c)"
+        );
+        assert_eq!(
+            check(at_pod.clone(), json!({}), None, "").unwrap_err(),
             "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: c)"
         );
         assert_eq!(

@@ -116,7 +116,8 @@ fn state(i: &Inputs<'_>, c: &observed::ContainerStatus, old: Option<&ContainerSt
                 exit_code: c.exit_code,
                 reason: Some(c.reason.clone()).filter(|r| !r.is_empty()),
                 message: Some(c.message.clone()).filter(|m| !m.is_empty()),
-                started_at: c.started_at.map(time),
+                // As upstream, one that ended without a start began in 1970.
+                started_at: Some(time(c.started_at.unwrap_or(Timestamp::UNIX_EPOCH))),
                 finished_at: c.finished_at.map(time),
                 container_id: Some(format!("{}://{}", i.runtime, c.id)),
                 signal: None,
