@@ -145,6 +145,19 @@ fn claims_survive_the_kubelet_and_are_given_back_once() -> Result<()> {
     assert_eq!((one.driver_name.as_str(), one.device_name.as_str()), (NAME, device));
     assert_eq!(one.cdi_devices[0].name, format!("{}={device}", driver.kind()));
 
+    for (healthy, health) in [(false, "Unhealthy"), (true, "Healthy")] {
+        driver.health(device, healthy, "as it is");
+        eventually(&format!("the device is {health}"), || {
+            let status = c.get("pod", "a")?["status"]["containerStatuses"].clone();
+            let all = status.as_array().cloned().unwrap_or_default();
+            let uses = all.iter().find(|s| s["name"] == "uses").cloned().unwrap_or_default();
+            let told = &uses["allocatedResourcesStatus"][0];
+            let expected = serde_json::json!({"name": "claim:device/r", "resources": [{"health": health,
+                "message": "as it is", "resourceID": format!("{}={device}", driver.kind())}]});
+            Ok((*told == expected).then_some(()))
+        })?;
+    }
+
     // The next process knows what this one did. A container that it starts has the device, and nobody is asked anew.
     let id = |c: &Cluster| -> Result<Value> {
         Ok(c.get("pod", "a")?["status"]["containerStatuses"][0]["containerID"].clone())

@@ -10,11 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result, ensure};
 pub use plugins::dra as pb;
 use plugins::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
+use plugins::dra_health as health_pb;
+use plugins::dra_health::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
 use plugins::dra_v1beta1 as v1beta1;
 use plugins::dra_v1beta1::dra_plugin_server::{DraPlugin as V1beta1, DraPluginServer as V1beta1Server};
 use plugins::registration::registration_server::{Registration, RegistrationServer};
 use plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_stream::wrappers::ReceiverStream;
 pub use tonic::Code;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
@@ -65,6 +69,7 @@ struct Inner {
     /// The process whose network leads to the cluster.
     pid: u32,
     kubeconfig: PathBuf,
+    healths: watch::Sender<Vec<health_pb::DeviceHealth>>,
     state: Arc<Mutex<State>>,
 }
 
@@ -88,6 +93,7 @@ impl Driver {
             endpoint: dir.join("dra.sock"),
             pid: cluster.host().pid(),
             kubeconfig: cluster.kubeconfig(),
+            healths: watch::Sender::new(Vec::new()),
             state: Arc::default(),
         };
         let registration = root.join("plugins_registry").join(format!("{name}-reg.sock"));
@@ -105,6 +111,7 @@ impl Driver {
                 .serve_with_incoming(registry);
             let services = Server::builder()
                 .add_service(DraPluginServer::new(inner.clone()))
+                .add_service(DraResourceHealthServer::new(inner.clone()))
                 .add_service(V1beta1Server::new(inner))
                 .serve_with_incoming(services);
             let _ = tokio::join!(registration, services);
@@ -146,6 +153,22 @@ impl Driver {
     /// The first part of the names of its devices in descriptions.
     pub fn kind(&self) -> String {
         format!("{}/device", self.inner.name)
+    }
+
+    /// Says how healthy a device is, and why.
+    pub fn health(&self, device: &str, healthy: bool, message: &str) {
+        let health =
+            if healthy { health_pb::HealthStatus::Healthy } else { health_pb::HealthStatus::Unhealthy };
+        let device =
+            health_pb::DeviceIdentifier { pool_name: "pool".to_owned(), device_name: device.to_owned() };
+        let one = health_pb::DeviceHealth {
+            device: Some(device),
+            health: health.into(),
+            message: message.to_owned(),
+            health_check_timeout_seconds: 600,
+            ..health_pb::DeviceHealth::default()
+        };
+        self.inner.healths.send_replace(vec![one]);
     }
 
     /// Lets calls of a name go wrong, or go well again.
@@ -294,6 +317,29 @@ impl Registration for Inner {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         self.state().registered.push(status.into_inner().error);
         Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl DraResourceHealth for Inner {
+    type NodeWatchResourcesStream = ReceiverStream<Result<health_pb::NodeWatchResourcesResponse, Status>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<health_pb::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let mut healths = self.healths.subscribe();
+        tokio::spawn(async move {
+            loop {
+                let devices = healths.borrow_and_update().clone();
+                let message = health_pb::NodeWatchResourcesResponse { devices };
+                if sender.send(Ok(message)).await.is_err() || healths.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
 

@@ -78,7 +78,11 @@ impl DeviceManager {
                 Choice::Nothing => return Ok(false),
                 Choice::Take(taken) => break taken,
                 Choice::Ask(available, included) => {
-                    let Some(endpoint) = endpoint else { break available };
+                    let Some(endpoint) = endpoint else {
+                        // It went meanwhile, and prefers nothing.
+                        preferred = Some(BTreeSet::new());
+                        continue;
+                    };
                     let request = pb::ContainerPreferredAllocationRequest {
                         available_device_i_ds: available.into_iter().collect(),
                         must_include_device_i_ds: included.into_iter().collect(),

@@ -1,4 +1,4 @@
-//! Who has which devices, and how healthy they are.
+//! The devices of containers and how healthy they are, for those who ask.
 
 use k8s_openapi::api::core::v1::{ResourceHealth, ResourceStatus};
 use plugins::device as pb;
