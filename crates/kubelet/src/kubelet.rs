@@ -17,6 +17,8 @@ use crate::backoff::Backoffs;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::csi::{CsiVolumes, Drivers, Given, InUse, NodeInfo, Registrar, Room};
+use crate::device_manager::{self, DeviceManager};
+use crate::dra::Dra;
 use crate::events::Follower;
 use crate::eviction::manager::Evictor;
 use crate::garbage::Collectors;
@@ -31,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::node::{self, NodeView};
 use crate::objects::Objects;
 use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
+use crate::pod_resources::PodResources;
 use crate::pods::addresses::Addresses;
 use crate::pods::admission::Admission;
 use crate::pods::config::Requests;
@@ -88,6 +91,7 @@ pub struct Kubelet {
     reported: node::Machinery,
     served: server::Served,
     storage: Storage,
+    devices: Devices,
 }
 
 /// The parts that look after volumes of drivers.
@@ -101,7 +105,13 @@ struct Storage {
 }
 
 impl Storage {
-    fn new(config: &Config, (client, clock): (&client::Client, Clock), node: NodeView, giver: Giver) -> Self {
+    fn new(
+        config: &Config,
+        (client, clock): (&client::Client, Clock),
+        node: NodeView,
+        giver: Giver,
+        others: impl IntoIterator<Item = Arc<dyn PluginHandler>>,
+    ) -> Self {
         let (rules, in_use) = (Informer::new(client, Selection::default()), Arc::new(InUse::default()));
         let drivers = Drivers::default();
         let given = Given {
@@ -117,8 +127,9 @@ impl Storage {
         };
         let nodes = Arc::new(NodeInfo::new(client.clone(), &config.node_name));
         let registrar = Arc::new(Registrar { drivers, nodes, rules: rules.clone() });
-        let handlers: [Arc<dyn PluginHandler>; 1] = [registrar.clone()];
-        let plugins = PluginManager::new(config.root_dir.join("plugins_registry"), Arc::new(handlers));
+        let own: Arc<dyn PluginHandler> = registrar.clone();
+        let handlers = others.into_iter().chain([own]).collect();
+        let plugins = PluginManager::new(config.root_dir.join("plugins_registry"), handlers);
         let room = Arc::new(Room::new(given, in_use.clone()));
         let volumes = Arc::new(CsiVolumes::new(room));
         Self { rules, volumes, in_use, registrar, plugins: Arc::new(plugins) }
@@ -139,6 +150,15 @@ pub enum StartError {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// It is not known which claims on devices are in use.
+    #[error("cannot read the state of claims on devices {path}")]
+    Claims {
+        /// The file that upstream's kubelet has, too.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The cgroups of Pods cannot be made.
     #[error("cannot make the cgroups of Pods")]
@@ -169,6 +189,7 @@ struct Base {
     storage: Storage,
     prober: Prober,
     admission: Arc<Admission>,
+    devices: Devices,
     housekeeping: Arc<Notify>,
     images: Arc<ImageManager>,
     collector: Arc<Collector>,
@@ -202,6 +223,7 @@ impl Base {
             addresses: self.addresses.clone(),
             killer: self.killer.clone(),
             observer: observer.clone(),
+            devices: self.devices.clone(),
             crashes: Arc::new(Backoffs::default()),
         };
         let sandboxes = Sandboxes {
@@ -226,7 +248,7 @@ impl Base {
             node: self.node.clone(),
             objects: self.objects.clone(),
             volumes: self.volumes.clone(),
-            devices: Devices::new(self.client.clone()),
+            devices: self.devices.clone(),
             cgroups: self.cgroups.clone(),
             workers: self.workers.clone(),
             prober: self.prober.clone(),
@@ -248,6 +270,7 @@ impl Base {
             runtime: self.runtime.clone(),
             pods: self.pods.clone(),
             probes: self.prober.probes.clone(),
+            devices: self.devices.clone(),
         };
         Lifecycle {
             config: self.config.clone(),
@@ -260,6 +283,7 @@ impl Base {
             admission: self.admission.clone(),
             objects: self.objects.clone(),
             volumes: self.volumes.clone(),
+            devices: self.devices.clone(),
             cgroups: self.cgroups.clone(),
             prober: self.prober.clone(),
             killer: self.killer.clone(),
@@ -349,6 +373,13 @@ impl Base {
             admission: self.admission.clone(),
             workers: self.workers.clone(),
             collector: self.collector.clone(),
+            devices: self.devices.clone(),
+            pod_resources: PodResources::new(
+                &self.config,
+                self.pods.clone(),
+                self.workers.clone(),
+                self.devices.clone(),
+            ),
             metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),
         }
@@ -404,7 +435,9 @@ impl Kubelet {
         let addresses = Addresses::new(&config, pods.clone());
         let objects = Arc::new(Objects::new(client.clone(), shutdown.clone(), wake));
         let giver = Giver { recorder: recorder.clone(), pods: config.pods_dir() };
-        let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone());
+        let devices = devices(&config, (&client, &node), &workers, &shutdown)?;
+        let handlers = devices.handlers();
+        let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
         let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
@@ -437,7 +470,8 @@ impl Kubelet {
             services: Informer::new(&client, Selection::default()),
             volumes: Arc::new(volumes),
             storage,
-            admission: Arc::new(Admission::new(config.allowed_sysctls.clone())),
+            admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
+            devices,
             housekeeping: Arc::default(),
             config,
             client,
@@ -517,6 +551,7 @@ impl Kubelet {
             runtime: base.runtime.clone(),
             pressure: base.admission.pressure.clone(),
             in_use: base.storage.in_use.clone(),
+            devices: base.devices.plugins.clone(),
         };
         Self {
             evictor: Arc::new(base.evictor(collectors)),
@@ -524,6 +559,7 @@ impl Kubelet {
             local_volumes: LocalVolumes::new(&base.config, base.client.clone(), nodes.clone()).map(Arc::new),
             served: base.served(),
             storage: base.storage.clone(),
+            devices: base.devices.clone(),
             host: Arc::new(host),
             follower: Arc::new(follower),
             rotation: Arc::new(rotation),
@@ -578,6 +614,7 @@ impl Kubelet {
             self.follow_api();
         }
         self.follow_plugins();
+        self.follow_devices();
         for source in self.sources.0.iter() {
             source.clone().follow(self.host.clone(), &self.shutdown);
         }
@@ -607,6 +644,8 @@ impl Kubelet {
             return;
         }
         let (registrar, plugins) = (self.storage.registrar.clone(), self.storage.plugins.clone());
+        let dra = self.devices.dra.clone();
+        self.until_shutdown(async move { dra.begin().await });
         self.until_shutdown(async move {
             let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
             // The Node is registered meanwhile.
@@ -615,6 +654,22 @@ impl Kubelet {
                 tokio::time::sleep(backoff.delay()).await;
             }
             tokio::join!(Box::pin(registrar.keep_up()), Box::pin(plugins.run()));
+        });
+    }
+
+    /// Looks after devices.
+    fn follow_devices(&self) {
+        let (devices, sources, workers) = (self.devices.clone(), self.sources.clone(), self.workers.clone());
+        let told = self.served.pod_resources.clone();
+        self.until_shutdown(async move {
+            let reconcile = async {
+                sources.known().await;
+                devices.plugins.ready();
+                devices.dra.reconcile(&workers).await;
+            };
+            let (health, plugins) =
+                (devices.dra.follow_health(&workers), device_manager::serve(&devices.plugins));
+            tokio::join!(reconcile, health, plugins, told.serve());
         });
     }
 
@@ -647,15 +702,30 @@ impl Kubelet {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
         let ran = loop {
             match Listing::of(&self.runtime, &self.config.root_dir).await {
-                Ok(listing) => break listing.uids(),
+                Ok(listing) => break listing,
                 Err(error) => {
                     tracing::warn!(error = error.message(), "cannot list containers, will retry");
                     tokio::time::sleep(backoff.delay()).await;
                 }
             }
         };
-        self.admission.ran(ran);
+        self.admission.ran(ran.uids(), ran.going_on());
         self.sources.known().await;
         self.admission.open();
     }
+}
+
+/// The parts that look after devices, with what an earlier process left.
+fn devices(
+    config: &Config,
+    (client, node): (&client::Client, &NodeView),
+    workers: &Arc<Workers>,
+    shutdown: &Shutdown,
+) -> Result<Devices, StartError> {
+    let dra = Dra::new(config, client.clone(), node.clone(), shutdown.clone());
+    let unknown = |error| StartError::Claims { path: Dra::file(config), source: Box::new(error) };
+    Ok(Devices {
+        dra: Arc::new(dra.map_err(unknown)?),
+        plugins: DeviceManager::new(config, workers.clone(), shutdown.clone()),
+    })
 }

@@ -6,12 +6,17 @@
 
 mod backoff;
 mod cgroups;
+mod checkpoint;
 pub mod config;
 mod csi;
+mod device_manager;
+mod dra;
 mod events;
 pub mod eviction;
 mod files;
 mod garbage;
+mod given;
+mod grpc;
 mod health;
 mod housekeeping;
 mod images;
@@ -22,6 +27,7 @@ mod metrics;
 pub mod node;
 mod objects;
 mod plugin_manager;
+mod pod_resources;
 pub mod pods;
 mod probes;
 mod recorder;

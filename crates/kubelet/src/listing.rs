@@ -44,6 +44,14 @@ impl Listing {
         sandboxes.chain(containers).collect()
     }
 
+    /// Which Pods have a sandbox that is ready, or a container that runs.
+    pub(crate) fn going_on(&self) -> BTreeSet<String> {
+        let ready = self.sandboxes.iter().filter(|s| s.state() == pb::PodSandboxState::SandboxReady);
+        let running = self.containers.iter().filter(|c| c.state() == pb::ContainerState::ContainerRunning);
+        let sandboxes = ready.filter_map(|s| s.metadata.as_ref()).map(|m| m.uid.clone());
+        sandboxes.chain(running.filter_map(|c| c.labels.get(labels::POD_UID)).cloned()).collect()
+    }
+
     /// A Pod as far as its sandboxes and containers tell of it: enough to end it as it wanted.
     pub(crate) fn restore(&self, uid: &str) -> Pod {
         let mut pod = Pod::default();

@@ -6,7 +6,8 @@
 //! on such a host, with its built-in container runtime or a containerd of its own, driven through the real kubectl. A [`Server`] is an API server without a node, asked
 //! through curl and kubectl. A [`Webhook`] is one that a test makes, or an aggregated API server. An
 //! [`Authority`] issues certificates. [`Etcd`] is a real etcd of one member or several. A [`Registry`] has images
-//! that tests make, and faults on request. A [`csi::Driver`] is a driver of volumes, with faults on request, too.
+//! that tests make, and faults on request. A [`csi::Driver`] is a driver of volumes and a
+//! [`dra::Driver`] one of devices, with faults on request, too, and so is a [`device_plugin::Plugin`].
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
@@ -15,11 +16,14 @@
 mod authority;
 mod cluster;
 pub mod csi;
+pub mod device_plugin;
+pub mod dra;
 mod etcd;
 mod host;
 mod hosts;
 mod http;
 pub mod image;
+mod plugin;
 mod ports;
 pub mod registry;
 mod seeds;

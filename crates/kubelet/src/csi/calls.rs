@@ -7,71 +7,18 @@ use std::time::Duration;
 use plugins::csi as pb;
 use plugins::csi::node_client::NodeClient;
 use plugins::csi::node_service_capability::rpc::Type as Capability;
-use tokio::time::timeout;
-use tonic::{Code, Response, Status};
+use tonic::{Response, Status};
 
 use super::drivers::{Driver, Drivers, NotRegistered};
+use crate::grpc;
+pub(crate) use crate::grpc::CallError;
 
 /// How long a call may take; upstream's `csiTimeout`.
 pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
-/// An answer of a driver that is an error, in the words of Go's gRPC.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
-pub(crate) struct CallError(Box<Status>);
-
-impl CallError {
-    /// The code of the answer.
-    pub(crate) fn code(&self) -> Code {
-        self.0.code()
-    }
-
-    /// Whether the driver has ended the call, and nothing of it goes on; upstream's `isFinalError`.
-    pub(crate) fn is_final(&self) -> bool {
-        !matches!(
-            self.code(),
-            Code::Cancelled
-                | Code::DeadlineExceeded
-                | Code::Unavailable
-                | Code::ResourceExhausted
-                | Code::Aborted
-        )
-    }
-}
-
-impl From<Status> for CallError {
-    fn from(status: Status) -> Self {
-        Self(Box::new(status))
-    }
-}
-
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
-}
-
 /// Waits for a driver's answer.
 async fn within<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, CallError> {
-    let late = || Err(Status::deadline_exceeded("context deadline exceeded"));
-    let answer = timeout(LIMIT, call).await.unwrap_or_else(|_| late())?;
-    Ok(answer.into_inner())
+    grpc::within(LIMIT, call).await
 }
 
 /// Abilities of a driver's node service.
@@ -191,21 +138,6 @@ pub(super) fn text(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn errors_read_like_upstreams() {
-        let check = |status: Status, expected: &str, is_final: bool| {
-            let error = CallError::from(status);
-            assert_eq!((error.to_string().as_str(), error.is_final()), (expected, is_final));
-        };
-        check(Status::internal("boom"), "rpc error: code = Internal desc = boom", true);
-        check(Status::cancelled(""), "rpc error: code = Canceled desc = ", false);
-        check(Status::deadline_exceeded("x"), "rpc error: code = DeadlineExceeded desc = x", false);
-        check(Status::unavailable("x"), "rpc error: code = Unavailable desc = x", false);
-        check(Status::aborted("x"), "rpc error: code = Aborted desc = x", false);
-        check(Status::resource_exhausted("x"), "rpc error: code = ResourceExhausted desc = x", false);
-        check(Status::not_found("x"), "rpc error: code = NotFound desc = x", true);
-    }
 
     #[test]
     fn access_modes() {

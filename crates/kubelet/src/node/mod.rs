@@ -19,6 +19,7 @@ use self::reporter::Reporter;
 use self::status::{Observation, Pressures};
 pub(crate) use self::view::NodeView;
 use crate::csi::InUse;
+use crate::device_manager::DeviceManager;
 use crate::eviction::pressure::Pressure;
 use crate::eviction::signal::Condition;
 use crate::health::Health;
@@ -39,6 +40,8 @@ pub(crate) struct Machinery {
     pub(crate) pressure: Arc<Pressure>,
     /// The volumes that its Pods use.
     pub(crate) in_use: Arc<InUse>,
+    /// The devices that plugins offer.
+    pub(crate) devices: Arc<DeviceManager>,
 }
 
 /// Registers the Node and reports it until `shutdown`.
@@ -84,6 +87,7 @@ async fn report(reported: Machinery) {
                     () = reported.health.changed.notified() => {}
                     () = reported.pressure.changed.notified() => {}
                     () = reported.in_use.changed.notified() => {}
+                    () = reported.devices.changed.notified() => {}
                 }
             }
         };
@@ -129,6 +133,7 @@ impl Observer {
             addresses: self.addresses.clone(),
             max_pods: self.of.config.max_pods,
             volumes_in_use: self.of.in_use.all(),
+            devices: self.of.devices.offer().await,
         }
     }
 }

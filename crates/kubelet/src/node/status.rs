@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::machine::{Filesystem, Machine};
 use super::options::Options;
 use crate::config::Config;
+pub use crate::device_manager::Offer;
 use crate::eviction::Signal;
 
 /// The version of Kubernetes that this kubelet implements.
@@ -80,6 +81,8 @@ pub struct Observation {
     pub max_pods: u32,
     /// The volumes that its Pods use, of those that are attached to nodes.
     pub volumes_in_use: Vec<String>,
+    /// The devices that plugins offer.
+    pub devices: Offer,
 }
 
 /// A bytes quantity as Go's canonical form of a binary one.
@@ -212,7 +215,7 @@ fn with_others(own: BTreeMap<String, Quantity>, old: &NodeStatus) -> BTreeMap<St
 }
 
 /// Whether a resource is neither Kubernetes' own nor a quota's name; upstream's rule.
-fn is_extended(name: &str) -> bool {
+pub(crate) fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
@@ -235,7 +238,14 @@ fn capacity(config: &Config, o: &Observation) -> BTreeMap<String, Quantity> {
         all.insert("ephemeral-storage".to_owned(), binary(fs.capacity));
     }
     all.extend(o.machine.hugepages.iter().map(|(size, bytes)| (hugepage_name(*size), binary(*bytes))));
+    all.extend(counts(&o.devices.capacity));
+    // A resource whose plugin is gone stays, so that it is seen that there was one.
+    all.extend(o.devices.removed.iter().map(|name| (name.clone(), Quantity("0".into()))));
     all
+}
+
+fn counts(devices: &BTreeMap<String, usize>) -> impl Iterator<Item = (String, Quantity)> {
+    devices.iter().map(|(name, count)| (name.clone(), Quantity(count.to_string())))
 }
 
 /// Capacity without what the thresholds keep free; huge pages are not available as memory.
@@ -262,6 +272,7 @@ fn allocatable(
         let reserved = config.eviction.reserved(Signal::NodeFs, fs.capacity).saturating_add(own.storage);
         all.insert("ephemeral-storage".to_owned(), binary(fs.capacity.saturating_sub(reserved)));
     }
+    all.extend(counts(&o.devices.allocatable));
     all
 }
 
@@ -440,6 +451,7 @@ mod tests {
             addresses: vec!["10.0.0.1".into()],
             max_pods: 110,
             volumes_in_use: Vec::new(),
+            devices: Offer::default(),
         }
     }
 

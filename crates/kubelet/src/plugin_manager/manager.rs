@@ -123,7 +123,7 @@ impl PluginManager {
 /// With the directory that cannot be made.
 pub(crate) fn make_dirs(root: &Path) -> Result<(), (PathBuf, io::Error)> {
     use std::os::unix::fs::DirBuilderExt;
-    for name in ["plugins", "plugins_registry"] {
+    for name in ["plugins", "plugins_registry", "device-plugins", "pod-resources"] {
         let dir = root.join(name);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o750).create(&dir);
         made.map_err(|error| (dir, error))?;

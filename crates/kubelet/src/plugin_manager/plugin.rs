@@ -21,6 +21,11 @@ pub(crate) trait PluginHandler: Send + Sync {
     /// The kind by which a plugin asks for this handler: `CSIPlugin`, `DRAPlugin`, `DevicePlugin`.
     fn kind(&self) -> &'static str;
 
+    /// Whether a plugin may have this name. Names become those of files, unless a kind's do not.
+    fn is_name(&self, name: &str) -> bool {
+        !name.contains(['/', '\0'])
+    }
+
     /// Says whether the plugin can be used at all.
     ///
     /// # Errors

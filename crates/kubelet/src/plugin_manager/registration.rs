@@ -16,8 +16,9 @@ use super::plugin::{Plugin, PluginHandler};
 const DIAL: Duration = Duration::from_secs(10);
 const INFO: Duration = Duration::from_secs(1);
 const NOTIFY: Duration = Duration::from_secs(11);
-/// The longest name of a plugin; upstream's limit for CSI drivers and names of DRA drivers.
-const MAX_NAME: usize = 253;
+/// The longest name of a plugin: upstream's limit for drivers, and for the domain of a resource, with the resource's own
+/// name.
+const MAX_NAME: usize = 253 + 1 + 63;
 
 /// Why a plugin is not registered.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +90,7 @@ fn choose(
         ));
     };
     let invalid = |why: String| format!("RegisterPlugin error -- plugin validation failed with err: {why}");
-    if info.name.is_empty() || info.name.len() > MAX_NAME || info.name.contains(['/', '\0']) {
+    if info.name.is_empty() || info.name.len() > MAX_NAME || !handler.is_name(&info.name) {
         return Err(invalid(format!("the plugin's name {:?} cannot be used", shortened(&info.name))));
     }
     let endpoint = match info.endpoint.as_str() {

@@ -1,7 +1,8 @@
 //! Whether this node takes a Pod: the node may have changed since the scheduler chose it, or nobody
 //! asked the scheduler.
 
-use std::collections::{BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -11,6 +12,7 @@ use objects::{features, node_affinity, taints};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::device_manager::DeviceManager;
 use crate::eviction::pressure::Pressure;
 use crate::node::NodeView;
 
@@ -99,6 +101,10 @@ pub(crate) struct Admission {
     pub(crate) pressure: Arc<Pressure>,
     /// Kernel parameters that Pods may set beside the safe ones.
     sysctls: Vec<String>,
+    /// The resources of device plugins, which are given apart.
+    plugins: Option<Arc<DeviceManager>>,
+    /// Pods whose sandboxes or containers run on from before this kubelet did.
+    going_on: Mutex<BTreeSet<String>>,
     /// Pods that ran here before this kubelet did; none until that is known.
     ran: watch::Sender<Option<BTreeSet<String>>>,
     /// Whether it is known which Pods there are.
@@ -106,13 +112,41 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Lets Pods set these kernel parameters beside the safe ones.
-    pub(crate) fn new(sysctls: Vec<String>) -> Self {
-        Self { sysctls, ..Self::default() }
+    /// Lets Pods set these kernel parameters beside the safe ones. Resources of `plugins` are not looked at: who gets
+    /// them is decided when they are given.
+    pub(crate) fn new(sysctls: Vec<String>, plugins: Arc<DeviceManager>) -> Self {
+        Self { sysctls, plugins: Some(plugins), ..Self::default() }
     }
 
-    /// Takes the Pods that ran here before: static ones may be admitted from now on.
-    pub(crate) fn ran(&self, ran: BTreeSet<String>) {
+    /// Refuses a Pod that the node had taken, and that it cannot give what it asks for.
+    pub(crate) fn refuse(&self, uid: &str, refusal: Refusal) {
+        self.decided.lock().insert(uid.to_owned(), Some(refusal));
+    }
+
+    /// Whether a Pod runs on from before.
+    pub(crate) fn goes_on(&self, uid: &str) -> bool {
+        self.going_on.lock().contains(uid)
+    }
+
+    /// The node without what plugins give.
+    fn without_devices<'n>(&self, node: &'n Node) -> Cow<'n, Node> {
+        let Some(plugins) = &self.plugins else { return Cow::Borrowed(node) };
+        let status = node.status.as_ref();
+        let lists = status.into_iter().flat_map(|s| s.allocatable.iter().chain(&s.capacity));
+        if !lists.flat_map(BTreeMap::keys).any(|name| plugins.is_plugins(name)) {
+            return Cow::Borrowed(node);
+        }
+        let mut node = node.clone();
+        let status = node.status.iter_mut();
+        for list in status.flat_map(|s| s.allocatable.iter_mut().chain(&mut s.capacity)) {
+            list.retain(|name, _| !plugins.is_plugins(name));
+        }
+        Cow::Owned(node)
+    }
+
+    /// Takes the Pods that ran here before, and those of them that run on: static ones may be admitted from now on.
+    pub(crate) fn ran(&self, ran: BTreeSet<String>, going_on: BTreeSet<String>) {
+        *self.going_on.lock() = going_on;
         self.ran.send_replace(Some(ran));
     }
 
@@ -128,6 +162,7 @@ impl Admission {
 
     /// Forgets a Pod.
     pub(crate) fn forget(&self, uid: &str) {
+        self.going_on.lock().remove(uid);
         self.decided.lock().remove(uid);
     }
 
@@ -177,6 +212,7 @@ impl Admission {
         if let Some((reason, message)) = self.pressure.refuses(pod) {
             return Ok(refuse(reason, message));
         }
+        let node = &*self.without_devices(node);
         let given = |workers: &mut dyn Iterator<Item = &Arc<Worker>>| -> Vec<Arc<Pod>> {
             workers.map(|w| w.given()).collect()
         };
@@ -438,11 +474,11 @@ mod tests {
         };
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
             let fresh = Admission::default();
-            fresh.ran(BTreeSet::new());
+            fresh.ran(BTreeSet::new(), BTreeSet::new());
             assert_eq!(taken(&fresh, &all(), &order), ["older", "ran"], "{order:?}");
             // A Pod that runs stays, also beyond the resources of the node, and counts before it was asked about.
             let restarted = Admission::default();
-            restarted.ran(["new".to_owned(), "ran".to_owned()].into());
+            restarted.ran(["new".to_owned(), "ran".to_owned()].into(), BTreeSet::new());
             assert_eq!(taken(&restarted, &all(), &order), ["new", "ran"], "{order:?}");
         }
     }
@@ -453,7 +489,7 @@ mod tests {
             vec![pod("gone", "2026-01-01T00:00:01Z", "600m"), pod("new", "2026-01-01T00:00:02Z", "600m")];
         for (gone, expected) in [(false, &["gone"][..]), (true, &["gone", "new"])] {
             let admission = Admission::default();
-            admission.ran(BTreeSet::new());
+            admission.ran(BTreeSet::new(), BTreeSet::new());
             assert_eq!(taken(&admission, &workers, &[0]), ["gone"]);
             workers[0].state.lock().gone = gone;
             assert_eq!(taken(&admission, &workers, &[0, 1]), expected, "{gone}");
@@ -466,10 +502,10 @@ mod tests {
             vec![pod("ends", "2026-01-01T00:00:01Z", "600m"), pod("new", "2026-01-01T00:00:02Z", "600m")];
         workers[0].stop(Some(30));
         let admission = Admission::default();
-        admission.ran(BTreeSet::new());
+        admission.ran(BTreeSet::new(), BTreeSet::new());
         assert_eq!(taken(&admission, &workers, &[1]), ["new"]);
         let admission = Admission::default();
-        admission.ran(["ends".to_owned()].into());
+        admission.ran(["ends".to_owned()].into(), BTreeSet::new());
         assert!(taken(&admission, &workers, &[1]).is_empty());
     }
 
@@ -486,7 +522,7 @@ mod tests {
             Arc::make_mut(&mut state.pod).spec.as_mut().unwrap().priority = Some(2_000_000_000);
         }
         let admission = Admission::default();
-        admission.ran(BTreeSet::new());
+        admission.ran(BTreeSet::new(), BTreeSet::new());
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1", "pods": "110"}}
         }))

@@ -10,6 +10,7 @@ use component::Clock;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
 
+use super::devices::GivenError;
 use super::dns::{self, HostnameError};
 use super::downward::Facts;
 use super::env::{self, EnvError};
@@ -18,6 +19,7 @@ use super::security::{self, NonRootError, ProfileError};
 use super::{labels, resources, spec};
 use crate::Config;
 use crate::cgroups::Cgroups;
+use crate::given::Given;
 use crate::health::Health;
 use crate::recorder::PodRecorder;
 use crate::volumes::subpath::{self, SubPathError};
@@ -65,6 +67,8 @@ pub(crate) enum ContainerConfigError {
     SubPath(SubPathError),
     #[error("error on creating termination-log file: {0}")]
     TerminationLog(io::Error),
+    #[error(transparent)]
+    Devices(#[from] GivenError),
     #[error(transparent)]
     Hosts(#[from] io::Error),
     #[error(transparent)]
@@ -230,19 +234,22 @@ impl Requests {
             command,
             args,
             working_dir: c.working_dir.clone().unwrap_or_default(),
-            envs: vars
+            envs: envs(i.given, &vars),
+            mounts: i.given.mounts.iter().cloned().chain(self.mounts(i, &vars).await?).collect(),
+            devices: i.given.devices.iter().cloned().chain(devices(i)?).collect(),
+            cdi_devices: i
+                .given
+                .cdi_devices
                 .iter()
-                .map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() })
+                .map(|name| pb::CdiDevice { name: name.clone() })
                 .collect(),
-            mounts: self.mounts(i, &vars).await?,
-            devices: devices(i)?,
             labels: HashMap::from([
                 (labels::POD_NAME.into(), spec::name(pod).into()),
                 (labels::POD_NAMESPACE.into(), spec::namespace(pod).into()),
                 (labels::POD_UID.into(), spec::uid(pod).into()),
                 (labels::CONTAINER_NAME.into(), c.name.clone()),
             ]),
-            annotations: annotations(&self.config, pod, c, i.restart_count),
+            annotations: annotations(&self.config, i),
             log_path: format!("{}/{}.log", c.name, i.restart_count),
             stdin: c.stdin == Some(true),
             stdin_once: c.stdin_once == Some(true),
@@ -392,6 +399,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) image_user: &'a security::ImageUser,
     /// Which start it is.
     pub(crate) restart_count: u32,
+    /// The parts that come with its devices.
+    pub(crate) given: &'a Given,
     /// The Pod's volumes.
     pub(crate) volumes: &'a Volumes,
     /// References of image volumes in the runtime, by volume.
@@ -418,8 +427,19 @@ fn devices(i: &ContainerInputs<'_>) -> Result<Vec<pb::Device>, ContainerConfigEr
     i.container.volume_devices.iter().flatten().map(one).collect()
 }
 
-fn annotations(config: &Config, pod: &Pod, c: &Container, restart_count: u32) -> HashMap<String, String> {
-    let mut all: BTreeMap<&str, String> = BTreeMap::new();
+/// The container's own environment variables, and those that come with its devices beside them.
+fn envs(given: &Given, vars: &env::Env) -> Vec<pb::KeyValue> {
+    let of_devices = given.envs.iter().filter(|(key, _)| vars.get(key).is_none());
+    let of_devices =
+        of_devices.map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() });
+    let own = vars.iter().map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() });
+    of_devices.chain(own).collect()
+}
+
+fn annotations(config: &Config, i: &ContainerInputs<'_>) -> HashMap<String, String> {
+    let (pod, c, restart_count) = (i.facts.pod, i.container, i.restart_count);
+    let of_devices = i.given.annotations.iter().map(|(key, value)| (key.as_str(), value.clone()));
+    let mut all: BTreeMap<&str, String> = of_devices.collect();
     all.insert(ROOT_ANNOTATION, config.root_dir.to_string_lossy().into_owned());
     all.insert(labels::CONTAINER_HASH, format!("{:x}", spec::container_hash(c)));
     all.insert(labels::CONTAINER_RESTART_COUNT, restart_count.to_string());

@@ -12,7 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Precondition
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::admission::{Admission, Undecided};
+use super::admission::{Admission, Refusal, Undecided};
+use super::devices::Devices;
 use super::kill::{CallErrors, Killer};
 use super::manager::PodManager;
 use super::mirrors::Mirrors;
@@ -24,6 +25,8 @@ use super::worker::{Phase, Worker};
 use super::workers::Workers;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
+use crate::device_manager;
+use crate::dra::DraError;
 use crate::metrics::{Counted, Metrics};
 use crate::node::NodeView;
 use crate::objects::Objects;
@@ -47,6 +50,8 @@ enum WorkError {
     Kill(#[from] CallErrors),
     #[error("containers still run")]
     StillRunning,
+    #[error(transparent)]
+    Devices(#[from] DraError),
     #[error(transparent)]
     Files(#[from] io::Error),
     #[error(transparent)]
@@ -78,6 +83,7 @@ pub(crate) struct Lifecycle {
     pub(crate) admission: Arc<Admission>,
     pub(crate) objects: Arc<Objects>,
     pub(crate) volumes: Arc<VolumeManager>,
+    pub(crate) devices: Devices,
     pub(crate) cgroups: Cgroups,
     pub(crate) prober: Prober,
     pub(crate) killer: Killer,
@@ -152,6 +158,10 @@ impl Lifecycle {
         let step = async {
             let refusal = self.admission.admit(worker, &self.workers, &self.node).await;
             let refusal = refusal.inspect_err(|why| self.make_room(why))?;
+            let refusal = match refusal {
+                None => self.give_devices(worker).await,
+                refusal => refusal,
+            };
             let Some(refusal) = refusal else { return Ok(Box::pin(self.syncer.sync(worker)).await?) };
             let pod = worker.pod();
             self.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
@@ -164,6 +174,27 @@ impl Lifecycle {
         // file work that the step has begun go on, and are waited for before anything else.
         let step = worker.terminate.run_until_cancelled(step).await;
         step.unwrap_or(Ok(Step::Next(Phase::Terminating)))
+    }
+
+    /// Gives a Pod its devices when the node has taken it; answers why it is refused after all. One that goes on from
+    /// before has them.
+    ///
+    /// DIFFERENCE: upstream gives devices before it looks at anything else that the node may lack, so that a Pod that is
+    /// refused for something else keeps them until the next one comes.
+    async fn give_devices(&self, worker: &Worker) -> Option<Refusal> {
+        if worker.state.lock().has_devices {
+            return None;
+        }
+        if !self.admission.goes_on(&worker.uid)
+            && let Err(error) = self.devices.plugins.allocate(&worker.pod()).await
+        {
+            let (reason, message) = device_manager::refusal(&error);
+            let refusal = Refusal { reason: reason.to_owned(), message };
+            self.admission.refuse(&worker.uid, refusal.clone());
+            return Some(refusal);
+        }
+        worker.state.lock().has_devices = true;
+        None
     }
 
     /// Whether a static Pod of the same name, whose manifest is gone, still ends here.
@@ -214,6 +245,8 @@ impl Lifecycle {
         if observed.running().next().is_some() {
             return Err(WorkError::StillRunning);
         }
+        // Before the API hears that the Pod has ended: from then on its devices may be others'.
+        self.devices.give_back(&pod).await?;
         self.prober.probes.forget(&worker.uid);
         Ok(Step::Next(Phase::Terminated))
     }

@@ -10,6 +10,7 @@ use component::Clock;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use serde_json::json;
 
+use super::devices::Devices;
 use super::manager::PodManager;
 use super::worker::{Phase, Worker};
 use super::{allocation, spec};
@@ -29,6 +30,7 @@ pub(crate) struct Reporter {
     /// Hears of each status.
     pub(crate) pods: Arc<PodManager>,
     pub(crate) probes: Arc<Probes>,
+    pub(crate) devices: Devices,
 }
 
 impl Reporter {
@@ -44,7 +46,7 @@ impl Reporter {
             let decided = state.decided.filter(|_| state.phase == Phase::Running);
             let given = state.allocated.as_ref().map(|a| allocation::shown(&state.pod, a, decided));
             let node_ips: &[IpAddr] = &self.config.node_ips;
-            let generated = generate::generate(&Inputs {
+            let mut generated = generate::generate(&Inputs {
                 pod: given.as_deref().unwrap_or(&state.pod),
                 pending: state.pending.as_ref(),
                 observed: &state.observed,
@@ -60,6 +62,7 @@ impl Reporter {
                 resize_error: state.resize_error.as_deref(),
                 now: self.clock.now(),
             });
+            self.devices.tell(&state.pod, &mut generated);
             if terminal { generate::terminate(generated, &state.pod) } else { generated }
         } else {
             return None;

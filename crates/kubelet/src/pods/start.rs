@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::actions::KillReason;
 use super::addresses::Addresses;
 use super::config::{self, ContainerConfigError, ContainerInputs, Requests};
+use super::devices::Devices;
 use super::downward::Facts;
 use super::hooks::{self, HookError};
 use super::kill::Killer;
@@ -115,6 +116,7 @@ pub(crate) struct Starter {
     pub(crate) addresses: Addresses,
     pub(crate) killer: Killer,
     pub(crate) observer: Observer,
+    pub(crate) devices: Devices,
     /// Back-off of containers that end.
     pub(crate) crashes: Arc<Backoffs>,
 }
@@ -247,12 +249,14 @@ impl Starter {
             node_ips: &self.requests.config.node_ips,
             allocatable: &allocatable,
         };
+        let given = self.devices.of_container(place.pod, c).await?;
         let inputs = ContainerInputs {
             facts: &facts,
             container: c,
             image_ref: &image_ref,
             image_user: &image_user,
             restart_count,
+            given: &given,
             volumes: place.volumes,
             image_volumes: &image_volumes,
             target,

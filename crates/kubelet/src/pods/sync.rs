@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::time::Instant;
 
 use super::actions::{self, PodActions};
-use super::devices::{self, DeviceError, Devices};
+use super::devices::{self, Devices};
 use super::downward::Facts;
 use super::kill::{CallErrors, Killer};
 use super::observed::{PodStatus, State};
@@ -26,6 +26,7 @@ use super::worker::{Phase, Worker};
 use super::workers::Workers;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
+use crate::dra::DraError;
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::probes::Prober;
@@ -63,7 +64,7 @@ pub(crate) enum SyncError {
     #[error("error making pod data directories: {0}")]
     Directories(io::Error),
     #[error(transparent)]
-    Devices(#[from] DeviceError),
+    Devices(#[from] DraError),
     #[error(transparent)]
     Volume(#[from] VolumeError),
     #[error(transparent)]

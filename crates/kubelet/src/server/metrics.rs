@@ -73,6 +73,9 @@ pub(super) fn own(served: &Served) -> String {
     )
     .value("kubelet_desired_pods", &[("static", "")], pods.len() as f64);
     served.metrics.write(&mut page);
+    served.devices.dra.write_metrics(&mut page);
+    served.devices.plugins.write_metrics(&mut page);
+    served.pod_resources.write_metrics(&mut page);
     process(&mut page);
     page.text()
 }

@@ -7,8 +7,10 @@ use component::{Clock, Shutdown};
 
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::pod_resources::PodResources;
 use crate::pods::PodManager;
 use crate::pods::admission::Admission;
+use crate::pods::devices::Devices;
 use crate::pods::workers::Workers;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
@@ -28,6 +30,8 @@ pub(crate) struct Served {
     pub(crate) workers: Arc<Workers>,
     /// Gathers the use of resources.
     pub(crate) collector: Arc<Collector>,
+    pub(crate) devices: Devices,
+    pub(crate) pod_resources: Arc<PodResources>,
     pub(crate) metrics: Metrics,
     /// Streams end with the kubelet.
     pub(crate) shutdown: Shutdown,

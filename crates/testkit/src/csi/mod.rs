@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 pub use plugins::csi as pb;
 use plugins::csi::controller_server::ControllerServer;
 use plugins::csi::identity_server::{Identity, IdentityServer};
@@ -17,14 +16,12 @@ use plugins::csi::node_server::NodeServer;
 pub use plugins::csi::node_service_capability::rpc::Type as Ability;
 use plugins::registration::registration_server::{Registration, RegistrationServer};
 use plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
-use plugins::socket::listen;
-use tokio::sync::oneshot;
-use tokio_stream::wrappers::UnixListenerStream;
 pub use tonic::Code;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::Cluster;
+use crate::plugin::Serving;
 
 /// The way in which a call goes wrong.
 #[derive(Debug, Clone)]
@@ -91,8 +88,7 @@ struct Inner {
 pub struct Driver {
     inner: Inner,
     registration: PathBuf,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    serving: Option<Serving>,
 }
 
 impl Driver {
@@ -127,50 +123,34 @@ impl Driver {
             state: Arc::new(Mutex::new(state)),
         };
         let registration = root.join("plugins_registry").join(format!("{name}-reg.sock"));
-        let mut driver = Self { inner, registration, stop: None, thread: None };
+        let mut driver = Self { inner, registration, serving: None };
         driver.resume()?;
         Ok(driver)
     }
 
     /// Starts the driver again after [`Driver::stop`].
     pub fn resume(&mut self) -> Result<()> {
-        let (stop, stopped) = oneshot::channel::<()>();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (services, registry) = {
-            let _inside = runtime.enter();
-            (listen(&self.inner.endpoint)?, listen(&self.registration).context("is the kubelet there?")?)
-        };
         let inner = self.inner.clone();
-        self.thread = Some(std::thread::spawn(move || {
-            runtime.block_on(async move {
-                let registration = Server::builder()
-                    .add_service(RegistrationServer::new(inner.clone()))
-                    .serve_with_incoming(UnixListenerStream::new(registry));
-                let services = Server::builder()
-                    .add_service(IdentityServer::new(inner.clone()))
-                    .add_service(ControllerServer::new(inner.clone()))
-                    .add_service(NodeServer::new(inner))
-                    .serve_with_incoming(UnixListenerStream::new(services));
-                tokio::select! {
-                    _ = registration => {}
-                    _ = services => {}
-                    _ = stopped => {}
-                }
-            });
-        }));
-        self.stop = Some(stop);
+        let sockets = vec![self.inner.endpoint.clone(), self.registration.clone()];
+        let serve = move |mut listeners: Vec<_>| async move {
+            let (Some(registry), Some(services)) = (listeners.pop(), listeners.pop()) else { return };
+            let registration = Server::builder()
+                .add_service(RegistrationServer::new(inner.clone()))
+                .serve_with_incoming(registry);
+            let services = Server::builder()
+                .add_service(IdentityServer::new(inner.clone()))
+                .add_service(ControllerServer::new(inner.clone()))
+                .add_service(NodeServer::new(inner))
+                .serve_with_incoming(services);
+            let _ = tokio::join!(registration, services);
+        };
+        self.serving = Some(Serving::start(sockets, serve)?);
         Ok(())
     }
 
     /// Ends the driver: its sockets go, and what it mounted stays.
     pub fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        for socket in [&self.registration, &self.inner.endpoint] {
-            let _ = fs::remove_file(socket);
-        }
+        drop(self.serving.take());
     }
 
     /// Lets calls of a name go wrong, or go well again.
@@ -202,12 +182,6 @@ impl Driver {
     /// The directory of a volume's data.
     pub fn data(&self, volume: &str) -> PathBuf {
         self.inner.data.join(volume)
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

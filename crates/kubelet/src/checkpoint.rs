@@ -1,0 +1,64 @@
+//! Files in which managers of devices keep what they must know after a restart.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The largest file that is written and read, in bytes.
+const MOST: u64 = 64 << 20;
+
+/// Reads a file; none if there is none.
+///
+/// # Errors
+/// It cannot be read, or is larger than any that is written.
+pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match fs::File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(Some(bytes)) }
+}
+
+/// Writes a file, whole or not at all, and waits for the disk.
+///
+/// # Errors
+/// It cannot be written, or would be too large to be read.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if bytes.len() as u64 > MOST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let new = beside(path);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let renamed = written.and_then(|()| fs::rename(&new, path));
+    renamed.inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+/// The name of a file that is being written; as upstream's, it begins with a point.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.new"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_whole_or_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        assert_eq!(read(&path).unwrap(), None);
+        write(&path, b"one").unwrap();
+        // One that was cut short by the end of an earlier process is in nobody's way.
+        fs::write(beside(&path), "half of some").unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some(b"two".as_slice()));
+        fs::File::create(&path).unwrap().set_len(MOST + 1).unwrap();
+        assert_eq!(read(&path).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert!(write(&dir.path().join("no/such/dir"), b"").is_err());
+    }
+}
