@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::tls::AnyCertificate;
 use cri::runtime as pb;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -223,8 +223,8 @@ pub(crate) async fn http(target: &HttpTarget, limit: Duration) -> Outcome {
     match timeout(limit, follow(target)).await {
         Err(_) => late(),
         Ok(Err(why)) => Outcome::Failure(format!("Get {:?}: {why}", target.url())),
-        Ok(Ok(Answer::Elsewhere)) => {
-            Outcome::Warning("Probe terminated redirects, Response body: ".to_owned())
+        Ok(Ok(Answer::Elsewhere(body))) => {
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {body}"))
         }
         Ok(Ok(Answer::Status(code))) if (200..400).contains(&code) => Outcome::Success,
         Ok(Ok(Answer::Status(code))) => {
@@ -235,14 +235,14 @@ pub(crate) async fn http(target: &HttpTarget, limit: Duration) -> Outcome {
 
 enum Answer {
     Status(u16),
-    /// A redirection to another host, which a probe does not follow.
-    Elsewhere,
+    /// A redirection to another host, which a probe does not follow, and the beginning of its body.
+    Elsewhere(String),
 }
 
 async fn follow(target: &HttpTarget) -> Result<Answer, HttpError> {
     let mut target = target.clone();
     for _ in 0..MAX_REDIRECTS {
-        let (status, location) = request(&target).await?;
+        let Heard { status, location, body } = request(&target).await?;
         let Some(location) = location.filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308)) else {
             return Ok(Answer::Status(status));
         };
@@ -253,7 +253,7 @@ async fn follow(target: &HttpTarget) -> Result<Answer, HttpError> {
         let uri: http::Uri = location.parse()?;
         let scheme = uri.scheme_str().unwrap_or(&target.scheme).to_owned();
         if uri.host().is_some_and(|h| h != target.host) {
-            return Ok(Answer::Elsewhere);
+            return Ok(Answer::Elsewhere(body));
         }
         target.port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
         target.scheme = scheme;
@@ -262,8 +262,17 @@ async fn follow(target: &HttpTarget) -> Result<Answer, HttpError> {
     Err(HttpError::Redirects)
 }
 
-/// One request: status, and where a redirection leads.
-pub(crate) async fn request(target: &HttpTarget) -> Result<(u16, Option<String>), HttpError> {
+/// An answer.
+pub(crate) struct Heard {
+    pub(crate) status: u16,
+    /// Where a redirection leads.
+    pub(crate) location: Option<String>,
+    /// The beginning of the body.
+    pub(crate) body: String,
+}
+
+/// One request.
+pub(crate) async fn request(target: &HttpTarget) -> Result<Heard, HttpError> {
     let stream = dial(&target.host, target.port).await?;
     if target.scheme == "https" {
         let connector = tokio_rustls::TlsConnector::from(tls().ok_or(HttpError::NoTls)?);
@@ -275,7 +284,7 @@ pub(crate) async fn request(target: &HttpTarget) -> Result<(u16, Option<String>)
     }
 }
 
-async fn send<S>(target: &HttpTarget, io: S) -> Result<(u16, Option<String>), HttpError>
+async fn send<S>(target: &HttpTarget, io: S) -> Result<Heard, HttpError>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
@@ -294,9 +303,15 @@ where
         let status = answer.status().as_u16();
         let location =
             answer.headers().get(http::header::LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);
-        // Reading what there is lets a simple server end in peace; its text does not matter.
-        let _ = Limited::new(answer.into_body(), MAX_BODY).collect().await;
-        Ok((status, location))
+        // Reading what there is lets a simple server end in peace, also where its text does not matter.
+        let (mut rest, mut body) = (answer.into_body(), Vec::new());
+        while body.len() < MAX_BODY
+            && let Some(Ok(frame)) = rest.frame().await
+        {
+            let data = frame.into_data().unwrap_or_default();
+            body.extend_from_slice(&data[..data.len().min(MAX_BODY - body.len())]);
+        }
+        Ok(Heard { status, location, body: String::from_utf8_lossy(&body).into_owned() })
     };
     tokio::pin!(talk);
     tokio::select! {
@@ -424,8 +439,8 @@ mod tests {
             ),
             ("HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
             (
-                "HTTP/1.1 302 Found\r\nLocation: http://other.test/\r\nContent-Length: 0\r\n\r\n",
-                Outcome::Warning("Probe terminated redirects, Response body: ".into()),
+                "HTTP/1.1 302 Found\r\nLocation: http://other.test/\r\nContent-Length: 5\r\n\r\nfound",
+                Outcome::Warning("Probe terminated redirects, Response body: found".into()),
             ),
         ] {
             let action = HTTPGetAction {
