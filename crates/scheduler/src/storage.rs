@@ -5,10 +5,12 @@
 //! change is, so that the next Pod chooses among what is left (upstream's `passiveAssumeCache`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use api::quantity::Quantity;
 use client::Change;
+use component::metrics::Page;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
@@ -275,6 +277,20 @@ fn by_name<T: Metadata<Ty = ObjectMeta>>(all: &mut HashMap<String, Arc<T>>, chan
     };
 }
 
+/// A stage at which no volumes may be had for a Pod, for errors that are no refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Volumes are looked for.
+    Predicate,
+    /// They are assumed.
+    Assume,
+    /// They are bound.
+    Bind,
+}
+
+/// Upstream's names of [`Stage`].
+const STAGES: [&str; 3] = ["predicate", "assume", "bind"];
+
 /// The storage of a cluster. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Storage(Arc<Shared>);
@@ -282,12 +298,17 @@ pub struct Storage(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     objects: RwLock<Objects>,
+    failed: [AtomicU64; STAGES.len()],
     changed: watch::Sender<()>,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self(Arc::new(Shared { objects: RwLock::default(), changed: watch::channel(()).0 }))
+        Self(Arc::new(Shared {
+            objects: RwLock::default(),
+            failed: Default::default(),
+            changed: watch::channel(()).0,
+        }))
     }
 }
 
@@ -299,6 +320,18 @@ impl Storage {
     /// The objects, for assumptions.
     pub fn write(&self) -> RwLockWriteGuard<'_, Objects> {
         self.0.objects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Counts that a Pod's volumes could not be found, assumed or bound.
+    pub fn failed(&self, stage: Stage) {
+        self.0.failed[stage as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    /// Writes the counts down, with upstream's names.
+    pub fn report(&self, page: &mut Page) {
+        let name = "scheduler_volume_scheduling_stage_error_total";
+        page.metric(name, "counter", "Volume scheduling stage error count");
+        for (stage, n) in STAGES.iter().zip(&self.0.failed) {
+            page.value(name, &[("operation", stage)], n.load(Ordering::Relaxed) as f64);
+        }
     }
     /// Hears of every later change of a claim or volume.
     pub fn changes(&self) -> watch::Receiver<()> {

@@ -9,23 +9,36 @@ use client::EventType;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::metrics::Result as Turn;
+use super::metrics::{Result as Turn, Task};
 use super::way::{Bound, Failure, go};
 use super::{Input, Scheduler, panicked, scheduler_of};
 use crate::events::Events;
 use crate::framework::place::{Gone, Place};
 use crate::framework::points::{Binding, Permission};
 use crate::framework::state::State;
+use crate::framework::times::{Code, Point, Times, sampled};
+use crate::framework::verdict::Rejection;
 use crate::framework::waiting::Permitted;
 use crate::queue::{Entry, Mark};
+
+/// The code of the answer of a Permit plugin.
+fn permission(answer: &Result<Permission, Rejection>) -> Code {
+    match answer {
+        Ok(Permission::Wait(_)) => Code::Wait,
+        other => Code::of_result(other),
+    }
+}
 
 impl Scheduler {
     /// Takes what the Pod needs on the node, and binds it in a task of its own.
     pub(super) fn bind(&mut self, entry: Entry, mark: Mark, node: String, permit: OwnedSemaphorePermit) {
         let mut carried = State::default();
-        let permitted = match self.hold(&entry, &node, &mut carried) {
+        let mut times = Times::default();
+        times.begin(sampled());
+        let permitted = match self.hold(&entry, &node, &mut carried, &mut times) {
             Ok(permitted) => permitted,
             Err(failure) => {
+                self.metrics.took(scheduler_of(&entry.info), &times);
                 self.bound(Bound { entry, mark, node, carried, result: Err(failure) }, Instant::now());
                 return;
             }
@@ -42,8 +55,9 @@ impl Scheduler {
             gone = told;
         }
         let (place, carried) = (Place::new(self.permits.clone(), permit), Arc::new(carried));
-        let stop = self.shutdown.clone();
+        let (stop, running) = (self.shutdown.clone(), self.metrics.runs(Task::Binding));
         self.aside(async move {
+            let _running = running;
             // A condition that says it can't be placed must not arrive after it was.
             let _written = match &written {
                 Some(lock) => Some(lock.lock().await),
@@ -67,7 +81,7 @@ impl Scheduler {
                         place: &place,
                         gone: &gone,
                     };
-                    let way = go(profile, &binding, permitted, &extenders, &metrics);
+                    let way = go(profile, &binding, permitted, &extenders, (&metrics, times));
                     let ends = || Failure::Failed { why: "the scheduler ends".to_owned(), gone: false };
                     stop.run(Box::pin(way)).await.unwrap_or_else(|| Err(ends()))
                 }
@@ -86,7 +100,13 @@ impl Scheduler {
     }
 
     /// Asks the Reserve and Permit plugins.
-    fn hold(&self, entry: &Entry, node: &str, carried: &mut State) -> Result<Option<Permitted>, Failure> {
+    fn hold(
+        &self,
+        entry: &Entry,
+        node: &str,
+        carried: &mut State,
+        times: &mut Times,
+    ) -> Result<Option<Permitted>, Failure> {
         let pod = &entry.info;
         let (Some(profile), Some(info)) = (self.profiles.get(scheduler_of(pod)), self.cache.node(node))
         else {
@@ -97,15 +117,23 @@ impl Scheduler {
             return Ok(None);
         }
         let asked = || {
-            for at in concerned {
-                at.plugin.reserve(pod, &self.cache, info, carried)?;
-            }
+            let held = concerned.try_for_each(|at| {
+                let ask = || at.plugin.reserve(pod, &self.cache, info, carried);
+                times.plugin(Point::Reserve, at.name, Code::of_result, ask)
+            });
+            times.ended(Point::Reserve, Code::of_result(&held));
+            held?;
             let mut waits = BTreeMap::<&'static str, Duration>::new();
-            for at in &profile.permit {
-                if let Permission::Wait(time) = at.plugin.permit(pod, node, carried)? {
+            let permitted = profile.permit.iter().try_for_each(|at| {
+                let ask = || at.plugin.permit(pod, node, carried);
+                if let Permission::Wait(time) = times.plugin(Point::Permit, at.name, permission, ask)? {
                     waits.insert(at.name, time);
                 }
-            }
+                Ok(())
+            });
+            let code = if waits.is_empty() { Code::of_result(&permitted) } else { Code::Wait };
+            times.ended(Point::Permit, code);
+            permitted?;
             Ok(self.waiting.add(pod.uid(), &waits, Instant::now()))
         };
         match catch_unwind(AssertUnwindSafe(asked)) {
@@ -129,14 +157,19 @@ impl Scheduler {
             return Events::NONE;
         };
         if let Some(profile) = self.profiles.get(scheduler_of(&entry.info)) {
+            let mut times = Times::default();
+            times.begin(sampled());
             let given_back = || {
                 for at in profile.reserve.iter().rev().filter(|at| at.plugin.concerns(&entry.info)) {
-                    at.plugin.unreserve(&entry.info, &node, &mut carried);
+                    let ask = || at.plugin.unreserve(&entry.info, &node, &mut carried);
+                    times.plugin(Point::Unreserve, at.name, |()| Code::Success, ask);
                 }
+                times.ended(Point::Unreserve, Code::Success);
             };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(given_back)) {
                 panicked(&entry.info, &*panic);
             }
+            self.metrics.took(&profile.name, &times);
             let errands = profile.reserve.iter().filter(|at| at.plugin.concerns(&entry.info));
             for errand in errands.filter_map(|at| at.plugin.afterwards(&entry.info, &carried)) {
                 self.send(errand, None);

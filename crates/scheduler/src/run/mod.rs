@@ -44,6 +44,7 @@ use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
 use crate::events::{self, Events};
 use crate::extender::{Extender, Talk};
 use crate::framework::profile::Profile;
+use crate::framework::times::{Code, Point, Times, sampled};
 use crate::framework::verdict::{Rejection, Verdicts};
 use crate::framework::waiting::Waiting;
 use crate::inventory::{self, Devices};
@@ -105,12 +106,12 @@ pub async fn run_with(
         .map(|name| (name.clone(), Recorder::start(client.clone(), name, "", clock, &shutdown)))
         .collect();
     let cache = Cache::default();
-    let devices = cache.devices().clone();
+    let (devices, storage) = (cache.devices().clone(), cache.storage().clone());
     let on = |gate| settings.gates.enabled(gate);
     devices.begin(clock, on(Gate::DRAConsumableCapacity), on(Gate::DRADeviceTaintRules));
-    let Some(rules) = rules(&profiles, &devices, settings.initial_backoff, settings.max_backoff) else {
-        return;
-    };
+    let told = Metrics::new(&profiles);
+    let backoff = (settings.initial_backoff, settings.max_backoff);
+    let Some(rules) = rules(&profiles, &devices, &told, backoff) else { return };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -135,13 +136,13 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, Input::Node);
     Scheduler::follow_owners(&factory, &tx);
     follow(&pods, &tx, Input::Pod);
-    let told = factory.clone();
-    metrics.register("informers", move |page| told.report(page));
-    let told = Metrics::default();
+    let followed = factory.clone();
+    metrics.register("informers", move |page| followed.report(page));
     let own = told.clone();
     metrics.register("scheduler", move |page| {
         own.report(page);
         devices.report(page);
+        storage.report(page);
     });
     factory.start(&shutdown);
     let mut scheduler = Scheduler {
@@ -183,20 +184,39 @@ fn follow<T: Cached>(
 fn rules(
     profiles: &Arc<BTreeMap<String, Profile>>,
     devices: &Devices,
-    initial_backoff: Duration,
-    max_backoff: Duration,
+    metrics: &Metrics,
+    (initial_backoff, max_backoff): (Duration, Duration),
 ) -> Option<Rules> {
     let sort = profiles.values().next()?.queue_sort.clone();
-    let (profiles, devices) = (profiles.clone(), devices.clone());
+    let (profiles, devices, metrics) = (profiles.clone(), devices.clone(), metrics.clone());
     let gated = move |pod: &PodInfo| {
         let Some(profile) = profiles.get(scheduler_of(pod)) else { return false };
-        let asked = || profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(pod, &devices).is_err());
+        let mut times = Times::default();
+        times.begin(sampled());
+        let asked = || {
+            profile.pre_enqueue.iter().try_for_each(|at| {
+                let ask = || at.plugin.pre_enqueue(pod, &devices);
+                times.plugin(Point::PreEnqueue, at.name, Code::of_result, ask)
+            })
+        };
         // A plugin that panics holds its Pod back, and nobody else.
-        catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|panic| {
-            let (name, namespace) = (pod.name(), pod.namespace());
-            tracing::error!(pod = name, namespace, panic = panic_text(panic.as_ref()), "a plugin panicked");
-            true
-        })
+        match catch_unwind(AssertUnwindSafe(asked)) {
+            Ok(answer) => {
+                times.ended(Point::PreEnqueue, Code::of_result(&answer));
+                metrics.took(&profile.name, &times);
+                answer.is_err()
+            }
+            Err(panic) => {
+                let (name, namespace) = (pod.name(), pod.namespace());
+                tracing::error!(
+                    pod = name,
+                    namespace,
+                    panic = panic_text(panic.as_ref()),
+                    "a plugin panicked"
+                );
+                true
+            }
+        }
     };
     Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff })
 }
@@ -267,7 +287,7 @@ impl Scheduler {
                     }
                 }
             }
-            self.metrics.sizes(self.queue.counts(), self.cache.sizes());
+            self.metrics.sizes(self.queue.counts(), self.cache.sizes(), self.writes.pending());
         }
     }
 
@@ -429,8 +449,15 @@ impl Scheduler {
         let around = Around { profile, cluster: &self.cache, nominated: &self.nominated, budgets: &budgets };
         // Only the keeper is changed in there, and what a turn uses of it is taken out before.
         let decision = || decide_with(info, around, talk, keeper, &mut |n| fastrand::usize(..n));
-        catch_unwind(AssertUnwindSafe(decision))
-            .unwrap_or_else(|panic| Step::Decided(Decision::Error(panicked(info, &*panic))))
+        match catch_unwind(AssertUnwindSafe(decision)) {
+            Ok(step) => {
+                if !around.cluster.nodes().is_empty() {
+                    self.metrics.took(name, keeper.times());
+                }
+                step
+            }
+            Err(panic) => Step::Decided(Decision::Error(panicked(info, &*panic))),
+        }
     }
 
     /// One Pod's turn.

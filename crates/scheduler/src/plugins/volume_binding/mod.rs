@@ -31,6 +31,7 @@ use crate::framework::points::{
 use crate::framework::state::State;
 use crate::framework::verdict::{Reason, Rejection, Stop};
 use crate::pod::PodInfo;
+use crate::storage::Stage;
 use bind::Held;
 pub use needs::NAME;
 use needs::Needs;
@@ -46,7 +47,12 @@ fn rejection(reasons: Vec<Reason>) -> Rejection {
 
 impl PreFilter for VolumeBinding {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
-        let needs = Needs::of(cycle.pod, &cycle.cluster.storage().read())?;
+        let storage = cycle.cluster.storage();
+        let needs = Needs::of(cycle.pod, &storage.read());
+        if let Err(Stop::Error(_)) = &needs {
+            storage.failed(Stage::Predicate);
+        }
+        let needs = needs?;
         let Some(needs) = needs else { return Ok(Prefiltered::Skip) };
         cycle.state.put(needs);
         Ok(Prefiltered::All)
@@ -81,7 +87,10 @@ impl Reserve for VolumeBinding {
         let storage = cluster.storage();
         let needs = Needs::of(pod, &storage.read()).map_err(|stop| match stop {
             Stop::Rejected(rejection) => rejection,
-            Stop::Error(why) => Rejection::new(NAME, why),
+            Stop::Error(why) => {
+                storage.failed(Stage::Assume);
+                Rejection::new(NAME, why)
+            }
         })?;
         let Some(needs) = needs.filter(Needs::is_open) else { return Ok(()) };
         let found = needs.find(node.name(), node.node.metadata.labels.as_ref()).map_err(rejection)?;
@@ -102,7 +111,13 @@ impl PreBind for VolumeBinding {
     fn pre_bind<'a>(&'a self, binding: &'a Binding<'a>) -> Later<'a, Result<(), Unbound>> {
         Box::pin(async move {
             match binding.carried.get::<Held>() {
-                Some(held) => held.bind(binding, self.timeout).await,
+                Some(held) => {
+                    let result = held.bind(binding, self.timeout).await;
+                    if result.is_err() {
+                        held.storage().failed(Stage::Bind);
+                    }
+                    result
+                }
                 None => Ok(()),
             }
         })
