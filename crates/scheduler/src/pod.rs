@@ -223,6 +223,13 @@ impl PodInfo {
     }
 }
 
+impl PodInfo {
+    /// The view that it shares.
+    pub fn shared(&self) -> Arc<PodView> {
+        self.0.clone()
+    }
+}
+
 impl From<Arc<PodView>> for PodInfo {
     fn from(view: Arc<PodView>) -> Self {
         Self(view)

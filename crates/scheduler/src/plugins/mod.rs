@@ -7,6 +7,8 @@ pub mod binder;
 mod cases;
 mod constraint;
 pub mod dynamic_resources;
+#[cfg(test)]
+mod hints;
 pub mod images;
 pub mod inter_pod_affinity;
 mod inter_pod_affinity_score;

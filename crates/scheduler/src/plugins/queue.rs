@@ -38,9 +38,9 @@ impl QueueSort for Sort {
 }
 
 pub(super) fn scheduling_gates() -> Plugin {
-    // Only a change of the Pod itself can lift its gates.
     let points = Points { pre_enqueue: Some(Arc::new(Gates)), ..Points::default() };
-    Plugin::new(GATES, points).lifted_by(Events::NONE)
+    // It is the Pod's own event; the gates of others hold nobody else back.
+    Plugin::new(GATES, points).lifted_by(Events::OWN_GATES)
 }
 
 pub(super) fn priority_sort() -> Plugin {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::metrics::{Result as Turn, Task};
 use super::way::{Bound, Failure, go};
 use super::{Input, Scheduler, panicked, scheduler_of};
-use crate::events::Events;
+use crate::events::Happening;
 use crate::framework::place::{Gone, Place};
 use crate::framework::points::{Binding, Permission};
 use crate::framework::state::State;
@@ -144,17 +144,21 @@ impl Scheduler {
 
     /// A binding ended. If it failed, all that was held is given back, and the Pod goes back into the queue as it is now,
     /// unless it is gone or has a node.
-    pub(super) fn bound(&mut self, bound: Bound, now: Instant) -> Events {
+    pub(super) fn bound(&mut self, bound: Bound, now: Instant) {
         let Bound { mut entry, mark, node, mut carried, result } = bound;
         self.waiting.remove(entry.info.uid());
         self.ways.remove(entry.info.uid());
         let Err(failure) = result else {
             let (namespace, name) = (entry.info.namespace(), entry.info.name());
             self.metrics.ended(scheduler_of(&entry.info), Turn::Scheduled, entry.tried.elapsed());
-            self.metrics.bound(entry.attempts, entry.first_tried.unwrap_or(entry.tried).elapsed());
+            self.metrics.bound(
+                entry.attempts,
+                entry.flushed,
+                entry.first_tried.unwrap_or(entry.tried).elapsed(),
+            );
             let message = format!("Successfully assigned {namespace}/{name} to {node}");
             self.event(&entry.info, EventType::Normal, "Scheduled", message);
-            return Events::NONE;
+            return;
         };
         if let Some(profile) = self.profiles.get(scheduler_of(&entry.info)) {
             let mut times = Times::default();
@@ -176,7 +180,7 @@ impl Scheduler {
             }
         }
         let freed = self.cache.forget(entry.info.uid());
-        let uid = entry.info.shared_uid();
+        let was = entry.info.clone();
         if let Some(info) = self.current(&entry.info) {
             entry.info = info;
             match failure {
@@ -187,8 +191,7 @@ impl Scheduler {
         }
         if freed {
             // Room was held for it meanwhile: others that wait may fit now.
-            self.queue.happened_to_others(Events::POD_DELETED, &uid, now);
+            self.happened(&Happening::left(&was), Some(was.uid()), now);
         }
-        Events::NONE
     }
 }

@@ -22,6 +22,7 @@ mod tests {
     }
 }
 mod way;
+mod worth;
 mod writes;
 
 use std::any::Any;
@@ -41,7 +42,7 @@ use tokio::time::Instant;
 use crate::cache::Cache;
 use crate::config::defaults::SCHEDULER_NAME;
 use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
-use crate::events::{self, Events};
+use crate::events::{self, About, Events, Happening, Pair};
 use crate::extender::{Extender, Talk};
 use crate::framework::profile::Profile;
 use crate::framework::times::{Code, Point, Times, sampled};
@@ -53,11 +54,13 @@ use crate::nominated::Nominated;
 use crate::owners::{Kind, Selecting};
 use crate::plugins::preemption::NAME as PREEMPTION;
 use crate::pod::{PodInfo, PodView};
-use crate::queue::{Entry, Mark, Queue, Rules};
+use crate::queue::{Counts, Entry, Mark, Queue, Rules};
+use crate::resources;
 use crate::storage::News;
 use metrics::{Metrics, Result as Turn};
 pub use settings::Settings;
 use way::Bound;
+use worth::Worth;
 use writes::{Nominate, Report, Writes};
 
 /// How many bindings may be under way; beyond it scheduling waits, as it would for the API server.
@@ -138,9 +141,11 @@ pub async fn run_with(
     follow(&pods, &tx, Input::Pod);
     let followed = factory.clone();
     metrics.register("informers", move |page| followed.report(page));
-    let own = told.clone();
+    let queue = Queue::new(rules);
+    let (own, counts) = (told.clone(), queue.metrics());
     metrics.register("scheduler", move |page| {
         own.report(page);
+        counts.report(page);
         devices.report(page);
         storage.report(page);
     });
@@ -157,7 +162,8 @@ pub async fn run_with(
         pods,
         budgets,
         cache,
-        queue: Queue::new(rules),
+        counts: queue.metrics(),
+        queue,
         nominated: Nominated::default(),
         preempting: HashSet::new(),
         ways: HashMap::new(),
@@ -235,6 +241,8 @@ struct Scheduler {
     budgets: Informer<PodDisruptionBudget>,
     cache: Cache,
     queue: Queue,
+    /// The queue's metrics.
+    counts: Counts,
     nominated: Nominated,
     /// Preemptors, by uid, whose victims are being deleted: they are not tried before that is done.
     preempting: HashSet<String>,
@@ -283,7 +291,7 @@ impl Scheduler {
                 },
                 () = async { match wake { Some(at) => tokio::time::sleep_until(at).await, None => std::future::pending().await } } => {
                     if let Some((entry, mark)) = self.queue.pop(Instant::now()) {
-                        self.try_one(entry, &mark).await;
+                        self.try_one(entry, mark).await;
                     }
                 }
             }
@@ -292,40 +300,24 @@ impl Scheduler {
     }
 
     fn take(&mut self, input: Input) {
-        let now = Instant::now();
+        let (now, start) = (Instant::now(), std::time::Instant::now());
         let events = match input {
-            Input::Node(change) => self.take_node(&change),
+            Input::Node(change) => self.take_node(&change, now),
             Input::Pod(change) => self.take_pod(&change, now),
-            Input::Namespace(change) => {
-                if let Change::Deleted(namespace) = &change {
-                    self.cache.remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
-                    Events::NONE
-                } else {
-                    self.cache.set_namespace(change.object());
-                    // Other terms speak of its Pods now.
-                    Events::POD_LABELS
-                }
-            }
+            Input::Namespace(change) => self.take_namespace(&change, now),
             Input::Owner(kind, change) => {
                 self.cache.owners_mut().take(kind, &change);
                 Events::NONE
             }
             Input::Storage(news) => {
-                let events = self.cache.storage().take(&news);
-                if let Some((namespace, name)) = news.claim() {
-                    let uses = |pod: &PodInfo| {
-                        pod.namespace() == namespace && pod.used().is_some_and(|used| used.has_claim(name))
-                    };
-                    self.queue.happened_to(events, uses, now);
-                    return;
-                }
-                events
+                let what = self.cache.storage().take(&news);
+                self.happened(&what, None, now)
             }
-            Input::Devices(news) => {
-                self.take_devices(&news, now);
-                return;
+            Input::Devices(news) => self.take_devices(&news, now),
+            Input::Bound(bound) => {
+                self.bound(*bound, now);
+                Events::NONE
             }
-            Input::Bound(bound) => self.bound(*bound, now),
             Input::Written(namespace, name, uid) => {
                 if let Some(next) = self.writes.done(&uid) {
                     self.write(namespace, name, uid, next);
@@ -339,22 +331,49 @@ impl Scheduler {
                 Events::NONE
             }
         };
-        self.queue.happened(events, now);
+        self.metrics.handled(events, start.elapsed());
     }
 
-    fn take_node(&mut self, change: &Change<Node>) -> Events {
+    fn take_node(&mut self, change: &Change<Node>, now: Instant) -> Events {
         let node = change.object();
-        match change {
+        let events = match change {
             Change::Deleted(_) => {
                 self.cache.remove_node(node.metadata.name.as_deref().unwrap_or_default());
-                return Events::NODE_DELETED;
+                Events::NODE_DELETED
             }
-            Change::Added(_) | Change::Updated { .. } => self.cache.set_node(node.clone()),
+            Change::Added(_) => {
+                self.cache.set_node(node.clone());
+                Events::NODE_ADDED
+            }
+            Change::Updated { old, new } => {
+                self.cache.set_node(node.clone());
+                events::of_node(old, new)
+            }
+        };
+        self.happened(&Happening::new(events, About::Node(change.into())), None, now)
+    }
+
+    fn take_namespace(&mut self, change: &Change<Namespace>, now: Instant) -> Events {
+        match change {
+            Change::Deleted(namespace) => {
+                self.cache.remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
+                return Events::NONE;
+            }
+            _ => self.cache.set_namespace(change.object()),
         }
         match change {
-            Change::Updated { old, new } => events::of_node(old, new),
-            _ => Events::NODE_ADDED,
+            Change::Updated { old, new } if old.metadata.labels == new.metadata.labels => Events::NONE,
+            // Other terms speak of its Pods now.
+            _ => self.happened(&Happening::new(Events::NAMESPACE, About::Nothing), None, now),
         }
+    }
+
+    /// Wakes the Pods for which something that happened is a reason to be tried again, but not the one by which it
+    /// happened. The kinds of what happened.
+    fn happened(&mut self, what: &Happening, by: Option<&str>, now: Instant) -> Events {
+        let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
+        self.queue.happened(what, by, now, &mut |entry, what| asked.says(entry, what));
+        what.kinds
     }
 
     fn take_pod(&mut self, change: &Change<PodView>, now: Instant) -> Events {
@@ -369,73 +388,90 @@ impl Scheduler {
         let uid = pod.shared_uid();
         let gone = matches!(change, Change::Deleted(_)) || pod.ended;
         if let Some(node) = pod.node() {
-            return self.take_placed(change, node, gone);
+            return self.take_placed(change, node, gone, now);
         }
         let leaving = gone || pod.leaving;
         if leaving || !self.profiles.contains_key(scheduler_of(pod)) {
             self.unqueue(&uid);
-            if !leaving {
-                return Events::NONE;
-            }
-            // The room that was kept for it is free for others.
-            let kept = self.cache.is_assumed(&uid) || self.nominated.node_of(&uid).is_some();
-            self.nominated.remove(&uid);
-            self.cache.remove_pod(&uid);
-            self.waiting.remove(&uid);
-            if let Some(way) = self.ways.get(&uid) {
-                way.send_replace(true);
-            }
-            return if kept { Events::POD_DELETED } else { Events::NONE };
-        }
-        if self.cache.is_assumed(&uid) {
-            return Events::NONE; // its binding is under way; if that fails the newest state is read again
+            return if leaving { self.take_leaving(&PodInfo::from(pod.clone()), now) } else { Events::NONE };
         }
         let info = PodInfo::from(pod.clone());
-        let (before, changed) = match change {
+        let own = match change {
             Change::Updated { old, new } => {
-                let claims =
-                    |p: &PodView| p.whole().status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
-                let changed =
-                    old.spec() != new.spec() || old.labels != new.labels || claims(old) != claims(new);
-                (Some(old.nominated().to_owned()), changed)
+                Happening::new(events::of_own(old, new), About::Pod(change.into()))
             }
-            _ => (None, true),
+            _ => Happening::nothing(),
+        };
+        if self.cache.is_assumed(&uid) {
+            // Its binding is under way; if that fails the newest state is read again.
+            self.queue.note(&own);
+            return own.kinds;
+        }
+        let before = match change {
+            Change::Updated { old, .. } => Some(old.nominated().to_owned()),
+            _ => None,
         };
         self.nominated.follow(&info, before.as_deref());
-        self.queue.set(info, changed, now);
-        Events::NONE
+        let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
+        self.queue.set(info, &own, now, &mut |entry, what| asked.says(entry, what));
+        own.kinds
+    }
+
+    /// A Pod that has no node goes.
+    fn take_leaving(&mut self, pod: &PodInfo, now: Instant) -> Events {
+        let uid = pod.uid();
+        // The room that was kept for it is free for others.
+        let freed = if self.cache.is_assumed(uid) {
+            Some(Happening::left(pod))
+        } else {
+            self.nominated.node_of(uid).map(|_| Happening::room_given_back(pod))
+        };
+        self.nominated.remove(uid);
+        self.cache.remove_pod(uid);
+        self.waiting.remove(uid);
+        if let Some(way) = self.ways.get(uid) {
+            way.send_replace(true);
+        }
+        freed.map_or(Events::NONE, |what| self.happened(&what, None, now))
     }
 
     /// A Pod that has a node.
-    fn take_placed(&mut self, change: &Change<PodView>, node: &str, gone: bool) -> Events {
+    fn take_placed(&mut self, change: &Change<PodView>, node: &str, gone: bool, now: Instant) -> Events {
         let pod = change.object();
         let uid = pod.shared_uid();
-        let mut events = Events::NONE;
-        if self.nominated.node_of(&uid).is_some_and(|n| n != node) {
-            events |= Events::POD_DELETED; // the room that was kept elsewhere
-        }
+        let info = PodInfo::from(pod.clone());
+        let elsewhere = self.nominated.node_of(&uid).is_some_and(|n| n != node);
         self.unqueue(&uid);
         self.nominated.remove(&uid);
+        let mut events = Events::NONE;
         if gone {
             self.cache.remove_pod(&uid);
-            let freed = if pod.used().is_some() { Events::VOLUMES_FREED } else { Events::NONE };
-            return events | Events::POD_DELETED | freed;
+            return self.happened(&Happening::left(&info), None, now);
         }
-        let info = PodInfo::from(pod.clone());
+        let mut kinds = Events::NONE;
         match change {
             Change::Updated { old, new } if old.node().is_some() => {
                 // Rules about other Pods see its labels, and whether it is leaving.
                 if old.labels != new.labels || old.leaving != new.leaving {
-                    events |= Events::POD_LABELS;
+                    kinds |= Events::POD_LABELS;
                 }
-                if old.requests != info.requests {
-                    events |= Events::POD_SCALED_DOWN;
+                if resources::is_reduced(&old.requests.fit, &info.requests.fit) {
+                    kinds |= Events::POD_SCALED_DOWN;
                 }
             }
-            _ => events |= Events::POD_ADDED,
+            _ => kinds |= Events::POD_ADDED,
         }
-        self.cache.set_pod(info, node);
-        events
+        self.cache.set_pod(info.clone(), node);
+        if elsewhere {
+            // The room that was kept there.
+            events |= self.happened(&Happening::room_given_back(&info), None, now);
+        }
+        let pair = if kinds.meets(Events::POD_ADDED) {
+            Pair { old: None, new: Some(info.shared()) }
+        } else {
+            change.into()
+        };
+        events | self.happened(&Happening::new(kinds, About::Pod(pair)), None, now)
     }
 
     /// A try of a Pod's turn. Neither a Pod nor a plugin may end the scheduler: a panic costs this Pod alone.
@@ -461,7 +497,7 @@ impl Scheduler {
     }
 
     /// One Pod's turn.
-    async fn try_one(&mut self, mut entry: Entry, mark: &Mark) {
+    async fn try_one(&mut self, mut entry: Entry, mark: Mark) {
         let refused = std::mem::take(&mut entry.refused_by);
         self.metrics.refused(&refused, scheduler_of(&entry.info), false);
         if self.preempting.contains(entry.info.uid()) {
@@ -475,12 +511,12 @@ impl Scheduler {
                 let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
                 self.nominated.remove(entry.info.uid());
                 if kept {
-                    self.queue.happened(Events::POD_DELETED, Instant::now());
+                    self.happened(&Happening::room_given_back(&entry.info), None, Instant::now());
                 }
                 let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-                self.bind(entry, *mark, node, permit);
+                self.bind(entry, mark, node, permit);
             }
-            Decision::Unschedulable(error, help) => self.failed(entry, mark, *error, help),
+            Decision::Unschedulable(error, help) => self.failed(entry, &mark, *error, help),
             Decision::Error(why) => self.errored(entry, &why),
         }
     }
@@ -531,7 +567,7 @@ impl Scheduler {
         }
         if error.nodes == 0 {
             self.report(&pod, "Unschedulable", "no nodes available to schedule pods", Nominate::Keep);
-            self.queue.refused(entry, mark, waits_for, Instant::now());
+            self.refuse(entry, mark, waits_for);
             return;
         }
         let nominate = match help {
@@ -546,13 +582,20 @@ impl Scheduler {
                 // Others may have the room that was kept for it.
                 if self.nominated.node_of(&uid).is_some() {
                     self.nominated.remove(&uid);
-                    self.queue.happened(Events::POD_DELETED, Instant::now());
+                    self.happened(&Happening::room_given_back(&pod), None, Instant::now());
                 }
                 Nominate::Node(String::new())
             }
         };
         self.report(&pod, "Unschedulable", &error.to_string(), nominate);
-        self.queue.refused(entry, mark, waits_for, Instant::now());
+        self.refuse(entry, mark, waits_for);
+    }
+
+    /// Puts a Pod back that waits for one of these events.
+    fn refuse(&mut self, entry: Entry, mark: &Mark, waits_for: Events) {
+        let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
+        let ask = &mut |entry: &Entry, what: &Happening| asked.says(entry, what);
+        self.queue.refused(entry, mark, waits_for, Instant::now(), ask);
     }
 
     /// A plugin refused the node that was chosen.
@@ -564,7 +607,7 @@ impl Scheduler {
         let waits_for =
             self.profiles.get(scheduler_of(&entry.info)).map_or(Events::ALL, |p| p.lift(error.plugins()));
         self.report(&entry.info, "Unschedulable", &error.to_string(), Nominate::Keep);
-        self.queue.refused(entry, mark, waits_for, Instant::now());
+        self.refuse(entry, mark, waits_for);
     }
 
     /// Records an Event about a Pod, in the name of its scheduler.

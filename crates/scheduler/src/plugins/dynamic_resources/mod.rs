@@ -23,12 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{FeatureGates, Gate, Status};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use objects::claims;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
 use crate::devices::Features;
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
     Binding, Cycle, Errand, Failed, Filter, Later, MAX_SCORE, PostFilter, PostFiltered, PreBind, PreEnqueue,
@@ -36,8 +37,8 @@ use crate::framework::points::{
 };
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
-use crate::inventory::Devices;
-use crate::pod::PodInfo;
+use crate::inventory::{Devices, allocation};
+use crate::pod::{PodInfo, PodView};
 use bind::Held;
 use needs::Needs;
 pub use settings::NAME;
@@ -204,6 +205,33 @@ impl PreBind for DynamicResources {
     }
 }
 
+/// A claim gives its devices back, or one of the Pod's is there or has another status. A Pod whose claims are not all
+/// there waits for those, whatever happens to others.
+///
+/// DIFFERENCE: a claim that goes with its devices gives them back, too.
+fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+    let known = cluster.devices().read();
+    let now: &PodView = match &what.about {
+        About::Pod(Pair { new: Some(new), .. }) => new,
+        _ => pod,
+    };
+    let own = known.claims_of(now.whole());
+    let Ok(own) = own else { return Ok(!matches!(what.about, About::DeviceClaim(_) | About::Pod(_))) };
+    let used = |claim: &ResourceClaim| own.iter().any(|c| c.metadata.uid == claim.metadata.uid);
+    Ok(match &what.about {
+        About::DeviceClaim(Pair { old: Some(old), new }) if allocation(old).is_some() => match new {
+            None => true,
+            Some(new) => allocation(new).is_none() || used(new) && old.status != new.status,
+        },
+        About::DeviceClaim(Pair { old, new: Some(new) }) => {
+            let same = |old: &ResourceClaim| old.metadata.uid == new.metadata.uid && old.status == new.status;
+            used(new) && !old.as_deref().is_some_and(same)
+        }
+        About::DeviceClaim(_) => false,
+        _ => true,
+    })
+}
+
 pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
     let PluginArgs::DynamicResources(args) = args else {
         return Err("got args of another type, want *DynamicResourcesArgs".to_owned());
@@ -233,7 +261,14 @@ pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, S
         pre_bind: Some(plugin),
         ..Points::default()
     };
-    let devices = Events::DEVICE_CLAIM | Events::DEVICES_FREED | Events::DEVICE_CLASS | Events::DEVICE_SLICE;
+    let claims = Events::DEVICE_CLAIM_ADDED
+        | Events::DEVICE_CLAIM_CHANGED
+        | Events::DEVICE_CLAIM_DELETED
+        | Events::OWN_CLAIMS;
+    let devices = Events::DEVICE_CLASS_ADDED
+        | Events::DEVICE_CLASS_CHANGED
+        | Events::SLICE_ADDED
+        | Events::SLICE_CHANGED;
     let nodes = Events::NODE_ADDED | Events::NODE_LABELS | Events::NODE_ALLOCATABLE;
-    Ok(Plugin::new(NAME, points).lifted_by(devices | nodes))
+    Ok(Plugin::new(NAME, points).lifted_by(claims | devices | nodes).hinted(hint))
 }

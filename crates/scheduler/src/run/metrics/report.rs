@@ -23,6 +23,7 @@ impl Metrics {
         }
         let inner = self.lock();
         inner.report_turns(page);
+        inner.report_queue(page);
         inner.report_points(page);
         inner.report_tasks(page);
         inner.report_state(page);
@@ -63,6 +64,17 @@ impl Inner {
         for (tries, waited) in &self.waited {
             let tries = if *tries == MANY { format!("{MANY}+") } else { tries.to_string() };
             page.histogram(WAITED, &[("attempts", &tries)], waited);
+        }
+    }
+
+    fn report_queue(&self, page: &mut Page) {
+        const EVENTS: &str = "scheduler_event_handling_duration_seconds";
+        let name = "scheduler_pod_scheduled_after_flush_total";
+        page.metric(name, "counter", "Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout. This metric helps detect potential queueing hint misconfigurations or event handling issues.");
+        page.value(name, &[], self.flushed as f64);
+        page.metric(EVENTS, "histogram", "Event handling latency in seconds.");
+        for (event, took) in &self.events {
+            page.histogram(EVENTS, &[("event", event)], took);
         }
     }
 

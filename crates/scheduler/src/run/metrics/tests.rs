@@ -22,7 +22,10 @@ fn a_page() {
     metrics.ended("p", Result::Scheduled, second);
     metrics.ended("p", Result::Error, second);
     metrics.ended("of nobody", Result::Error, second);
-    metrics.bound(20, second);
+    metrics.bound(20, true, second);
+    metrics.bound(1, false, second);
+    metrics.handled(Events::NODE_LABELS | Events::NODE_TAINTS, second);
+    metrics.handled(Events::NONE, second);
     metrics.preempted(Some(3));
     metrics.preempted(None);
     metrics.evicted(true, second);
@@ -41,7 +44,10 @@ fn a_page() {
         "scheduler_schedule_attempts_total{profile=\"p\",result=\"error\"} 1",
         "scheduler_scheduling_attempt_duration_seconds_bucket{profile=\"p\",result=\"scheduled\",le=\"1.024\"} 2",
         "scheduler_scheduling_algorithm_duration_seconds_count 1",
-        "scheduler_pod_scheduling_attempts_sum 20",
+        "scheduler_pod_scheduling_attempts_sum 21",
+        "scheduler_pod_scheduled_after_flush_total 1",
+        "scheduler_event_handling_duration_seconds_sum{event=\"NodeUpdateNodeLabel\"} 1",
+        "scheduler_event_handling_duration_seconds_sum{event=\"NodeUpdateNodeTaint\"} 1",
         "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"15+\"} 1",
         "scheduler_preemption_attempts_total 2",
         "scheduler_preemption_victims_sum 3",
@@ -84,4 +90,82 @@ fn the_time_of_points_and_plugins() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }
+}
+
+/// Upstream's metrics with their types.
+const UPSTREAM: &[(&str, &str)] = &[
+    ("scheduler_async_api_call_execution_duration_seconds", "histogram"),
+    ("scheduler_async_api_call_execution_total", "counter"),
+    ("scheduler_batch_attempts_total", "counter"),
+    ("scheduler_batch_cache_flushed_total", "counter"),
+    ("scheduler_cache_size", "gauge"),
+    ("scheduler_dra_bindingconditions_allocations_total", "counter"),
+    ("scheduler_dra_bindingconditions_wait_duration_seconds", "histogram"),
+    ("scheduler_event_handling_duration_seconds", "histogram"),
+    ("scheduler_framework_extension_point_duration_seconds", "histogram"),
+    ("scheduler_get_node_hint_duration_seconds", "histogram"),
+    ("scheduler_goroutines", "gauge"),
+    ("scheduler_inflight_events", "gauge"),
+    ("scheduler_pending_async_api_calls", "gauge"),
+    ("scheduler_pending_pods", "gauge"),
+    ("scheduler_permit_wait_duration_seconds", "histogram"),
+    ("scheduler_plugin_evaluation_total", "counter"),
+    ("scheduler_plugin_execution_duration_seconds", "histogram"),
+    ("scheduler_pod_scheduled_after_flush_total", "counter"),
+    ("scheduler_pod_scheduling_attempts", "histogram"),
+    ("scheduler_pod_scheduling_sli_duration_seconds", "histogram"),
+    ("scheduler_podgroup_schedule_attempts_total", "counter"),
+    ("scheduler_podgroup_scheduling_algorithm_duration_seconds", "histogram"),
+    ("scheduler_podgroup_scheduling_attempt_duration_seconds", "histogram"),
+    ("scheduler_preemption_attempts_total", "counter"),
+    ("scheduler_preemption_goroutines_duration_seconds", "histogram"),
+    ("scheduler_preemption_goroutines_execution_total", "counter"),
+    ("scheduler_preemption_victims", "histogram"),
+    ("scheduler_queue_incoming_pods_total", "counter"),
+    ("scheduler_queueing_hint_execution_duration_seconds", "histogram"),
+    ("scheduler_resourceclaim_creates_total", "counter"),
+    ("scheduler_schedule_attempts_total", "counter"),
+    ("scheduler_scheduling_algorithm_duration_seconds", "histogram"),
+    ("scheduler_scheduling_attempt_duration_seconds", "histogram"),
+    ("scheduler_store_schedule_results_duration_seconds", "histogram"),
+    ("scheduler_unschedulable_pods", "gauge"),
+    ("scheduler_volume_binder_cache_requests_total", "counter"),
+    ("scheduler_volume_scheduling_stage_error_total", "counter"),
+];
+
+/// Those of them that have no meaning here, and why.
+const MEANINGLESS: &[(&str, &str)] = &[
+    (
+        "scheduler_batch_attempts_total",
+        "Pods that are alike share what is kept, and there are no hints of nodes",
+    ),
+    ("scheduler_batch_cache_flushed_total", "the same"),
+    ("scheduler_get_node_hint_duration_seconds", "the same"),
+    ("scheduler_store_schedule_results_duration_seconds", "the same"),
+    (
+        "scheduler_volume_binder_cache_requests_total",
+        "upstream's binder has no cache any more, and counts nothing",
+    ),
+    ("scheduler_podgroup_schedule_attempts_total", "groups of Pods are not scheduled as one"),
+    ("scheduler_podgroup_scheduling_algorithm_duration_seconds", "the same"),
+    ("scheduler_podgroup_scheduling_attempt_duration_seconds", "the same"),
+];
+
+#[test]
+fn all_of_upstreams_metrics_are_there() {
+    let mut page = Page::default();
+    metrics().report(&mut page);
+    crate::queue::Counts::default().report(&mut page);
+    crate::storage::Storage::default().report(&mut page);
+    crate::inventory::Devices::default().report(&mut page);
+    let text = page.text();
+    for (name, kind) in UPSTREAM {
+        let header = format!("# TYPE {name} {kind}");
+        let there = text.lines().any(|l| l == header);
+        let meaningless = MEANINGLESS.iter().any(|(n, why)| n == name && !why.is_empty());
+        assert_eq!(there, !meaningless, "{name}");
+    }
+    let ours = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next());
+    let others: Vec<&str> = ours.filter(|n| !UPSTREAM.iter().any(|(name, _)| name == n)).collect();
+    assert!(others.is_empty(), "{others:?}");
 }
