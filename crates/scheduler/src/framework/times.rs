@@ -17,6 +17,7 @@ use crate::framework::verdict::{Rejection, Stop};
 pub const SAMPLES: u8 = 10;
 
 /// Seconds from 0.01 ms, each bound half as much again as the one before (upstream's buckets of plugins).
+#[allow(clippy::unreadable_literal, reason = "the numbers are those that upstream computes")]
 pub const BUCKETS: &[f64] = &[
     1e-05,
     1.5000000000000002e-05,

@@ -126,12 +126,11 @@ impl Scheduler {
     /// Writes a report, after the one that is under way.
     pub(super) fn submit(&mut self, pod: &PodView, report: Report) {
         if let Some(slot) = self.writes.under_way.get_mut(pod.uid()) {
-            slot.next = Some(match slot.next.take() {
-                Some(earlier) => report.after(earlier),
-                None => {
-                    self.writes.pending += 1;
-                    report
-                }
+            slot.next = Some(if let Some(earlier) = slot.next.take() {
+                report.after(earlier)
+            } else {
+                self.writes.pending += 1;
+                report
             });
             return;
         }

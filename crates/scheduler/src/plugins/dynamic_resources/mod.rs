@@ -219,15 +219,14 @@ fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String
     let Ok(own) = own else { return Ok(!matches!(what.about, About::DeviceClaim(_) | About::Pod(_))) };
     let used = |claim: &ResourceClaim| own.iter().any(|c| c.metadata.uid == claim.metadata.uid);
     Ok(match &what.about {
-        About::DeviceClaim(Pair { old: Some(old), new }) if allocation(old).is_some() => match new {
-            None => true,
-            Some(new) => allocation(new).is_none() || used(new) && old.status != new.status,
-        },
-        About::DeviceClaim(Pair { old, new: Some(new) }) => {
-            let same = |old: &ResourceClaim| old.metadata.uid == new.metadata.uid && old.status == new.status;
-            used(new) && !old.as_deref().is_some_and(same)
+        About::DeviceClaim(Pair { old, new }) => {
+            let had = old.as_deref().and_then(allocation).is_some();
+            let has = new.as_deref().and_then(allocation).is_some();
+            let now = |c: &Option<Arc<ResourceClaim>>| {
+                c.as_ref().map(|c| (c.metadata.uid.clone(), c.status.clone()))
+            };
+            had && !has || new.as_deref().is_some_and(used) && now(old) != now(new)
         }
-        About::DeviceClaim(_) => false,
         _ => true,
     })
 }
