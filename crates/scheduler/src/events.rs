@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::Change;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use objects::{features, taints};
 
@@ -67,6 +68,10 @@ kinds! {
     ///
     /// DIFFERENCE: upstream has no such event.
     NAMESPACE "NamespaceUpdate"
+    /// A Pod came that has no node yet.
+    UNPLACED_ADDED "UnschedulablePodAdd"
+    /// A PodGroup came.
+    GROUP_ADDED "scheduling.k8s.io/PodGroupAdd"
     /// A volume came.
     VOLUME_ADDED "PersistentVolumeAdd"
     /// A volume changed.
@@ -188,8 +193,10 @@ pub enum About {
     /// None, or many.
     Nothing,
     Node(Pair<Node>),
-    /// A Pod that has a node, or for which room was kept on one; or, with the kinds of [`Events::OWN`], a waiting Pod.
+    /// A Pod that has a node, or for which room was kept on one; with the kinds of [`Events::OWN`] the waiting Pod itself,
+    /// with [`Events::UNPLACED_ADDED`] another one.
     Pod(Pair<PodView>),
+    Group(Pair<PodGroup>),
     Volume(Pair<PersistentVolume>),
     Claim(Pair<PersistentVolumeClaim>),
     Class(Pair<StorageClass>),

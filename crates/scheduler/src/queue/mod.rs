@@ -287,6 +287,15 @@ impl Queue {
         e.first_tried.get_or_insert(now);
         Some((e, self.counts.flights.go()))
     }
+    /// Takes a Pod out for its turn out of order, unless it is held back.
+    pub fn pop_this(&mut self, uid: &str, now: Instant) -> Option<(Entry, Mark)> {
+        self.entries.get(uid).filter(|e| e.state != State::Gated)?;
+        let mut e = self.remove(uid)?;
+        e.attempts += 1;
+        e.tried = now;
+        e.first_tried.get_or_insert(now);
+        Some((e, self.counts.flights.go()))
+    }
     /// Puts back a Pod that did not fit. It waits for one of these events, or only backs off if one happened since
     /// `mark` that is a reason to try it again.
     pub fn refused(&mut self, e: Entry, mark: &Mark, waits_for: Events, now: Instant, ask: Ask<'_>) {

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::events::About;
-use crate::inventory::Devices;
+use crate::framework::points::Prospects;
 
 fn pod(uid: &str, priority: i32, gates: serde_json::Value) -> PodInfo {
     let pod = json!({"metadata": {"uid": uid}, "spec": {"priority": priority, "schedulingGates": gates, "containers": []}});
@@ -14,7 +14,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 fn queue() -> Queue {
     let profile = crate::plugins::tests::profile();
     let sort = profile.queue_sort.clone();
-    let devices = Devices::default();
+    let devices = Prospects::default();
     let gated =
         move |p: &PodInfo| profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(p, &devices).is_err());
     Queue::new(Rules {

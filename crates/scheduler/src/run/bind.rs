@@ -15,10 +15,12 @@ use super::{Input, Scheduler, panicked, scheduler_of};
 use crate::events::Happening;
 use crate::framework::place::{Gone, Place};
 use crate::framework::points::{Binding, Permission};
+use crate::framework::profile::Profile;
 use crate::framework::state::State;
 use crate::framework::times::{Code, Point, Times, sampled};
 use crate::framework::verdict::Rejection;
 use crate::framework::waiting::Permitted;
+use crate::pod::PodInfo;
 use crate::queue::{Entry, Mark};
 
 /// The code of the answer of a Permit plugin.
@@ -27,6 +29,15 @@ fn permission(answer: &Result<Permission, Rejection>) -> Code {
         Ok(Permission::Wait(_)) => Code::Wait,
         other => Code::of_result(other),
     }
+}
+
+/// The answers of Permit plugins.
+#[derive(Default)]
+pub(super) struct Permits {
+    /// The plugins that want to wait, and how long at most.
+    pub(super) waits: BTreeMap<&'static str, Duration>,
+    /// Other Pods that a plugin allows now, by uid.
+    others: Vec<(&'static str, Arc<str>)>,
 }
 
 impl Scheduler {
@@ -99,7 +110,7 @@ impl Scheduler {
         });
     }
 
-    /// Asks the Reserve and Permit plugins.
+    /// Asks the Reserve and Permit plugins. A Pod for which a plugin wants to wait waits from now on.
     fn hold(
         &self,
         entry: &Entry,
@@ -107,14 +118,28 @@ impl Scheduler {
         carried: &mut State,
         times: &mut Times,
     ) -> Result<Option<Permitted>, Failure> {
-        let pod = &entry.info;
+        let Permits { waits, others } = self.ask(&entry.info, node, carried, times)?;
+        for (plugin, uid) in &others {
+            self.waiting.allow(uid, plugin);
+        }
+        Ok(self.waiting.add(entry.info.uid(), &waits, Instant::now()))
+    }
+
+    /// Asks the Reserve and Permit plugins; what is reserved is held from now on.
+    pub(super) fn ask(
+        &self,
+        pod: &PodInfo,
+        node: &str,
+        carried: &mut State,
+        times: &mut Times,
+    ) -> Result<Permits, Failure> {
         let (Some(profile), Some(info)) = (self.profiles.get(scheduler_of(pod)), self.cache.node(node))
         else {
-            return Ok(None);
+            return Ok(Permits::default());
         };
         let mut concerned = profile.reserve.iter().filter(|at| at.plugin.concerns(pod)).peekable();
         if concerned.peek().is_none() && profile.permit.is_empty() {
-            return Ok(None);
+            return Ok(Permits::default());
         }
         let asked = || {
             let held = concerned.try_for_each(|at| {
@@ -123,23 +148,43 @@ impl Scheduler {
             });
             times.ended(Point::Reserve, Code::of_result(&held));
             held?;
-            let mut waits = BTreeMap::<&'static str, Duration>::new();
+            let mut permits = Permits::default();
             let permitted = profile.permit.iter().try_for_each(|at| {
-                let ask = || at.plugin.permit(pod, node, carried);
-                if let Permission::Wait(time) = times.plugin(Point::Permit, at.name, permission, ask)? {
-                    waits.insert(at.name, time);
+                let ask = || at.plugin.permit(pod, &self.cache, node, carried);
+                match times.plugin(Point::Permit, at.name, permission, ask)? {
+                    Permission::Granted => {}
+                    Permission::GrantedWith(uids) => {
+                        permits.others.extend(uids.into_iter().map(|uid| (at.name, uid)));
+                    }
+                    Permission::Wait(time) => drop(permits.waits.insert(at.name, time)),
                 }
                 Ok(())
             });
-            let code = if waits.is_empty() { Code::of_result(&permitted) } else { Code::Wait };
+            let code = if permits.waits.is_empty() { Code::of_result(&permitted) } else { Code::Wait };
             times.ended(Point::Permit, code);
-            permitted?;
-            Ok(self.waiting.add(pod.uid(), &waits, Instant::now()))
+            permitted.map(|()| permits)
         };
         match catch_unwind(AssertUnwindSafe(asked)) {
             Ok(answer) => answer.map_err(Failure::Refused),
             Err(panic) => Err(Failure::Failed { why: panicked(pod, &*panic), gone: false }),
         }
+    }
+
+    /// Gives back what is held for a Pod.
+    pub(super) fn give_back(&self, profile: &Profile, pod: &PodInfo, node: &str, carried: &mut State) {
+        let mut times = Times::default();
+        times.begin(sampled());
+        let given_back = || {
+            for at in profile.reserve.iter().rev().filter(|at| at.plugin.concerns(pod)) {
+                let ask = || at.plugin.unreserve(pod, node, carried);
+                times.plugin(Point::Unreserve, at.name, |()| Code::Success, ask);
+            }
+            times.ended(Point::Unreserve, Code::Success);
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(given_back)) {
+            panicked(pod, &*panic);
+        }
+        self.metrics.took(&profile.name, &times);
     }
 
     /// A binding ended. If it failed, all that was held is given back, and the Pod goes back into the queue as it is now,
@@ -161,19 +206,7 @@ impl Scheduler {
             return;
         };
         if let Some(profile) = self.profiles.get(scheduler_of(&entry.info)) {
-            let mut times = Times::default();
-            times.begin(sampled());
-            let given_back = || {
-                for at in profile.reserve.iter().rev().filter(|at| at.plugin.concerns(&entry.info)) {
-                    let ask = || at.plugin.unreserve(&entry.info, &node, &mut carried);
-                    times.plugin(Point::Unreserve, at.name, |()| Code::Success, ask);
-                }
-                times.ended(Point::Unreserve, Code::Success);
-            };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(given_back)) {
-                panicked(&entry.info, &*panic);
-            }
-            self.metrics.took(&profile.name, &times);
+            self.give_back(profile, &entry.info, &node, &mut carried);
             let errands = profile.reserve.iter().filter(|at| at.plugin.concerns(&entry.info));
             for errand in errands.filter_map(|at| at.plugin.afterwards(&entry.info, &carried)) {
                 self.send(errand, None);

@@ -7,6 +7,7 @@ mod bind;
 mod devices;
 mod evict;
 mod extend;
+mod group;
 mod metrics;
 mod settings;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use client::{Cached, Change, Client, Clients, EventType, Informer, Recorder, Sel
 use component::{Clock, Registry, Shutdown};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -44,11 +46,12 @@ use crate::config::defaults::SCHEDULER_NAME;
 use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
 use crate::events::{self, About, Events, Happening, Pair};
 use crate::extender::{Extender, Talk};
+use crate::framework::points::Prospects;
 use crate::framework::profile::Profile;
 use crate::framework::times::{Code, Point, Times, sampled};
 use crate::framework::verdict::{Rejection, Verdicts};
 use crate::framework::waiting::Waiting;
-use crate::inventory::{self, Devices};
+use crate::inventory;
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::owners::{Kind, Selecting};
@@ -73,6 +76,7 @@ enum Input {
     Namespace(Change<Namespace>),
     Storage(News),
     Devices(inventory::News),
+    Group(Change<PodGroup>),
     Owner(Kind, Change<Selecting>),
     /// A binding ended.
     Bound(Box<Bound>),
@@ -114,7 +118,8 @@ pub async fn run_with(
     devices.begin(clock, on(Gate::DRAConsumableCapacity), on(Gate::DRADeviceTaintRules));
     let told = Metrics::new(&profiles);
     let backoff = (settings.initial_backoff, settings.max_backoff);
-    let Some(rules) = rules(&profiles, &devices, &told, backoff) else { return };
+    let prospects = Prospects { devices: devices.clone(), groups: cache.groups().clone() };
+    let Some(rules) = rules(&profiles, prospects, &told, backoff) else { return };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -132,6 +137,9 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, |c| Input::Storage(News::CsiNode(c)));
     follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Class(c)));
     follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Slice(c)));
+    if settings.gates.enabled(Gate::GenericWorkload) {
+        follow(&factory.informer(), &tx, Input::Group);
+    }
     if settings.gates.enabled(Gate::DRADeviceTaintRules) {
         follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Rule(c)));
     }
@@ -168,6 +176,7 @@ pub async fn run_with(
         preempting: HashSet::new(),
         ways: HashMap::new(),
         writes: Writes::default(),
+        grouped: settings.gates.enabled(Gate::GenericWorkload),
         tx,
         permits: Arc::new(tokio::sync::Semaphore::new(BINDINGS)),
         shutdown: shutdown.clone(),
@@ -189,19 +198,19 @@ fn follow<T: Cached>(
 /// The rules of the queue: all profiles have the same order, and each its own reasons to hold Pods back.
 fn rules(
     profiles: &Arc<BTreeMap<String, Profile>>,
-    devices: &Devices,
+    prospects: Prospects,
     metrics: &Metrics,
     (initial_backoff, max_backoff): (Duration, Duration),
 ) -> Option<Rules> {
     let sort = profiles.values().next()?.queue_sort.clone();
-    let (profiles, devices, metrics) = (profiles.clone(), devices.clone(), metrics.clone());
+    let (profiles, metrics) = (profiles.clone(), metrics.clone());
     let gated = move |pod: &PodInfo| {
         let Some(profile) = profiles.get(scheduler_of(pod)) else { return false };
         let mut times = Times::default();
         times.begin(sampled());
         let asked = || {
             profile.pre_enqueue.iter().try_for_each(|at| {
-                let ask = || at.plugin.pre_enqueue(pod, &devices);
+                let ask = || at.plugin.pre_enqueue(pod, &prospects);
                 times.plugin(Point::PreEnqueue, at.name, Code::of_result, ask)
             })
         };
@@ -249,6 +258,8 @@ struct Scheduler {
     /// Pods that may be on their way to a node for long, by uid: they are told when they are deleted.
     ways: HashMap<Arc<str>, watch::Sender<bool>>,
     writes: Writes,
+    /// Whether the Pods of a PodGroup have their turn together.
+    grouped: bool,
     tx: mpsc::UnboundedSender<Input>,
     permits: Arc<tokio::sync::Semaphore>,
     shutdown: Shutdown,
@@ -314,6 +325,7 @@ impl Scheduler {
                 self.happened(&what, None, now)
             }
             Input::Devices(news) => self.take_devices(&news, now),
+            Input::Group(change) => self.take_group(&change, now),
             Input::Bound(bound) => {
                 self.bound(*bound, now);
                 Events::NONE
@@ -332,6 +344,16 @@ impl Scheduler {
             }
         };
         self.metrics.handled(events, start.elapsed());
+    }
+
+    fn take_group(&mut self, change: &Change<PodGroup>, now: Instant) -> Events {
+        let what = self.cache.groups().take(change);
+        let meta = &change.object().metadata;
+        let within = |pod: &PodInfo| {
+            meta.namespace.as_deref() == Some(pod.namespace()) && meta.name.as_deref() == pod.group()
+        };
+        self.queue.look_again(what.kinds, within);
+        self.happened(&what, None, now)
     }
 
     fn take_node(&mut self, change: &Change<Node>, now: Instant) -> Events {
@@ -412,9 +434,19 @@ impl Scheduler {
             _ => None,
         };
         self.nominated.follow(&info, before.as_deref());
+        let joins = !matches!(change, Change::Updated { .. }) && self.grouped && info.group().is_some();
+        self.cache.groups().waits(&info);
         let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
-        self.queue.set(info, &own, now, &mut |entry, what| asked.says(entry, what));
-        own.kinds
+        self.queue.set(info.clone(), &own, now, &mut |entry, what| asked.says(entry, what));
+        if !joins {
+            return own.kinds;
+        }
+        // It may be the last one for which others wait.
+        let pair = Pair { old: None, new: Some(info.shared()) };
+        let what = Happening::new(Events::UNPLACED_ADDED, About::Pod(pair));
+        let within = |pod: &PodInfo| pod.namespace() == info.namespace() && pod.group() == info.group();
+        self.queue.look_again(what.kinds, within);
+        self.happened(&what, Some(info.uid()), now)
     }
 
     /// A Pod that has no node goes.
@@ -427,6 +459,7 @@ impl Scheduler {
             self.nominated.node_of(uid).map(|_| Happening::room_given_back(pod))
         };
         self.nominated.remove(uid);
+        self.cache.groups().waits_no_more(pod);
         self.cache.remove_pod(uid);
         self.waiting.remove(uid);
         if let Some(way) = self.ways.get(uid) {
@@ -443,6 +476,7 @@ impl Scheduler {
         let elsewhere = self.nominated.node_of(&uid).is_some_and(|n| n != node);
         self.unqueue(&uid);
         self.nominated.remove(&uid);
+        self.cache.groups().waits_no_more(&info);
         let mut events = Events::NONE;
         if gone {
             self.cache.remove_pod(&uid);
@@ -504,21 +538,28 @@ impl Scheduler {
             self.queue.held(entry, Instant::now());
             return;
         }
+        if self.grouped && entry.info.group().is_some() {
+            Box::pin(self.try_group(entry, mark)).await;
+            return;
+        }
         match self.decide(&entry.info).await {
-            Decision::Node(node) => {
-                self.metrics.decided(entry.tried.elapsed());
-                self.cache.assume(entry.info.clone(), &node);
-                let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
-                self.nominated.remove(entry.info.uid());
-                if kept {
-                    self.happened(&Happening::room_given_back(&entry.info), None, Instant::now());
-                }
-                let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-                self.bind(entry, mark, node, permit);
-            }
+            Decision::Node(node) => self.placed(entry, mark, node).await,
             Decision::Unschedulable(error, help) => self.failed(entry, &mark, *error, help),
             Decision::Error(why) => self.errored(entry, &why),
         }
+    }
+
+    /// A node was found for the Pod.
+    async fn placed(&mut self, entry: Entry, mark: Mark, node: String) {
+        self.metrics.decided(entry.tried.elapsed());
+        self.cache.assume(entry.info.clone(), &node);
+        let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
+        self.nominated.remove(entry.info.uid());
+        if kept {
+            self.happened(&Happening::room_given_back(&entry.info), None, Instant::now());
+        }
+        let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
+        self.bind(entry, mark, node, permit);
     }
 
     /// A Pod as it is now, if it is still the same one and is to be placed.

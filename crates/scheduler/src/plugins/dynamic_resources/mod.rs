@@ -33,11 +33,11 @@ use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
     Binding, Cycle, Errand, Failed, Filter, Later, MAX_SCORE, PostFilter, PostFiltered, PreBind, PreEnqueue,
-    PreFilter, Prefiltered, Reserve, Score, Unbound,
+    PreFilter, Prefiltered, Prospects, Reserve, Score, Unbound,
 };
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
-use crate::inventory::{Devices, allocation};
+use crate::inventory::allocation;
 use crate::pod::{PodInfo, PodView};
 use bind::Held;
 use needs::Needs;
@@ -54,11 +54,11 @@ fn concerns(pod: &PodInfo) -> bool {
 }
 
 impl PreEnqueue for DynamicResources {
-    fn pre_enqueue(&self, pod: &PodInfo, devices: &Devices) -> Result<(), Rejection> {
+    fn pre_enqueue(&self, pod: &PodInfo, prospects: &Prospects) -> Result<(), Rejection> {
         if claims::places(pod.whole()).is_empty() {
             return Ok(());
         }
-        devices.read().claims_of(pod.whole()).map(drop).map_err(|why| Rejection::lasting(NAME, why))
+        prospects.devices.read().claims_of(pod.whole()).map(drop).map_err(|why| Rejection::lasting(NAME, why))
     }
 }
 

@@ -120,6 +120,9 @@ struct Inner {
     tries: Histogram,
     /// By the number of tries.
     waited: BTreeMap<u32, Histogram>,
+    /// By profile and result.
+    groups: BTreeMap<(String, &'static str), (u64, Histogram)>,
+    group_algorithm: Histogram,
     /// Pods that were bound after nothing but long waiting.
     flushed: u64,
     /// By event.
@@ -170,6 +173,8 @@ impl Metrics {
             algorithm: Histogram::new(SECONDS),
             tries: Histogram::new(TRIES),
             waited: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            group_algorithm: Histogram::new(SECONDS),
             flushed: 0,
             events: BTreeMap::new(),
             victims: Histogram::new(VICTIMS),
@@ -243,6 +248,20 @@ impl Metrics {
         inner.tries.observe(f64::from(tries));
         let waits = inner.waited.entry(tries.min(MANY)).or_insert_with(|| Histogram::new(LONG));
         waits.observe(waited.as_secs_f64());
+    }
+
+    /// The decision about a group took so long.
+    pub(super) fn group_decided(&self, took: Duration) {
+        self.lock().group_algorithm.observe(took.as_secs_f64());
+    }
+
+    /// The turn of a group ended.
+    pub(super) fn group_ended(&self, profile: &str, result: &'static str, took: Duration) {
+        let mut inner = self.lock();
+        let all = inner.groups.entry((profile.to_owned(), result));
+        let (turns, times) = all.or_insert_with(|| (0, Histogram::new(SECONDS)));
+        *turns += 1;
+        times.observe(took.as_secs_f64());
     }
 
     /// Preemption was tried, and so many Pods have to go.

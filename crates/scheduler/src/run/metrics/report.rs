@@ -25,6 +25,7 @@ impl Metrics {
         inner.report_turns(page);
         inner.report_queue(page);
         inner.report_points(page);
+        inner.report_groups(page);
         inner.report_tasks(page);
         inner.report_state(page);
     }
@@ -76,6 +77,25 @@ impl Inner {
         for (event, took) in &self.events {
             page.histogram(EVENTS, &[("event", event)], took);
         }
+    }
+
+    fn report_groups(&self, page: &mut Page) {
+        const ATTEMPTS: &str = "scheduler_podgroup_schedule_attempts_total";
+        const DURATION: &str = "scheduler_podgroup_scheduling_attempt_duration_seconds";
+        page.metric(ATTEMPTS, "counter", "Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be scheduled, while 'error' means an internal scheduler problem.");
+        page.metric(
+            DURATION,
+            "histogram",
+            "Pod group scheduling attempt latency in seconds (scheduling algorithm + binding)",
+        );
+        for ((profile, result), (turns, took)) in &self.groups {
+            let labels = [("profile", profile.as_str()), ("result", *result)];
+            page.value(ATTEMPTS, &labels, *turns as f64);
+            page.histogram(DURATION, &labels, took);
+        }
+        let name = "scheduler_podgroup_scheduling_algorithm_duration_seconds";
+        page.metric(name, "histogram", "Pod group scheduling algorithm latency in seconds");
+        page.histogram(name, &[], &self.group_algorithm);
     }
 
     fn report_points(&self, page: &mut Page) {

@@ -146,9 +146,6 @@ const MEANINGLESS: &[(&str, &str)] = &[
         "scheduler_volume_binder_cache_requests_total",
         "upstream's binder has no cache any more, and counts nothing",
     ),
-    ("scheduler_podgroup_schedule_attempts_total", "groups of Pods are not scheduled as one"),
-    ("scheduler_podgroup_scheduling_algorithm_duration_seconds", "the same"),
-    ("scheduler_podgroup_scheduling_attempt_duration_seconds", "the same"),
 ];
 
 #[test]
