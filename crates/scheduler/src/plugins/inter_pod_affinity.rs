@@ -217,21 +217,24 @@ fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String
 /// Whether a Pod that came, went or changed may make room for this one by its labels or its terms.
 ///
 /// DIFFERENCE: the labels of namespaces are looked at; upstream's hint takes terms with a selector of namespaces to speak
-/// of no Pod.
+/// of no Pod. One term of anti-affinity is enough, as it is to refuse a Pod; upstream's hint wants all to speak of it.
 fn after_pod(pod: &PodInfo, [old, new]: [Option<&PodView>; 2], cluster: &Cache) -> bool {
     let terms = pod.terms();
-    // Whether the terms are there and all speak of the other Pod.
-    let speak = |terms: &[Term], of: &PodView| {
-        let labels = cluster.namespaces().get(of.namespace());
-        !terms.is_empty() && terms.iter().all(|t| t.matches(of.namespace(), &of.labels, labels))
+    let speaks = |term: &Term, of: &PodView| {
+        term.matches(of.namespace(), &of.labels, cluster.namespaces().get(of.namespace()))
     };
+    // Whether the terms are there and all speak of the other Pod.
+    let speak = |terms: &[Term], of: &PodView| !terms.is_empty() && terms.iter().all(|term| speaks(term, of));
     match (old, new) {
         (Some(old), Some(new)) => {
             !speak(&terms.required, old) && speak(&terms.required, new)
-                || speak(&terms.required_anti, old) && !speak(&terms.required_anti, new)
+                || terms.required_anti.iter().any(|term| speaks(term, old) && !speaks(term, new))
         }
         (None, Some(new)) => speak(&terms.required, new),
-        (Some(old), None) => speak(&terms.required_anti, old) || speak(&old.terms().required_anti, pod),
+        (Some(old), None) => {
+            terms.required_anti.iter().any(|term| speaks(term, old))
+                || old.terms().required_anti.iter().any(|term| speaks(term, pod))
+        }
         (None, None) => true,
     }
 }

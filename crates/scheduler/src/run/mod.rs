@@ -434,12 +434,13 @@ impl Scheduler {
             _ => None,
         };
         self.nominated.follow(&info, before.as_deref());
-        let joins = !matches!(change, Change::Updated { .. }) && self.grouped && info.group().is_some();
+        let comes = !matches!(change, Change::Updated { .. });
+        let joins = comes && self.grouped && info.group().is_some();
         self.cache.groups().waits(&info);
         let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
         self.queue.set(info.clone(), &own, now, &mut |entry, what| asked.says(entry, what));
         if !joins {
-            return own.kinds;
+            return if comes { Events::UNPLACED_ADDED } else { own.kinds };
         }
         // It may be the last one for which others wait.
         let pair = Pair { old: None, new: Some(info.shared()) };
