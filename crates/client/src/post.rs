@@ -212,7 +212,8 @@ fn connector(settings: &PostTls) -> Result<TlsConnector, PostError> {
         }
         builder.with_root_certificates(roots)
     };
-    let tls = if settings.certificate.is_empty() {
+    // As Go's clients have it, one without the other is neither.
+    let tls = if settings.certificate.is_empty() || settings.key.is_empty() {
         builder.with_no_client_auth()
     } else {
         let key = PrivateKeyDer::from_pem_slice(&settings.key)

@@ -15,6 +15,7 @@ use objects::{Amount, Resources, quantity};
 
 use crate::affinity::Namespaces;
 use crate::events::{self, Events};
+use crate::groups::Groups;
 use crate::inventory::Devices;
 use crate::owners::Owners;
 use crate::pod::PodInfo;
@@ -134,6 +135,7 @@ pub struct Cache {
     namespaces: Namespaces,
     storage: Storage,
     devices: Devices,
+    groups: Groups,
     owners: Owners,
     /// How many placed Pods use a claim, by its namespace and name.
     claim_users: HashMap<(Text, Text), usize>,
@@ -224,6 +226,10 @@ impl Cache {
         let column = Arc::new(Column::new(&self.nodes, key));
         columns.insert(key.to_owned(), column.clone());
         column
+    }
+    /// The groups of Pods.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
     /// The nodes.
     pub fn nodes(&self) -> &[NodeInfo] {
@@ -360,6 +366,7 @@ impl Cache {
         }
         self.remove_pod(&uid);
         self.placed.insert(uid.clone(), node.into());
+        self.groups.placed(&pod);
         self.count_claims(&pod, true);
         if let Some(i) = self.by_name.get(node).copied() {
             self.nodes[i].add(pod.clone());
@@ -399,6 +406,7 @@ impl Cache {
             && let Some(pod) = self.nodes[i].remove(uid)
         {
             self.count_claims(&pod, false);
+            self.groups.left(&pod);
             self.tell(i, Some((pod, -1)));
         }
         if let Some(set) = self.orphans.get_mut(node.as_str()) {
@@ -408,6 +416,7 @@ impl Cache {
             }
         }
         if let Some(pod) = self.orphan_pods.remove(uid) {
+            self.groups.left(&pod);
             self.count_claims(&pod, false);
         }
     }

@@ -11,6 +11,7 @@ use crate::framework::points::{
     Candidate, Consent, Cycle, Dissent, Errand, Failed, Move, PostFiltered, Prefiltered, Simulation,
 };
 use crate::framework::profile::Profile;
+use crate::framework::times::{Code, Point};
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::kept::{Keeper, Kept};
 use crate::nominated::Nominated;
@@ -172,24 +173,33 @@ impl Turn<'_> {
     ) -> Result<Decision, Interrupted> {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         let mut error = FitError { nodes: cluster.nodes().len(), ..FitError::default() };
-        let only = match self.pre_filter(cycle, kept) {
+        let only = self.pre_filter(cycle, kept);
+        kept.times.ended(Point::PreFilter, only.as_ref().map_or_else(Code::of_stop, |_| Code::Success));
+        let only = match only {
             Ok(only) => only,
             Err(Stop::Error(why)) => return Ok(Decision::Error(why)),
             Err(Stop::Rejected(rejection)) => {
                 error.stopped = Some(rejection);
-                return self.help(cycle, error);
+                return self.help(cycle, kept, error);
             }
         };
         // The node where room was made for it is likely the only one.
         if let Some(node) = self.around.nominated.node_of(pod.uid()).and_then(|n| cluster.node(n))
             && only.as_ref().is_none_or(|o| o.names.contains(node.name()))
-            && self.fits(cycle, node).is_ok()
+            && {
+                let fits = self.fits(cycle, node);
+                kept.times.ended(Point::Filter, Code::Success);
+                fits.is_ok()
+            }
             && !self.talk.filter(pod, cluster, vec![node.index], &mut Verdicts::default())?.is_empty()
         {
             return Ok(Decision::Node(node.name().to_owned()));
         }
+        kept.times.pass();
         let mut verdicts = self.filter(cycle, kept, only.as_ref());
-        if let Some((failed, _)) = verdicts.counts().find(|(r, _)| r.failed) {
+        let failed = verdicts.counts().find(|(r, _)| r.failed).map(|(r, _)| r);
+        kept.times.ended(Point::Filter, failed.map_or(Code::Success, Code::of));
+        if let Some(failed) = failed {
             let why = failed.reasons.join(", ");
             return Ok(Decision::Error(format!("running {:?} filter plugin: {why}", failed.plugin)));
         }
@@ -198,7 +208,7 @@ impl Turn<'_> {
         let chosen = match feasible.as_slice() {
             [] => {
                 error.verdicts = verdicts;
-                return self.help(cycle, error);
+                return self.help(cycle, kept, error);
             }
             [only] => *only,
             many => match kept.score(cycle, self.around.profile, many) {
@@ -216,7 +226,7 @@ impl Turn<'_> {
     fn pre_filter(&mut self, cycle: &mut Cycle<'_>, kept: &mut Kept) -> Result<Option<Only>, Stop> {
         let mut only: Option<Only> = None;
         for (i, at) in self.around.profile.pre_filter.iter().enumerate() {
-            let answer = kept.pre_filter(i, cycle, &*at.plugin).map_err(|stop| match stop {
+            let answer = kept.pre_filter(i, cycle, at).map_err(|stop| match stop {
                 Stop::Error(e) => Stop::Error(format!("running PreFilter plugin {:?}: {e}", at.name)),
                 rejected @ Stop::Rejected(_) => rejected,
             })?;
@@ -282,7 +292,27 @@ impl Turn<'_> {
     }
 
     /// Asks the PostFilter plugins, until one can help.
-    fn help(&self, cycle: &mut Cycle<'_>, mut error: FitError) -> Result<Decision, Interrupted> {
+    fn help(&self, cycle: &mut Cycle<'_>, kept: &mut Kept, error: FitError) -> Result<Decision, Interrupted> {
+        if self.around.profile.post_filter.is_empty() {
+            return Ok(Decision::Unschedulable(Box::new(error), Help::Keep));
+        }
+        kept.times.pass();
+        let decision = self.post_filter(cycle, kept, error);
+        let code = match &decision {
+            Ok(Decision::Unschedulable(_, Help::Room(_))) => Code::Success,
+            Ok(Decision::Error(_)) | Err(Interrupted::Failed(_)) => Code::Error,
+            _ => Code::Unschedulable,
+        };
+        kept.times.ended(Point::PostFilter, code);
+        decision
+    }
+
+    fn post_filter(
+        &self,
+        cycle: &mut Cycle<'_>,
+        kept: &mut Kept,
+        mut error: FitError,
+    ) -> Result<Decision, Interrupted> {
         let mut help = Help::Keep;
         let mut said = Vec::new();
         for at in &self.around.profile.post_filter {
@@ -294,7 +324,8 @@ impl Turn<'_> {
                 budgets: self.around.budgets,
                 consent: self,
             };
-            match at.plugin.post_filter(cycle, &failed) {
+            let ask = || at.plugin.post_filter(cycle, &failed);
+            match kept.times.plugin(Point::PostFilter, at.name, post_filtered, ask) {
                 PostFiltered::Room(candidate) => {
                     return Ok(Decision::Unschedulable(Box::new(error), Help::Room(candidate)));
                 }
@@ -358,6 +389,11 @@ impl Simulation for Turn<'_> {
         let asked = self.around.profile.pre_filter.iter().filter(|at| !self.skipped.contains(at.name));
         asked.for_each(|at| at.plugin.count(cycle, change));
     }
+}
+
+/// The code of the answer of a PostFilter plugin.
+fn post_filtered(answer: &PostFiltered) -> Code {
+    if matches!(answer, PostFiltered::Room(_)) { Code::Success } else { Code::Unschedulable }
 }
 
 /// The index of one of the best scores.

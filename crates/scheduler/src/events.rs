@@ -1,78 +1,134 @@
-//! Events in the cluster: what may lift a plugin's refusal.
+//! Events in the cluster, and what happened to the objects: what may lift a plugin's refusal (upstream's `ClusterEvent`
+//! and queueing hints).
 
 use std::ops::{BitOr, BitOrAssign};
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
-use objects::features;
+use client::Change;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
+use objects::{features, taints};
+
+use crate::cache::Cache;
+use crate::pod::{PodInfo, PodView};
+use crate::resources;
 
 /// A set of kinds of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Events(u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Events(u64);
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident $label:literal)+) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names are those of the constants")]
+        enum Number { $($name),+ }
+        impl Events {
+            $($(#[$doc])* pub const $name: Self = Self(1 << Number::$name as u64);)+
+        }
+        /// Upstream's labels of the kinds.
+        const LABELS: &[&str] = &[$($label),+];
+    };
+}
+
+kinds! {
+    /// A node came.
+    NODE_ADDED "NodeAdd"
+    /// A node went.
+    NODE_DELETED "NodeDelete"
+    /// A node's labels changed.
+    NODE_LABELS "NodeUpdateNodeLabel"
+    /// A node's taints changed, or whether it is unschedulable.
+    NODE_TAINTS "NodeUpdateNodeTaint"
+    /// The resources that a node offers changed.
+    NODE_ALLOCATABLE "NodeUpdateNodeAllocatable"
+    /// The features that a node declares changed.
+    NODE_FEATURES "NodeUpdateNodeDeclaredFeature"
+    /// A Pod has a node now.
+    POD_ADDED "AssignedPodAdd"
+    /// A Pod left its node, or is about to.
+    POD_DELETED "AssignedPodDelete"
+    /// The labels of a Pod that has a node changed.
+    POD_LABELS "AssignedPodUpdatePodLabel"
+    /// A Pod that has a node asks for less than before.
+    POD_SCALED_DOWN "AssignedPodUpdatePodScaleDown"
+    /// The labels of the waiting Pod itself changed.
+    OWN_LABELS "UnschedulablePodUpdatePodLabel"
+    /// The waiting Pod itself asks for less than before.
+    OWN_SCALED_DOWN "UnschedulablePodUpdatePodScaleDown"
+    /// The waiting Pod itself tolerates more than before.
+    OWN_TOLERATIONS "UnschedulablePodUpdatePodToleration"
+    /// The waiting Pod itself has no scheduling gates any more.
+    OWN_GATES "UnschedulablePodUpdatePodSchedulingGatesEliminated"
+    /// Claims were made for the waiting Pod itself.
+    OWN_CLAIMS "UnschedulablePodUpdatePodGeneratedResourceClaim"
+    /// Something else of the waiting Pod itself changed.
+    OWN_OTHER "UnschedulablePodUpdate"
+    /// The labels of a namespace changed, or it came.
+    ///
+    /// DIFFERENCE: upstream has no such event.
+    NAMESPACE "NamespaceUpdate"
+    /// A Pod came that has no node yet.
+    UNPLACED_ADDED "UnschedulablePodAdd"
+    /// A PodGroup came.
+    GROUP_ADDED "scheduling.k8s.io/PodGroupAdd"
+    /// A volume came.
+    VOLUME_ADDED "PersistentVolumeAdd"
+    /// A volume changed.
+    VOLUME_CHANGED "PersistentVolumeUpdate"
+    /// A claim came.
+    CLAIM_ADDED "PersistentVolumeClaimAdd"
+    /// A claim changed.
+    CLAIM_CHANGED "PersistentVolumeClaimUpdate"
+    /// A class of claims came.
+    CLASS_ADDED "storage.k8s.io/StorageClassAdd"
+    /// A class of claims changed.
+    CLASS_CHANGED "storage.k8s.io/StorageClassUpdate"
+    /// A node tells of its drivers.
+    CSI_NODE_ADDED "storage.k8s.io/CSINodeAdd"
+    /// A node tells of other drivers.
+    CSI_NODE_CHANGED "storage.k8s.io/CSINodeUpdate"
+    /// A driver changed.
+    DRIVER_CHANGED "storage.k8s.io/CSIDriverUpdate"
+    /// A driver tells of storage for volumes that are to be provisioned.
+    CAPACITY_ADDED "storage.k8s.io/CSIStorageCapacityAdd"
+    /// There is another amount of it.
+    CAPACITY_CHANGED "storage.k8s.io/CSIStorageCapacityUpdate"
+    /// A volume is no longer attached to a node.
+    ATTACHMENT_DELETED "storage.k8s.io/VolumeAttachmentDelete"
+    /// A claim on devices came.
+    DEVICE_CLAIM_ADDED "resource.k8s.io/ResourceClaimAdd"
+    /// A claim on devices changed.
+    DEVICE_CLAIM_CHANGED "resource.k8s.io/ResourceClaimUpdate"
+    /// A claim on devices went.
+    DEVICE_CLAIM_DELETED "resource.k8s.io/ResourceClaimDelete"
+    /// A class of devices came.
+    DEVICE_CLASS_ADDED "resource.k8s.io/DeviceClassAdd"
+    /// A class of devices changed.
+    DEVICE_CLASS_CHANGED "resource.k8s.io/DeviceClassUpdate"
+    /// A driver published devices.
+    SLICE_ADDED "resource.k8s.io/ResourceSliceAdd"
+    /// Published devices changed, or their taints.
+    SLICE_CHANGED "resource.k8s.io/ResourceSliceUpdate"
+}
 
 /// How many kinds there are.
-pub const KINDS: usize = 28;
+pub const KINDS: usize = LABELS.len();
 
 impl Events {
     /// None.
     pub const NONE: Self = Self(0);
     /// All.
     pub const ALL: Self = Self((1 << KINDS) - 1);
-    /// A node came.
-    pub const NODE_ADDED: Self = Self(1);
-    /// A node went.
-    pub const NODE_DELETED: Self = Self(1 << 1);
-    /// A node's labels changed.
-    pub const NODE_LABELS: Self = Self(1 << 2);
-    /// A node's taints changed, or whether it is unschedulable.
-    pub const NODE_TAINTS: Self = Self(1 << 3);
-    /// The resources that a node offers changed.
-    pub const NODE_ALLOCATABLE: Self = Self(1 << 4);
-    /// A Pod has a node now.
-    pub const POD_ADDED: Self = Self(1 << 5);
-    /// The labels of a Pod that has a node changed.
-    pub const POD_LABELS: Self = Self(1 << 6);
-    /// A Pod left its node, or is about to.
-    pub const POD_DELETED: Self = Self(1 << 7);
-    /// A Pod asks for less than before.
-    pub const POD_SCALED_DOWN: Self = Self(1 << 8);
-    /// A claim came.
-    pub const CLAIM_ADDED: Self = Self(1 << 9);
-    /// The features that a node declares changed.
-    pub const NODE_FEATURES: Self = Self(1 << 10);
-    /// A claim changed.
-    pub const CLAIM_CHANGED: Self = Self(1 << 11);
-    /// A volume came.
-    pub const VOLUME_ADDED: Self = Self(1 << 12);
-    /// A volume changed.
-    pub const VOLUME_CHANGED: Self = Self(1 << 13);
-    /// The zones of a volume changed.
-    pub const VOLUME_ZONES: Self = Self(1 << 14);
-    /// A class of claims came.
-    pub const CLASS_ADDED: Self = Self(1 << 15);
-    /// A class came whose claims wait for a Pod.
-    pub const CLASS_WAITS: Self = Self(1 << 16);
-    /// The topologies changed in which a class has its volumes.
-    pub const CLASS_TOPOLOGIES: Self = Self(1 << 17);
-    /// A node tells of its drivers.
-    pub const CSI_NODE_ADDED: Self = Self(1 << 18);
-    /// A driver on a node takes more volumes.
-    pub const CSI_NODE_LIMITS: Self = Self(1 << 19);
-    /// The plugins changed whose volumes a node's drivers mount.
-    pub const CSI_NODE_MIGRATED: Self = Self(1 << 20);
-    /// There is more storage for volumes that are to be provisioned.
-    pub const CAPACITY: Self = Self(1 << 21);
-    /// A volume is no longer attached to a node.
-    pub const ATTACHMENT_DELETED: Self = Self(1 << 22);
-    /// A Pod with claims or disks left its node.
-    pub const VOLUMES_FREED: Self = Self(1 << 23);
-    /// A claim on devices came or changed.
-    pub const DEVICE_CLAIM: Self = Self(1 << 24);
-    /// A claim gave its devices back.
-    pub const DEVICES_FREED: Self = Self(1 << 25);
-    /// A class of devices came or changed.
-    pub const DEVICE_CLASS: Self = Self(1 << 26);
-    /// A driver published devices, or their taints changed.
-    pub const DEVICE_SLICE: Self = Self(1 << 27);
+    /// The kinds that concern the changed Pod alone.
+    pub const OWN: Self = Self(
+        Self::OWN_LABELS.0
+            | Self::OWN_SCALED_DOWN.0
+            | Self::OWN_TOLERATIONS.0
+            | Self::OWN_GATES.0
+            | Self::OWN_CLAIMS.0
+            | Self::OWN_OTHER.0,
+    );
 
     /// Whether there is none.
     pub fn is_empty(self) -> bool {
@@ -82,9 +138,13 @@ impl Events {
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
-    /// The numbers of the kinds, from 0.
-    pub fn kinds(self) -> impl Iterator<Item = usize> {
-        (0..KINDS).filter(move |i| self.0 & (1 << i) != 0)
+    /// Upstream's labels of the kinds.
+    pub fn labels(self) -> impl Iterator<Item = &'static str> {
+        LABELS.iter().enumerate().filter(move |(i, _)| self.0 & (1 << i) != 0).map(|(_, label)| *label)
+    }
+    /// Upstream's label of the first kind that this set has in common with another.
+    pub fn label(self, other: Self) -> &'static str {
+        Self(self.0 & other.0).labels().next().unwrap_or("*")
     }
 }
 
@@ -101,7 +161,115 @@ impl BitOrAssign for Events {
     }
 }
 
+/// An object before and after an event. One of the two is there.
+#[derive(Debug)]
+pub struct Pair<T> {
+    /// As it was; `None` if it came.
+    pub old: Option<Arc<T>>,
+    /// As it is; `None` if it went.
+    pub new: Option<Arc<T>>,
+}
+
+impl<T> Clone for Pair<T> {
+    fn clone(&self) -> Self {
+        Self { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+impl<T> From<&Change<T>> for Pair<T> {
+    fn from(change: &Change<T>) -> Self {
+        match change {
+            Change::Added(new) => Self { old: None, new: Some(new.clone()) },
+            Change::Updated { old, new } => Self { old: Some(old.clone()), new: Some(new.clone()) },
+            Change::Deleted(old) => Self { old: Some(old.clone()), new: None },
+        }
+    }
+}
+
+/// The object of an event.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "each has the name of its kind")]
+pub enum About {
+    /// None, or many.
+    Nothing,
+    Node(Pair<Node>),
+    /// A Pod that has a node, or for which room was kept on one; with the kinds of [`Events::OWN`] the waiting Pod itself,
+    /// with [`Events::UNPLACED_ADDED`] another one.
+    Pod(Pair<PodView>),
+    Group(Pair<PodGroup>),
+    Volume(Pair<PersistentVolume>),
+    Claim(Pair<PersistentVolumeClaim>),
+    Class(Pair<StorageClass>),
+    CsiNode(Pair<CSINode>),
+    Driver(Pair<CSIDriver>),
+    Capacity(Pair<CSIStorageCapacity>),
+    Attachment(Pair<VolumeAttachment>),
+    DeviceClaim(Pair<ResourceClaim>),
+    DeviceClass(Pair<DeviceClass>),
+}
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub struct Happening {
+    /// The kinds of event that it is.
+    pub kinds: Events,
+    /// The object to which it happened.
+    pub about: About,
+    /// Only Pods of at most this priority have anything of it.
+    pub up_to: Option<i32>,
+}
+
+impl Happening {
+    /// Something that happened to an object.
+    pub fn new(kinds: Events, about: About) -> Self {
+        Self { kinds, about, up_to: None }
+    }
+    /// Nothing happened.
+    pub fn nothing() -> Self {
+        Self::new(Events::NONE, About::Nothing)
+    }
+    /// A Pod left its node.
+    pub fn left(pod: &PodInfo) -> Self {
+        Self::new(Events::POD_DELETED, About::Pod(Pair { old: Some(pod.shared()), new: None }))
+    }
+    /// The room that was kept for a Pod is free, which helps Pods that are not more important (upstream's
+    /// `getLEPriorityPreCheck`).
+    pub fn room_given_back(pod: &PodInfo) -> Self {
+        Self { up_to: Some(pod.priority()), ..Self::left(pod) }
+    }
+    /// The uid of the Pod that it concerns alone.
+    pub fn own(&self) -> Option<&str> {
+        match &self.about {
+            About::Pod(Pair { new: Some(pod), .. }) if self.kinds.meets(Events::OWN) => Some(pod.uid()),
+            _ => None,
+        }
+    }
+}
+
+/// Says whether something that happened may lift a plugin's refusal of a Pod (upstream's `QueueingHintFn`). It is asked
+/// about events of the kinds for which the plugin waits.
+pub trait Hint: Send + Sync {
+    /// Whether the Pod is worth another try. All Pods that have the same [signature](PodView::signature) and priority get
+    /// the answer of one of them, unless the event is the Pod's own.
+    ///
+    /// # Errors
+    /// The reason for which this cannot be said; then the Pod is tried again.
+    fn lifts(&self, pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String>;
+}
+
+impl<F> Hint for F
+where
+    F: Fn(&PodInfo, &Happening, &Cache) -> Result<bool, String> + Send + Sync,
+{
+    fn lifts(&self, pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+        self(pod, what, cluster)
+    }
+}
+
 /// The events of a node's new state: none if only its heartbeat has changed.
+///
+/// DIFFERENCE: a node that is cordoned tells of its taints, too; conditions and annotations are no events, since no plugin
+/// waits for them.
 pub fn of_node(old: &Node, new: &Node) -> Events {
     let (spec, other) = (new.spec.as_ref(), old.spec.as_ref());
     let allocatable = |n: &Node| n.status.as_ref().and_then(|s| s.allocatable.clone());
@@ -121,6 +289,32 @@ pub fn of_node(old: &Node, new: &Node) -> Events {
         events |= Events::NODE_FEATURES;
     }
     events
+}
+
+/// The events of a waiting Pod's new state (upstream's `PodSchedulingPropertiesChange`).
+pub fn of_own(old: &PodView, new: &PodView) -> Events {
+    let mut events = Events::NONE;
+    if old.labels != new.labels {
+        events |= Events::OWN_LABELS;
+    }
+    if resources::is_reduced(&old.requests.fit, &new.requests.fit) {
+        events |= Events::OWN_SCALED_DOWN;
+    }
+    let gated = |p: &PodView| p.spec().is_some_and(|s| s.scheduling_gates.iter().flatten().next().is_some());
+    if gated(old) && !gated(new) {
+        events |= Events::OWN_GATES;
+    }
+    if taints::tolerations(old.whole()) != taints::tolerations(new.whole()) {
+        events |= Events::OWN_TOLERATIONS;
+    }
+    let claims = |p: &PodView| {
+        let status = p.whole().status.as_ref();
+        status.map(|s| (s.resource_claim_statuses.clone(), s.extended_resource_claim_status.clone()))
+    };
+    if claims(old) != claims(new) {
+        events |= Events::OWN_CLAIMS;
+    }
+    if events.is_empty() { Events::OWN_OTHER } else { events }
 }
 
 #[cfg(test)]
@@ -148,6 +342,34 @@ mod tests {
         let mut declares = plain.clone();
         declares["status"]["declaredFeatures"] = json!(["A"]);
         check(plain, declares, Events::NODE_FEATURES);
-        assert_eq!(Events::ALL.kinds().count(), KINDS);
+        assert_eq!(Events::ALL.labels().count(), KINDS);
+    }
+
+    #[test]
+    fn changes_of_a_waiting_pod() {
+        let pod = |labels: Value, cpu: &str, rest: Value, status: Value| {
+            let mut spec = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
+            rest.as_object().unwrap().iter().for_each(|(k, v)| spec[k] = v.clone());
+            let pod = json!({"metadata": {"uid": "u", "labels": labels}, "spec": spec, "status": status});
+            PodView::new(serde_json::from_value(pod).unwrap())
+        };
+        let none = json!({});
+        let plain = || pod(none.clone(), "2", none.clone(), none.clone());
+        let gated = pod(none.clone(), "2", json!({"schedulingGates": [{"name": "a"}]}), none.clone());
+        let tolerant = pod(none.clone(), "2", json!({"tolerations": [{"operator": "Exists"}]}), none.clone());
+        let claims = json!({"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "b"}]});
+        for (old, new, expected) in [
+            (plain(), pod(json!({"a": "b"}), "2", none.clone(), none.clone()), Events::OWN_LABELS),
+            (plain(), pod(none.clone(), "1", none.clone(), none.clone()), Events::OWN_SCALED_DOWN),
+            (plain(), pod(none.clone(), "3", none.clone(), none.clone()), Events::OWN_OTHER),
+            (gated, plain(), Events::OWN_GATES),
+            (plain(), tolerant, Events::OWN_TOLERATIONS),
+            (plain(), pod(none.clone(), "2", none.clone(), claims), Events::OWN_CLAIMS),
+            (plain(), plain(), Events::OWN_OTHER),
+        ] {
+            assert_eq!(of_own(&old, &new), expected);
+        }
+        let label = (Events::OWN_LABELS | Events::POD_ADDED).label(Events::OWN);
+        assert_eq!(label, "UnschedulablePodUpdatePodLabel");
     }
 }

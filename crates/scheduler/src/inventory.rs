@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use crate::devices::allocated::Allocated;
 use crate::devices::selector::Selectors;
 use crate::devices::stock::{Slice, Stock};
-use crate::events::Events;
+use crate::events::{About, Events, Happening};
 
 /// A change of an object that devices depend on.
 #[derive(Debug)]
@@ -34,15 +34,6 @@ pub enum News {
     Slice(Change<ResourceSlice>),
     Class(Change<DeviceClass>),
     Rule(Change<DeviceTaintRule>),
-}
-
-/// This is what a change means to Pods that wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meaning {
-    /// The events.
-    pub events: Events,
-    /// The uid of the claim, if it concerns only Pods that use it.
-    pub claim: Option<String>,
 }
 
 fn text(t: Option<&String>) -> &str {
@@ -435,8 +426,8 @@ impl Devices {
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
-    /// Takes in a change; says what it may mean to Pods that wait.
-    pub fn take(&self, news: &News) -> Meaning {
+    /// Takes in a change; says what happened.
+    pub fn take(&self, news: &News) -> Happening {
         let mut objects = self.write();
         match news {
             News::Claim(change) => objects.take_claim(change),
@@ -454,30 +445,30 @@ impl Devices {
     }
 }
 
-/// The events of a change (upstream's `isSchedulableAfterClaimChange` and `EventsToRegister`).
+/// The event of a change.
 ///
-/// DIFFERENCE: a claim that goes with its devices wakes Pods, too.
-fn meaning(news: &News) -> Meaning {
-    let all = |events| Meaning { events, claim: None };
-    let one = |claim: &ResourceClaim| Meaning {
-        events: Events::DEVICE_CLAIM,
-        claim: Some(text(claim.metadata.uid.as_ref()).to_owned()),
-    };
+/// DIFFERENCE: a claim that goes with its devices is an event, too.
+fn meaning(news: &News) -> Happening {
     match news {
-        News::Claim(Change::Added(claim)) => one(claim),
-        News::Claim(Change::Updated { old, new }) => {
-            if allocation(old).is_some() && allocation(new).is_none() {
-                all(Events::DEVICES_FREED)
-            } else if old.metadata.uid != new.metadata.uid || old.status != new.status {
-                one(new)
-            } else {
-                all(Events::NONE)
-            }
+        News::Claim(change) => {
+            let kinds = match change {
+                Change::Added(_) => Events::DEVICE_CLAIM_ADDED,
+                Change::Updated { .. } => Events::DEVICE_CLAIM_CHANGED,
+                Change::Deleted(_) => Events::DEVICE_CLAIM_DELETED,
+            };
+            Happening::new(kinds, About::DeviceClaim(change.into()))
         }
-        News::Claim(Change::Deleted(claim)) if allocation(claim).is_some() => all(Events::DEVICES_FREED),
-        News::Class(Change::Added(_) | Change::Updated { .. }) => all(Events::DEVICE_CLASS),
-        News::Slice(Change::Added(_) | Change::Updated { .. }) | News::Rule(_) => all(Events::DEVICE_SLICE),
-        _ => all(Events::NONE),
+        News::Class(Change::Deleted(_)) | News::Slice(Change::Deleted(_)) => Happening::nothing(),
+        News::Class(change @ Change::Added(_)) => {
+            Happening::new(Events::DEVICE_CLASS_ADDED, About::DeviceClass(change.into()))
+        }
+        News::Class(change @ Change::Updated { .. }) => {
+            Happening::new(Events::DEVICE_CLASS_CHANGED, About::DeviceClass(change.into()))
+        }
+        News::Slice(Change::Added(_)) => Happening::new(Events::SLICE_ADDED, About::Nothing),
+        News::Slice(Change::Updated { .. }) | News::Rule(_) => {
+            Happening::new(Events::SLICE_CHANGED, About::Nothing)
+        }
     }
 }
 

@@ -9,8 +9,9 @@ use objects::Selector;
 
 use crate::cache::Cache;
 use crate::framework::points::{Cycle, MAX_SCORE, Move, PreFilter, Prefiltered};
-use crate::framework::profile::Profile;
+use crate::framework::profile::{At, Profile};
 use crate::framework::state::State;
+use crate::framework::times::{Code, Point, Times, sampled};
 use crate::framework::verdict::{Stop, Verdicts};
 use crate::pod::PodInfo;
 
@@ -24,6 +25,7 @@ pub struct Keeper {
     turns: u64,
     /// Where the next turn begins to look, if not all nodes are looked at, so that all are used evenly.
     start: usize,
+    times: Times,
 }
 
 /// The knowledge of one sort.
@@ -43,6 +45,8 @@ pub struct Kept {
     noted: Vec<bool>,
     /// By Score plugin, for each node.
     scores: Vec<Option<Vec<i64>>>,
+    /// The time that this turn takes; nothing of it is kept.
+    pub times: Times,
 }
 
 impl Keeper {
@@ -54,12 +58,16 @@ impl Keeper {
         cluster: &'a Cache,
     ) -> (Kept, Cycle<'a>) {
         self.turns += 1;
+        let mut times = std::mem::take(&mut self.times);
+        times.begin(sampled());
         let known = pod.signature().and_then(|s| self.sorts.remove(s));
         if let Some(mut kept) =
             known.filter(|k| k.epoch == cluster.epoch()).and_then(|k| k.owned(pod, cluster))
         {
             let mut cycle = Cycle { pod, cluster, state: std::mem::take(&mut kept.state) };
             if kept.catch_up(&mut cycle, profile) {
+                times.ended(Point::Filter, Code::Success);
+                kept.times = times;
                 return (kept, cycle);
             }
         }
@@ -70,6 +78,7 @@ impl Keeper {
             answers: profile.pre_filter.iter().map(|_| None).collect(),
             noted: vec![false; profile.pre_score.len()],
             scores: profile.score.iter().map(|_| None).collect(),
+            times,
             ..Kept::default()
         };
         (kept, Cycle { pod, cluster, state: State::default() })
@@ -77,6 +86,7 @@ impl Keeper {
 
     /// Ends a turn: what is known is kept for the next Pod of the sort.
     pub fn end(&mut self, cycle: Cycle<'_>, mut kept: Kept) {
+        self.times = std::mem::take(&mut kept.times);
         let Some(signature) = cycle.pod.signature() else { return };
         if self.sorts.len() >= SORTS
             && let Some(oldest) = self.sorts.iter().min_by_key(|(_, k)| k.used).map(|(s, _)| s.clone())
@@ -86,6 +96,11 @@ impl Keeper {
         kept.used = self.turns;
         kept.state = cycle.state;
         self.sorts.insert(signature.into(), kept);
+    }
+
+    /// The time that the last turn took.
+    pub fn times(&self) -> &Times {
+        &self.times
     }
 
     /// Where the next turn begins to look.
@@ -197,12 +212,15 @@ impl Kept {
         &mut self,
         i: usize,
         cycle: &mut Cycle<'_>,
-        plugin: &dyn PreFilter,
+        at: &At<dyn PreFilter>,
     ) -> Result<Prefiltered, Stop> {
+        self.times.count(Point::PreFilter, i);
         if let Some(Some(answer)) = self.answers.get(i) {
             return Ok(answer.clone());
         }
-        let answer = plugin.pre_filter(cycle)?;
+        let plugin = &at.plugin;
+        let answer =
+            self.times.plugin(Point::PreFilter, at.name, prefiltered, || plugin.pre_filter(cycle))?;
         if plugin.keeps(cycle.pod)
             && let Some(place) = self.answers.get_mut(i)
         {
@@ -221,15 +239,25 @@ impl Kept {
     ) {
         let mut known = 0;
         for (from, to, keeps) in runs(profile, cycle.pod) {
-            let asked = profile.filter[from..to].iter().filter(|at| !skipped.contains(at.name));
+            let run = profile.filter.iter().enumerate().take(to).skip(from);
+            let asked = run.filter(|(_, at)| !skipped.contains(at.name));
+            let ask = |verdicts: &mut Verdicts, times: &mut Times| {
+                for (i, at) in asked.clone() {
+                    times.count(Point::Filter, i);
+                    let ask = || at.plugin.filter_all(cycle, verdicts);
+                    times.plugin(Point::Filter, at.name, |()| Code::Success, ask);
+                }
+            };
             if !keeps {
-                asked.for_each(|at| at.plugin.filter_all(cycle, verdicts));
+                ask(verdicts, &mut self.times);
                 continue;
             }
             if self.verdicts.len() == known {
                 let mut fresh = Verdicts::all(cycle.cluster.nodes().len());
-                asked.for_each(|at| at.plugin.filter_all(cycle, &mut fresh));
+                ask(&mut fresh, &mut self.times);
                 self.verdicts.push(fresh);
+            } else {
+                asked.for_each(|(i, _)| self.times.count(Point::Filter, i));
             }
             verdicts.take_in(&self.verdicts[known]);
             known += 1;
@@ -244,32 +272,57 @@ impl Kept {
         feasible: &[usize],
     ) -> Result<Vec<i64>, String> {
         let mut skipped = BTreeSet::new();
-        for (at, noted) in profile.pre_score.iter().zip(&mut self.noted) {
-            let asked = at.plugin.pre_score(cycle, feasible, *noted);
-            let asked = asked.map_err(|e| format!("running PreScore plugin {:?}: {e}", at.name))?;
+        let times = &mut self.times;
+        times.pass();
+        for (i, (at, noted)) in profile.pre_score.iter().zip(&mut self.noted).enumerate() {
+            times.count(Point::PreScore, i);
+            let ask = || at.plugin.pre_score(cycle, feasible, *noted);
+            let asked = times.plugin(Point::PreScore, at.name, prescored, ask).map_err(|e| {
+                times.ended(Point::PreScore, Code::Error);
+                format!("running PreScore plugin {:?}: {e}", at.name)
+            })?;
             if !asked {
                 skipped.insert(at.name);
             }
             *noted = at.plugin.keeps(cycle.pod);
         }
+        times.ended(Point::PreScore, Code::Success);
+        let total = self.scored(cycle, profile, feasible, &skipped);
+        self.times.ended(Point::Score, Code::of_try(&total));
+        total
+    }
+
+    /// The weighted sum of the scores that are not skipped.
+    fn scored(
+        &mut self,
+        cycle: &Cycle<'_>,
+        profile: &Profile,
+        feasible: &[usize],
+        skipped: &BTreeSet<&'static str>,
+    ) -> Result<Vec<i64>, String> {
+        let times = &mut self.times;
         let mut total = vec![0; feasible.len()];
-        for (at, column) in profile.score.iter().zip(&mut self.scores) {
+        for (i, (at, column)) in profile.score.iter().zip(&mut self.scores).enumerate() {
             if skipped.contains(at.name) {
                 continue;
             }
+            times.count(Point::Score, i);
             let failed = |e: String| format!("running Score plugins: plugin {:?} failed with: {e}", at.name);
             let mut scores = if at.plugin.keeps(cycle.pod) {
                 let known = if let Some(known) = column {
                     known
                 } else {
                     let all: Vec<usize> = (0..cycle.cluster.nodes().len()).collect();
-                    column.insert(at.plugin.score_all(cycle, &all).map_err(failed)?)
+                    let ask = || at.plugin.score_all(cycle, &all);
+                    column.insert(times.plugin(Point::Score, at.name, Code::of_try, ask).map_err(failed)?)
                 };
                 feasible.iter().map(|i| known[*i]).collect()
             } else {
-                at.plugin.score_all(cycle, feasible).map_err(failed)?
+                let ask = || at.plugin.score_all(cycle, feasible);
+                times.plugin(Point::Score, at.name, Code::of_try, ask).map_err(failed)?
             };
-            at.plugin.normalize(cycle, feasible, &mut scores);
+            let ask = || at.plugin.normalize(cycle, feasible, &mut scores);
+            times.plugin(Point::ScoreExtensionNormalize, at.name, |()| Code::Success, ask);
             if let Some(wrong) = scores.iter().find(|s| !(0..=MAX_SCORE).contains(*s)) {
                 return Err(format!(
                     "applying score defaultWeights on Score plugins: plugin {:?} returns an invalid score {wrong}, it should in the range of [0, {MAX_SCORE}] after normalizing",
@@ -281,6 +334,24 @@ impl Kept {
             }
         }
         Ok(total)
+    }
+}
+
+/// The code of the answer of a PreFilter plugin.
+fn prefiltered(answer: &Result<Prefiltered, Stop>) -> Code {
+    match answer {
+        Ok(Prefiltered::Skip) => Code::Skip,
+        Ok(_) => Code::Success,
+        Err(stop) => Code::of_stop(stop),
+    }
+}
+
+/// The code of the answer of a PreScore plugin.
+fn prescored(answer: &Result<bool, String>) -> Code {
+    match answer {
+        Ok(true) => Code::Success,
+        Ok(false) => Code::Skip,
+        Err(_) => Code::Error,
     }
 }
 

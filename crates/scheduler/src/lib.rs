@@ -4,6 +4,7 @@
 //! - [`cache`]: the cluster as data. Nodes stand in a dense array with their sums; an *epoch* says whether they are the
 //!   same nodes still, a *journal* which Pods came and went, and *columns* in which place of a topology each node is.
 //! - [`storage`]: claims and volumes, as the API shows them and as they are assumed to be.
+//! - [`groups`]: PodGroups and their Pods, which are scheduled together where the gate GenericWorkload is on.
 //! - [`inventory`]: the same of claims on devices; [`devices`] chooses devices for them, purely.
 //! - [`framework`]: upstream's extension points as traits, plugins, profiles made of a [`config`]uration, and a registry
 //!   to which a third party adds its own.
@@ -28,6 +29,7 @@ pub mod devices;
 pub mod events;
 pub mod extender;
 pub mod framework;
+pub mod groups;
 pub mod inventory;
 pub mod kept;
 pub mod nominated;

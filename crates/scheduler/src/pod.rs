@@ -33,6 +33,8 @@ pub struct PodView {
     /// Its labels.
     pub labels: CompactLabels,
     node: Text,
+    /// The name of its PodGroup.
+    group: Option<Box<str>>,
     /// Whether it has ended for good.
     pub ended: bool,
     /// Whether it is being deleted.
@@ -70,6 +72,10 @@ impl PodView {
             generation: meta.generation,
             labels: meta.labels.iter().flatten().map(|(k, v)| (k.as_str(), v.as_str())).collect(),
             node: node.into(),
+            group: pod
+                .spec
+                .as_ref()
+                .and_then(|s| s.scheduling_group.as_ref()?.pod_group_name.as_deref().map(Box::from)),
             ended: objects::pod::is_terminal(&pod),
             leaving: meta.deletion_timestamp.is_some(),
             preempted: target.is_some_and(|c| c.status == "True" && c.reason.as_deref() == Some(PREEMPTED)),
@@ -94,6 +100,7 @@ impl PodView {
     pub fn is_to_others_as(&self, other: &Self) -> bool {
         self.leaving == other.leaving
             && self.namespace == other.namespace
+            && self.group == other.group
             && self.labels == other.labels
             && self.requests == other.requests
             && self.ports == other.ports
@@ -123,6 +130,10 @@ impl PodView {
     /// The node that it is bound to.
     pub fn node(&self) -> Option<&str> {
         Some(self.node.as_str()).filter(|n| !n.is_empty())
+    }
+    /// The name of its PodGroup.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
     }
     /// Its priority, 0 by default.
     pub fn priority(&self) -> i32 {
@@ -183,7 +194,13 @@ fn signature(pod: &core::Pod) -> Option<Box<str>> {
     let owner = meta.owner_references.iter().flatten().find(|o| o.controller == Some(true));
     let features: Vec<&str> = objects::features::needed(pod).collect();
     let text = serde_json::to_string(&(
-        (&meta.namespace, &meta.labels, owner.map(|o| (&o.kind, &o.name)), &spec.scheduler_name),
+        (
+            &meta.namespace,
+            &meta.labels,
+            &spec.scheduling_group,
+            owner.map(|o| (&o.kind, &o.name)),
+            &spec.scheduler_name,
+        ),
         (rules, said, images.collect::<Vec<_>>(), features),
         (
             &spec.overhead,
@@ -220,6 +237,13 @@ impl PodInfo {
     /// Computes what the scheduler needs of a Pod.
     pub fn new(pod: core::Pod) -> Self {
         Self(Arc::new(PodView::new(pod)))
+    }
+}
+
+impl PodInfo {
+    /// The view that it shares.
+    pub fn shared(&self) -> Arc<PodView> {
+        self.0.clone()
     }
 }
 

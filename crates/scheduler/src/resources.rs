@@ -19,6 +19,13 @@ pub struct PodRequests {
     pub nonzero_memory: Amount,
 }
 
+/// Whether there is less of anything than before (upstream's `extractPodScaleDown`).
+pub fn is_reduced(before: &Resources, after: &Resources) -> bool {
+    let named = ["cpu", "memory", "ephemeral-storage"].into_iter();
+    let mut names = named.chain(before.scalar.keys().map(String::as_str));
+    names.any(|name| before.get(name) > after.get(name))
+}
+
 /// The requests of a Pod; under a resize the largest of what it wants, was given and has.
 pub fn pod_requests(pod: &Pod) -> PodRequests {
     let counted = |assumed| objects::resources::pod_requests(pod, Counting { status: true, assumed });

@@ -5,10 +5,12 @@
 //! change is, so that the next Pod chooses among what is left (upstream's `passiveAssumeCache`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use api::quantity::Quantity;
 use client::Change;
+use component::metrics::Page;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
@@ -16,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use objects::volumes;
 use tokio::sync::watch;
 
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Pair};
 
 /// The labels of volumes and nodes that name a zone or region (upstream's `topologyLabels`).
 pub const ZONE_LABELS: [&str; 4] = [
@@ -40,16 +42,6 @@ pub enum News {
     Driver(Change<CSIDriver>),
     Capacity(Change<CSIStorageCapacity>),
     Attachment(Change<VolumeAttachment>),
-}
-
-impl News {
-    /// The claim that it is about, by namespace and name: Pods that do not use it are not concerned.
-    pub fn claim(&self) -> Option<(&str, &str)> {
-        match self {
-            Self::Claim(change) => Some(key(&change.object().metadata)),
-            _ => None,
-        }
-    }
 }
 
 /// An object as the API shows it, and as it is assumed to be.
@@ -275,6 +267,20 @@ fn by_name<T: Metadata<Ty = ObjectMeta>>(all: &mut HashMap<String, Arc<T>>, chan
     };
 }
 
+/// A stage at which no volumes may be had for a Pod, for errors that are no refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Volumes are looked for.
+    Predicate,
+    /// They are assumed.
+    Assume,
+    /// They are bound.
+    Bind,
+}
+
+/// Upstream's names of [`Stage`].
+const STAGES: [&str; 3] = ["predicate", "assume", "bind"];
+
 /// The storage of a cluster. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Storage(Arc<Shared>);
@@ -282,12 +288,17 @@ pub struct Storage(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     objects: RwLock<Objects>,
+    failed: [AtomicU64; STAGES.len()],
     changed: watch::Sender<()>,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self(Arc::new(Shared { objects: RwLock::default(), changed: watch::channel(()).0 }))
+        Self(Arc::new(Shared {
+            objects: RwLock::default(),
+            failed: Default::default(),
+            changed: watch::channel(()).0,
+        }))
     }
 }
 
@@ -300,12 +311,24 @@ impl Storage {
     pub fn write(&self) -> RwLockWriteGuard<'_, Objects> {
         self.0.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
+    /// Counts that a Pod's volumes could not be found, assumed or bound.
+    pub fn failed(&self, stage: Stage) {
+        self.0.failed[stage as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    /// Writes the counts down, with upstream's names.
+    pub fn report(&self, page: &mut Page) {
+        let name = "scheduler_volume_scheduling_stage_error_total";
+        page.metric(name, "counter", "Volume scheduling stage error count");
+        for (stage, n) in STAGES.iter().zip(&self.0.failed) {
+            page.value(name, &[("operation", stage)], n.load(Ordering::Relaxed) as f64);
+        }
+    }
     /// Hears of every later change of a claim or volume.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
-    /// Takes in a change; says what it may mean to Pods that wait.
-    pub fn take(&self, news: &News) -> Events {
+    /// Takes in a change; says what happened.
+    pub fn take(&self, news: &News) -> Happening {
         self.write().take(news);
         if matches!(news, News::Claim(_) | News::Volume(_)) && self.0.changed.receiver_count() > 0 {
             self.0.changed.send_replace(());
@@ -322,52 +345,71 @@ impl Storage {
     }
 }
 
-/// The events of a change (the queueing hints of upstream's plugins).
-///
-/// DIFFERENCE: a driver that no longer tells its capacity wakes every Pod that waits for room, upstream those alone that
-/// name the driver inline, which need no room.
-fn meaning(news: &News) -> Events {
-    let pick = |is: bool, events: Events| if is { events } else { Events::NONE };
+/// The event of a change.
+fn meaning(news: &News) -> Happening {
+    fn pick<T>(change: &Change<T>, [added, changed, deleted]: [Events; 3]) -> Events {
+        match change {
+            Change::Added(_) => added,
+            Change::Updated { .. } => changed,
+            Change::Deleted(_) => deleted,
+        }
+    }
+    let none = Events::NONE;
     match news {
-        News::Claim(Change::Added(_)) => Events::CLAIM_ADDED,
+        // It was made anew while nobody looked.
         News::Claim(Change::Updated { old, new }) if old.metadata.uid != new.metadata.uid => {
-            Events::CLAIM_ADDED
+            let pair = Pair { old: None, new: Some(new.clone()) };
+            Happening::new(Events::CLAIM_ADDED, About::Claim(pair))
         }
-        News::Claim(Change::Updated { .. }) => Events::CLAIM_CHANGED,
-        News::Volume(Change::Added(_)) => Events::VOLUME_ADDED,
-        News::Volume(Change::Updated { old, new }) => {
-            let zones = |v: &PersistentVolume| {
-                ZONE_LABELS.map(|key| v.metadata.labels.as_ref().and_then(|l| l.get(key)).cloned())
-            };
-            Events::VOLUME_CHANGED | pick(zones(old) != zones(new), Events::VOLUME_ZONES)
+        News::Claim(change) => {
+            let kinds = pick(change, [Events::CLAIM_ADDED, Events::CLAIM_CHANGED, none]);
+            Happening::new(kinds, About::Claim(change.into()))
         }
-        News::Class(Change::Added(class)) => {
-            let waits = volumes::waits_for_consumer(Some(class)).unwrap_or(false);
-            Events::CLASS_ADDED | pick(waits, Events::CLASS_WAITS)
+        News::Volume(change) => {
+            let kinds = pick(change, [Events::VOLUME_ADDED, Events::VOLUME_CHANGED, none]);
+            Happening::new(kinds, About::Volume(change.into()))
         }
-        News::Class(Change::Updated { old, new }) => {
-            pick(old.allowed_topologies != new.allowed_topologies, Events::CLASS_TOPOLOGIES)
+        News::Class(change) => {
+            let kinds = pick(change, [Events::CLASS_ADDED, Events::CLASS_CHANGED, none]);
+            Happening::new(kinds, About::Class(change.into()))
         }
-        News::CsiNode(Change::Added(_)) => Events::CSI_NODE_ADDED,
-        News::CsiNode(Change::Updated { old, new }) => {
-            let migrated =
-                |n: &CSINode| n.metadata.annotations.as_ref().and_then(|a| a.get(MIGRATED)).cloned();
-            pick(migrated(old) != migrated(new), Events::CSI_NODE_MIGRATED)
-                | pick(has_more_room(old, new), Events::CSI_NODE_LIMITS)
+        News::CsiNode(change) => {
+            let kinds = pick(change, [Events::CSI_NODE_ADDED, Events::CSI_NODE_CHANGED, none]);
+            Happening::new(kinds, About::CsiNode(change.into()))
         }
-        News::Driver(Change::Updated { old, new }) => {
-            let tells = |d: &CSIDriver| d.spec.storage_capacity == Some(true);
-            pick(tells(old) && !tells(new), Events::CAPACITY)
+        News::Driver(change) => {
+            let kinds = pick(change, [none, Events::DRIVER_CHANGED, none]);
+            Happening::new(kinds, About::Driver(change.into()))
         }
-        News::Capacity(Change::Added(_)) => Events::CAPACITY,
-        News::Capacity(Change::Updated { old, new }) => pick(limit(new) > limit(old), Events::CAPACITY),
-        News::Attachment(Change::Deleted(_)) => Events::ATTACHMENT_DELETED,
-        _ => Events::NONE,
+        News::Capacity(change) => {
+            let kinds = pick(change, [Events::CAPACITY_ADDED, Events::CAPACITY_CHANGED, none]);
+            Happening::new(kinds, About::Capacity(change.into()))
+        }
+        News::Attachment(change) => {
+            let kinds = pick(change, [none, none, Events::ATTACHMENT_DELETED]);
+            Happening::new(kinds, About::Attachment(change.into()))
+        }
     }
 }
 
+/// The labels by which a volume names its zones.
+fn zones(volume: &PersistentVolume) -> [Option<&String>; ZONE_LABELS.len()] {
+    ZONE_LABELS.map(|key| volume.metadata.labels.as_ref().and_then(|l| l.get(key)))
+}
+
+/// Whether a volume's zones changed.
+pub fn is_moved(old: &PersistentVolume, new: &PersistentVolume) -> bool {
+    zones(old) != zones(new)
+}
+
+/// Whether the plugins changed whose volumes a node's drivers mount.
+pub fn is_migrated(old: &CSINode, new: &CSINode) -> bool {
+    let migrated = |n: &CSINode| n.metadata.annotations.as_ref().and_then(|a| a.get(MIGRATED)).cloned();
+    migrated(old) != migrated(new)
+}
+
 /// Whether a driver on a node takes more volumes than before.
-fn has_more_room(old: &CSINode, new: &CSINode) -> bool {
+pub fn has_more_room(old: &CSINode, new: &CSINode) -> bool {
     let count = |node: &CSINode, driver: &str| {
         let found = node.spec.drivers.iter().find(|d| d.name == driver);
         found.and_then(|d| d.allocatable.as_ref()?.count).unwrap_or(0)
@@ -457,40 +499,24 @@ mod tests {
         assert_eq!(storage.read().attachments("n").count(), 0);
     }
 
-    /// The cases of upstream's tests of the plugins' queueing hints.
     #[test]
     fn meanings() {
-        let check = |news: News, expected: Events| assert_eq!(meaning(&news), expected, "{news:?}");
+        let check = |news: News, expected: Events| assert_eq!(meaning(&news).kinds, expected, "{news:?}");
         let (a, b) = (volume("1", "a"), volume("2", "a"));
         check(News::Volume(Change::Added(object(a.clone()))), Events::VOLUME_ADDED);
-        check(News::Volume(updated(a.clone(), b.clone())), Events::VOLUME_CHANGED);
-        let mut zoned = b;
-        zoned["metadata"]["labels"] = json!({(ZONE_LABELS[2]): "z"});
-        check(News::Volume(updated(a, zoned)), Events::VOLUME_CHANGED | Events::VOLUME_ZONES);
-        let class = |mode: &str, topologies: Value| json!({"metadata": {"name": "c"}, "provisioner": "p", "volumeBindingMode": mode, "allowedTopologies": topologies});
-        let (now, later) = (class("Immediate", json!(null)), class("WaitForFirstConsumer", json!(null)));
-        check(News::Class(Change::Added(object(now))), Events::CLASS_ADDED);
-        check(News::Class(Change::Added(object(later.clone()))), Events::CLASS_ADDED | Events::CLASS_WAITS);
-        check(News::Class(updated(later.clone(), later.clone())), Events::NONE);
-        let terms = json!([{"matchLabelExpressions": [{"key": "a", "values": ["b"]}]}]);
-        let elsewhere = class("WaitForFirstConsumer", terms);
-        check(News::Class(updated(later, elsewhere)), Events::CLASS_TOPOLOGIES);
-        let node = |count: i32| json!({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "nodeID": "n", "allocatable": {"count": count}}]}});
-        check(News::CsiNode(Change::Added(object(node(1)))), Events::CSI_NODE_ADDED);
-        check(News::CsiNode(updated(node(1), node(2))), Events::CSI_NODE_LIMITS);
-        check(News::CsiNode(updated(node(2), node(1))), Events::NONE);
-        let mut migrated = node(1);
-        migrated["metadata"]["annotations"] = json!({MIGRATED: "kubernetes.io/aws-ebs"});
-        check(News::CsiNode(updated(node(1), migrated)), Events::CSI_NODE_MIGRATED);
-        let driver = |tells: bool| json!({"metadata": {"name": "d"}, "spec": {"storageCapacity": tells}});
-        check(News::Driver(updated(driver(true), driver(false))), Events::CAPACITY);
-        check(News::Driver(updated(driver(false), driver(true))), Events::NONE);
-        let room = |size: Value, most: Value| json!({"metadata": {"name": "c"}, "storageClassName": "s", "capacity": size, "maximumVolumeSize": most});
-        let (one, two) = (room(json!("1Gi"), json!(null)), room(json!("2Gi"), json!(null)));
-        check(News::Capacity(Change::Added(object(one.clone()))), Events::CAPACITY);
-        check(News::Capacity(updated(one.clone(), two.clone())), Events::CAPACITY);
-        check(News::Capacity(updated(two.clone(), one)), Events::NONE);
-        check(News::Capacity(updated(two, room(json!("9Gi"), json!("1Gi")))), Events::NONE);
+        check(News::Volume(updated(a.clone(), b)), Events::VOLUME_CHANGED);
+        check(News::Volume(Change::Deleted(object(a))), Events::NONE);
+        let claim = |uid: &str| json!({"metadata": {"name": "c", "uid": uid}});
+        check(News::Claim(updated(claim("1"), claim("1"))), Events::CLAIM_CHANGED);
+        let anew = News::Claim(updated(claim("1"), claim("2")));
+        assert!(matches!(
+            meaning(&anew),
+            Happening {
+                kinds: Events::CLAIM_ADDED,
+                about: About::Claim(Pair { old: None, new: Some(_) }),
+                ..
+            }
+        ));
         let attached =
             json!({"metadata": {"name": "a"}, "spec": {"attacher": "x", "nodeName": "n", "source": {}}});
         check(News::Attachment(Change::Added(object(attached.clone()))), Events::NONE);

@@ -1,8 +1,10 @@
 //! The volumes of a Pod that its node, or other Pods, are not indifferent to: its claims and its disks.
 
 use compact_str::CompactString as Text;
-use k8s_openapi::api::core::v1::{self as core, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{self as core, PersistentVolume, PersistentVolumeClaim, Pod};
 use objects::volumes;
+
+use crate::pod::PodView;
 
 /// A Pod's claims and disks. Kept of every Pod that has some, so it is small.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -201,6 +203,15 @@ impl Used {
     /// Whether one of the claims has this name.
     pub fn has_claim(&self, name: &str) -> bool {
         self.claims.iter().any(|c| c.name == name)
+    }
+    /// Whether a claim is one of these.
+    pub fn wants(&self, pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
+        claim.metadata.namespace.as_deref() == Some(pod.namespace())
+            && claim.metadata.name.as_deref().is_some_and(|name| self.has_claim(name))
+    }
+    /// Whether one node cannot mount the disks of both.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        other.disks.iter().any(|there| self.disks.iter().any(|mine| mine.conflicts(there)))
     }
     /// The names of the claims that are not made for the Pod.
     pub fn named(&self) -> impl Iterator<Item = &str> {

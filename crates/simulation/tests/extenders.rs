@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use access::pki::{Authority, Credential, Profile, Usage};
 use anyhow::{Context, Error, Result};
 use client::Verb;
 use ferrokube_simulation::Cluster;
@@ -10,8 +11,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use scheduler::config::read;
 use scheduler::run::Settings;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs};
 
 use crate::common::{bare, condition, eventually, merge, pod};
 
@@ -24,8 +28,12 @@ type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 /// The answer to a question, and its code.
 type Answer = fn(&str, &Value) -> (u16, Value);
 
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
 /// Reads one request: its path and its body; `None` at the end of the connection.
-async fn request(stream: &mut TcpStream) -> Result<Option<(String, Value)>> {
+async fn request(stream: &mut impl Stream) -> Result<Option<(String, Value)>> {
     let mut read = Vec::new();
     loop {
         let mut some = [0; 4096];
@@ -47,7 +55,7 @@ async fn request(stream: &mut TcpStream) -> Result<Option<(String, Value)>> {
     }
 }
 
-async fn serve(mut stream: TcpStream, asked: Asked, answer: Answer) -> Result<()> {
+async fn serve(mut stream: impl Stream, asked: Asked, answer: Answer) -> Result<()> {
     while let Some((verb, body)) = request(&mut stream).await? {
         let (code, said) = answer(&verb, &body);
         if let Ok(mut asked) = asked.lock() {
@@ -60,6 +68,60 @@ async fn serve(mut stream: TcpStream, asked: Asked, answer: Answer) -> Result<()
     Ok(())
 }
 
+/// The side of an extender that speaks TLS.
+#[derive(Clone)]
+struct Tls {
+    acceptor: TlsAcceptor,
+    /// The certificates of clients, DER.
+    clients: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// Who is who in the tests of TLS.
+struct Parties {
+    authority: Authority,
+    /// Another authority, which has nothing to do with it.
+    other: Authority,
+    /// The scheduler.
+    client: Credential,
+    tls: Tls,
+}
+
+impl Parties {
+    /// An extender with a certificate for `extender.test` alone, which verifies the certificates of clients that have one.
+    fn new() -> Result<Self> {
+        let now = jiff::Timestamp::now();
+        let [authority, other] = ["authority", "other"].map(|name| Authority::generate(name, now));
+        let (authority, other) = (authority?, other?);
+        let profile = Profile {
+            common_name: "extender".into(),
+            organization: None,
+            usage: Usage::Server,
+            names: ["extender.test".to_owned()].into(),
+            addresses: [].into(),
+        };
+        let server = authority.issue(&profile, now)?;
+        let client = authority.issue(&Profile::client("scheduler", None), now)?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate())?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+            .with_single_cert(vec![server.certificate()], server.key())?;
+        let tls = Tls { acceptor: TlsAcceptor::from(Arc::new(config)), clients: Arc::default() };
+        Ok(Self { authority, other, client, tls })
+    }
+
+    fn clients(&self) -> usize {
+        self.tls
+            .clients
+            .lock()
+            .map(|all| all.iter().filter(|c| **c == *self.client.certificate()).count())
+            .unwrap_or(0)
+    }
+}
+
 struct Run {
     cluster: Cluster,
     asked: Asked,
@@ -68,6 +130,11 @@ struct Run {
 impl Run {
     /// Three nodes of two CPUs, and a scheduler with an extender of this configuration that answers like this.
     async fn start(config: Value, answer: Answer) -> Result<Self> {
+        Self::start_with(config, answer, None).await
+    }
+
+    /// The same, where the extender may speak TLS.
+    async fn start_with(config: Value, answer: Answer, tls: Option<Tls>) -> Result<Self> {
         let cluster = bare().await?;
         for name in ["a", "b", "c"] {
             let room = json!({"cpu": "2", "pods": "9"});
@@ -75,14 +142,24 @@ impl Run {
             cluster.put::<Node>(&json!({"metadata": {"name": name}, "status": status})).await?;
         }
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let mut extender = json!({"urlPrefix": format!("http://{}/extender", listener.local_addr()?)});
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut extender = json!({"urlPrefix": format!("{scheme}://{}/extender", listener.local_addr()?)});
         merge(&mut extender, &config);
         let asked = Asked::default();
         let told = asked.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let told = told.clone();
-                tokio::spawn(async move { serve(stream, told, answer).await });
+                let (told, tls) = (told.clone(), tls.clone());
+                tokio::spawn(async move {
+                    let Some(tls) = tls else { return serve(stream, told, answer).await };
+                    let stream = tls.acceptor.accept(stream).await?;
+                    if let Some(client) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first)
+                        && let Ok(mut seen) = tls.clients.lock()
+                    {
+                        seen.push(client.to_vec());
+                    }
+                    serve(stream, told, answer).await
+                });
             }
         });
         let config = json!({
@@ -259,4 +336,118 @@ async fn an_extender_chooses_among_victims() -> Result<()> {
     }
     assert!(run.asked("preempt")[0]["Pod"]["metadata"]["name"] == "high");
     Ok(())
+}
+
+fn base64(text: &str) -> String {
+    let encoded = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec()));
+    encoded.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// An extender is asked over TLS with these settings; whether it can be.
+async fn over_tls(parties: &Parties, config: Value, works: bool) -> Result<()> {
+    let said = config.to_string();
+    let mut whole = json!({"filterVerb": "filter", "nodeCacheCapable": true});
+    merge(&mut whole, &config);
+    let answer: Answer = |_, _| (200, json!({"NodeNames": ["b"]}));
+    let run = Run::start_with(whole, answer, Some(parties.tls.clone())).await?;
+    run.pod("p", json!({})).await?;
+    if works {
+        assert_eq!(run.bound("p").await?, "b", "{said}");
+    } else {
+        run.says("p", "SchedulerError", "Post \"https://127.0.0.1:").await.context(said)?;
+        assert!(run.asked("filter").is_empty());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn extenders_are_verified() -> Result<()> {
+    let parties = Parties::new()?;
+    let authority = base64(&parties.authority.certificate_pem);
+    let check = async |config: Value, works: bool| over_tls(&parties, config, works).await;
+    // Without an authority nobody is verified.
+    check(json!({"enableHTTPS": true}), true).await?;
+    check(json!({"tlsConfig": {"insecure": true}}), true).await?;
+    check(json!({"tlsConfig": {}}), false).await?;
+    check(
+        json!({"enableHTTPS": true, "tlsConfig": {"caData": authority, "serverName": "extender.test"}}),
+        true,
+    )
+    .await?;
+    check(json!({"tlsConfig": {"caData": authority, "serverName": "extender.test"}}), true).await?;
+    check(json!({"tlsConfig": {"caData": authority, "serverName": "other.test"}}), false).await?;
+    check(json!({"tlsConfig": {"caData": authority}}), false).await?;
+    let other = base64(&parties.other.certificate_pem);
+    check(json!({"tlsConfig": {"caData": other, "serverName": "extender.test"}}), false).await?;
+    assert_eq!(parties.clients(), 0, "nobody had a certificate");
+    Ok(())
+}
+
+#[tokio::test]
+async fn extenders_see_who_asks() -> Result<()> {
+    let parties = Parties::new()?;
+    let dir = tempfile::tempdir()?;
+    let file = |name: &str, text: &str| -> Result<String> {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let (certificate, key) = (&parties.client.certificate_pem, &parties.client.key_pem);
+    let authority = file("ca", &parties.authority.certificate_pem)?;
+    let files = json!({
+        "caFile": authority, "certFile": file("cert", certificate)?, "keyFile": file("key", key)?,
+        "serverName": "extender.test",
+    });
+    over_tls(&parties, json!({"enableHTTPS": true, "tlsConfig": files}), true).await?;
+    assert_eq!(parties.clients(), 1);
+    // What is given takes the place of a file.
+    let data = json!({
+        "caFile": authority, "certFile": "/nowhere", "certData": base64(certificate), "keyData": base64(key),
+        "serverName": "extender.test",
+    });
+    over_tls(&parties, json!({"tlsConfig": data}), true).await?;
+    assert_eq!(parties.clients(), 2);
+    // A certificate without its key is none.
+    let half = json!({"caFile": authority, "certData": base64(certificate), "serverName": "extender.test"});
+    over_tls(&parties, json!({"tlsConfig": half}), true).await?;
+    assert_eq!(parties.clients(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_extender_has_so_much_time() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("https://{}", listener.local_addr()?);
+    // Nobody answers the hello.
+    let config = json!({"urlPrefix": url, "enableHTTPS": true, "httpTimeout": "50ms"});
+    let run = Run::start(config, |_, _| (200, json!({}))).await?;
+    run.pod("p", json!({})).await?;
+    run.bound("p").await?;
+    let config =
+        json!({"urlPrefix": url, "enableHTTPS": true, "httpTimeout": "50ms", "filterVerb": "filter"});
+    let run = Run::start(config, |_, _| (200, json!({}))).await?;
+    run.pod("p", json!({})).await?;
+    run.says("p", "SchedulerError", "context deadline exceeded").await
+}
+
+#[test]
+fn settings_of_tls_that_are_wrong() -> Result<()> {
+    let check = |config: Value, expected: &str| -> Result<()> {
+        let mut extender = json!({"urlPrefix": "https://127.0.0.1/", "filterVerb": "filter"});
+        merge(&mut extender, &config);
+        let config = json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "extenders": [extender],
+        });
+        let config = read::parse(config.to_string().as_bytes()).map_err(Error::msg)?;
+        let plugins = scheduler::plugins::registry().map_err(Error::msg)?;
+        let why = Settings::new(&config, &plugins).err().context("it is wrong")?;
+        assert!(why.contains(expected), "{why}");
+        Ok(())
+    };
+    let both = json!({"tlsConfig": {"insecure": true, "caData": base64("x")}});
+    check(both, "specifying a root certificates file with the insecure flag is not allowed")?;
+    check(json!({"tlsConfig": {"caFile": "/nowhere"}}), "open /nowhere: ")?;
+    check(json!({"tlsConfig": {"caData": base64("x")}}), "unable to load root certificates")?;
+    check(json!({"tlsConfig": {"certData": base64("x"), "keyData": base64("x")}}), "the client's key")
 }

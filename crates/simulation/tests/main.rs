@@ -8,6 +8,7 @@ mod devices;
 mod disruption;
 mod endpoints;
 mod extenders;
+mod gangs;
 mod gated;
 mod host;
 mod identity;

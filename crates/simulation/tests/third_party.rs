@@ -74,7 +74,7 @@ impl Reserve for Third {
 }
 
 impl Permit for Third {
-    fn permit(&self, pod: &PodInfo, _: &str, _: &mut State) -> Result<Permission, Rejection> {
+    fn permit(&self, pod: &PodInfo, _: &Cache, _: &str, _: &mut State) -> Result<Permission, Rejection> {
         match pod.labels.get("permit") {
             Some("wait") => Ok(Permission::Wait(Duration::from_secs(30))),
             Some("never") => Err(Rejection::new("Third", "no permit")),

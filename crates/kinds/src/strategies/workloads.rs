@@ -47,7 +47,6 @@ pub(super) const POD_GROUP: Rules = Rules {
     group: GROUP,
     resource: "podgroups",
     columns: columns::workloads::POD_GROUP,
-    no_effect_yet: inert!("PodGroups"),
     takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,

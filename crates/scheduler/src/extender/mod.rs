@@ -47,17 +47,24 @@ fn content(file: &str, data: &[u8]) -> Result<Vec<u8>, String> {
     std::fs::read(file).map_err(|e| format!("open {file}: {e}"))
 }
 
+/// The settings of TLS (upstream's `makeTransport`).
+///
+/// DIFFERENCE: files are read once; upstream reads a client's certificate anew when its file changes.
 fn tls(config: &Config) -> Result<PostTls, String> {
     let none = ExtenderTls::default();
     let said = config.tls_config.as_ref().unwrap_or(&none);
-    let authorities = content(&said.ca_file, &said.ca_data.0)?;
+    let authority = !said.ca_file.is_empty() || !said.ca_data.0.is_empty();
+    // As upstream has it: without an authority nobody is verified.
+    let insecure = said.insecure || config.enable_https && !authority;
+    if insecure && authority {
+        return Err("specifying a root certificates file with the insecure flag is not allowed".to_owned());
+    }
     Ok(PostTls {
-        // As upstream has it: without an authority nobody is verified.
-        insecure: said.insecure || config.enable_https && authorities.is_empty(),
+        insecure,
         server_name: said.server_name.clone(),
         certificate: content(&said.cert_file, &said.cert_data.0)?,
         key: content(&said.key_file, &said.key_data.0)?,
-        authorities,
+        authorities: content(&said.ca_file, &said.ca_data.0)?,
     })
 }
 

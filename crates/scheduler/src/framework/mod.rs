@@ -10,5 +10,6 @@ pub mod points;
 pub mod profile;
 pub mod registry;
 pub mod state;
+pub mod times;
 pub mod verdict;
 pub mod waiting;

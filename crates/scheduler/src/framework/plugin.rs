@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::events::Events;
+use crate::events::{Events, Hint};
 use crate::framework::points::{
     Bind, Filter, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve,
     Score,
@@ -15,6 +15,8 @@ pub struct Plugin {
     pub name: &'static str,
     /// The events that may lift its refusals (upstream's `EventsToRegister`).
     pub lifted_by: Events,
+    /// Says which of these events may; all, if there is none (upstream's `QueueingHintFn`).
+    pub hint: Option<Arc<dyn Hint>>,
     /// Its implementations of extension points.
     pub points: Points,
 }
@@ -40,12 +42,18 @@ pub struct Points {
 impl Plugin {
     /// A plugin. Any event may lift its refusals, unless [`Plugin::lifted_by`] says which.
     pub fn new(name: &'static str, points: Points) -> Self {
-        Self { name, lifted_by: Events::ALL, points }
+        Self { name, lifted_by: Events::ALL, hint: None, points }
     }
     /// Says which events may lift its refusals.
     #[must_use]
     pub fn lifted_by(mut self, events: Events) -> Self {
         self.lifted_by = events;
+        self
+    }
+    /// Says which of those events may lift its refusal of a Pod.
+    #[must_use]
+    pub fn hinted(mut self, hint: impl Hint + 'static) -> Self {
+        self.hint = Some(Arc::new(hint));
         self
     }
 }

@@ -41,6 +41,7 @@ use crate::cache::{Cache, NodeInfo};
 use crate::framework::place::{Gone, Place};
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
+use crate::groups::Groups;
 use crate::inventory::Devices;
 use crate::nominated::Nominated;
 use crate::pod::PodInfo;
@@ -73,13 +74,23 @@ pub struct Move<'a> {
     pub by: i64,
 }
 
+/// The things that decide whether a Pod may wait for its turn.
+#[derive(Debug, Clone, Default)]
+pub struct Prospects {
+    /// Claims on devices.
+    pub devices: Devices,
+    /// PodGroups.
+    pub groups: Groups,
+}
+
 /// Decides whether a Pod may wait for its turn at all.
 pub trait PreEnqueue: Send + Sync {
-    /// Refuses a Pod that must be held back. It is asked again when the Pod changes, or a claim on devices.
+    /// Refuses a Pod that must be held back. It is asked again when the Pod changes, or a claim on devices,
+    /// or when others join its group.
     ///
     /// # Errors
     /// The refusal.
-    fn pre_enqueue(&self, pod: &PodInfo, devices: &Devices) -> Result<(), Rejection>;
+    fn pre_enqueue(&self, pod: &PodInfo, prospects: &Prospects) -> Result<(), Rejection>;
 }
 
 /// A Pod that waits for its turn.
@@ -315,10 +326,12 @@ pub trait Reserve: Send + Sync {
 }
 
 /// The answer of a [`Permit`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permission {
     /// The Pod may be bound.
     Granted,
+    /// So it may, and so may those that wait for this plugin, by uid.
+    GrantedWith(Vec<Arc<str>>),
     /// It waits, at most so long, until the plugin allows it ([`Waiting`](crate::framework::waiting::Waiting)).
     Wait(Duration),
 }
@@ -329,7 +342,13 @@ pub trait Permit: Send + Sync {
     ///
     /// # Errors
     /// The refusal.
-    fn permit(&self, pod: &PodInfo, node: &str, carried: &mut State) -> Result<Permission, Rejection>;
+    fn permit(
+        &self,
+        pod: &PodInfo,
+        cluster: &Cache,
+        node: &str,
+        carried: &mut State,
+    ) -> Result<Permission, Rejection>;
 }
 
 /// A Pod on its way to a node, in a task of its own.

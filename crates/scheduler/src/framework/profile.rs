@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::args::PluginArgs;
 use crate::config::document::{self, Document, Named, PluginSet, Plugins};
-use crate::events::Events;
+use crate::events::{Events, Hint};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
     Bind, Filter, MAX_SCORE, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
@@ -21,6 +21,14 @@ pub struct At<P: ?Sized> {
     pub weight: i64,
     /// The plugin.
     pub plugin: Arc<P>,
+}
+
+/// What may lift a plugin's refusals.
+pub struct Waits {
+    /// Events of these kinds.
+    pub lifted_by: Events,
+    /// Says which of them may; all, if there is none.
+    pub hint: Option<Arc<dyn Hint>>,
 }
 
 /// The plugins of a profile, by point.
@@ -44,7 +52,7 @@ pub struct Profile {
     pub pre_bind: Vec<At<dyn PreBind>>,
     pub bind: Vec<At<dyn Bind>>,
     pub post_bind: Vec<At<dyn PostBind>>,
-    lifted_by: BTreeMap<&'static str, Events>,
+    waits: BTreeMap<&'static str, Waits>,
 }
 
 impl Profile {
@@ -83,7 +91,10 @@ impl Profile {
             pre_bind: with.at("PreBindPlugin", &sets.pre_bind, |p| p.pre_bind.clone())?,
             bind: with.at("BindPlugin", &sets.bind, |p| p.bind.clone())?,
             post_bind: with.at("PostBindPlugin", &sets.post_bind, |p| p.post_bind.clone())?,
-            lifted_by: plugins.values().map(|p| (p.name, p.lifted_by)).collect(),
+            waits: plugins
+                .values()
+                .map(|p| (p.name, Waits { lifted_by: p.lifted_by, hint: p.hint.clone() }))
+                .collect(),
             name,
         };
         if profile.bind.is_empty() {
@@ -102,9 +113,14 @@ impl Profile {
         Ok(profile)
     }
 
+    /// What may lift a plugin's refusals; `None` if nobody knows the plugin.
+    pub fn waits(&self, plugin: &str) -> Option<&Waits> {
+        self.waits.get(plugin)
+    }
+
     /// The events that may lift one of the refusals; if nobody refused (there are no nodes), any may.
     pub fn lift<'p>(&self, plugins: impl IntoIterator<Item = &'p str>) -> Events {
-        let each = plugins.into_iter().map(|p| self.lifted_by.get(p).copied().unwrap_or(Events::ALL));
+        let each = plugins.into_iter().map(|p| self.waits.get(p).map_or(Events::ALL, |w| w.lifted_by));
         each.reduce(std::ops::BitOr::bitor).unwrap_or(Events::ALL)
     }
 }

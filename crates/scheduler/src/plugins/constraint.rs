@@ -6,7 +6,7 @@ use objects::{Selector, node_affinity};
 use super::node;
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PodTopologySpreadArgs;
-use crate::pod::PodInfo;
+use crate::pod::{PodInfo, PodView};
 
 /// The constraints of Pods that have none of their own.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,12 @@ impl Constraint {
     /// Whether the node counts, provided it has the labels of all constraints.
     pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         (!self.honor_affinity || node_affinity::admits(pod.whole(), &node.node))
-            && (!self.honor_taints || !node::has_untolerated_taint(pod, node))
+            && (!self.honor_taints || !node::has_untolerated_taint(pod, &node.node))
+    }
+
+    /// Whether it leaves out nodes with taints that the Pod does not tolerate.
+    pub(super) fn honors_taints(&self) -> bool {
+        self.honor_taints
     }
 
     /// Whether another Pod counts.
@@ -115,7 +120,7 @@ impl Constraint {
     }
 
     /// Whether its selector selects a Pod, wherever that is.
-    pub(super) fn selects(&self, pod: &PodInfo) -> bool {
+    pub(super) fn selects(&self, pod: &PodView) -> bool {
         self.selectors.iter().all(|s| s.matches_by(|key| pod.labels.get(key)))
     }
 }

@@ -23,6 +23,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use objects::Labels;
 
 use super::inter_pod_affinity_score::Scores;
@@ -30,11 +31,11 @@ use super::places::{Found, Places};
 use crate::affinity::{Term, all_match};
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::config::args::PluginArgs;
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, Move, PreFilter, Prefiltered};
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
-use crate::pod::PodInfo;
+use crate::pod::{PodInfo, PodView};
 
 /// The plugin's name.
 pub const NAME: &str = "InterPodAffinity";
@@ -182,6 +183,62 @@ impl Filter for Affinity {
     }
 }
 
+/// Upstream's `isSchedulableAfterPodChange` and `isSchedulableAfterNodeChange`.
+fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+    let terms = pod.terms();
+    Ok(match &what.about {
+        // Others may have spoken of its labels as they were.
+        About::Pod(Pair { new: Some(new), .. }) if new.uid() == pod.uid() => true,
+        About::Pod(Pair { old, new }) => after_pod(pod, [old.as_deref(), new.as_deref()], cluster),
+        About::Node(Pair { old, new: Some(new) }) => {
+            let value =
+                |node: &Node, key: &str| node.metadata.labels.as_ref().and_then(|l| l.get(key)).cloned();
+            let after = |key: &str| value(new, key);
+            match old {
+                None => {
+                    !terms.required_anti.is_empty()
+                        || terms.required.iter().any(|t| after(&t.topology_key).is_some())
+                }
+                Some(old) => {
+                    let moved = |key: &str| (value(old, key), after(key));
+                    terms.required.iter().map(|t| moved(&t.topology_key)).any(|(a, b)| b.is_some() && a != b)
+                        || terms
+                            .required_anti
+                            .iter()
+                            .map(|t| moved(&t.topology_key))
+                            .any(|(a, b)| a.is_some() && a != b)
+                }
+            }
+        }
+        _ => true,
+    })
+}
+
+/// Whether a Pod that came, went or changed may make room for this one by its labels or its terms.
+///
+/// DIFFERENCE: the labels of namespaces are looked at; upstream's hint takes terms with a selector of namespaces to speak
+/// of no Pod. One term of anti-affinity is enough, as it is to refuse a Pod; upstream's hint wants all to speak of it.
+fn after_pod(pod: &PodInfo, [old, new]: [Option<&PodView>; 2], cluster: &Cache) -> bool {
+    let terms = pod.terms();
+    let speaks = |term: &Term, of: &PodView| {
+        term.matches(of.namespace(), &of.labels, cluster.namespaces().get(of.namespace()))
+    };
+    // Whether the terms are there and all speak of the other Pod.
+    let speak = |terms: &[Term], of: &PodView| !terms.is_empty() && terms.iter().all(|term| speaks(term, of));
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            !speak(&terms.required, old) && speak(&terms.required, new)
+                || terms.required_anti.iter().any(|term| speaks(term, old) && !speaks(term, new))
+        }
+        (None, Some(new)) => speak(&terms.required, new),
+        (Some(old), None) => {
+            terms.required_anti.iter().any(|term| speaks(term, old))
+                || old.terms().required_anti.iter().any(|term| speaks(term, pod))
+        }
+        (None, None) => true,
+    }
+}
+
 pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
     let PluginArgs::InterPodAffinity(args) = args else {
         return Err("want args to be of type InterPodAffinityArgs".to_owned());
@@ -194,6 +251,7 @@ pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
         score: Some(scores),
         ..Points::default()
     };
-    let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
-    Ok(Plugin::new(NAME, points).lifted_by(Events::NODE_ADDED | Events::NODE_LABELS | placed))
+    let pods = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED | Events::OWN_LABELS;
+    let nodes = Events::NODE_ADDED | Events::NODE_LABELS;
+    Ok(Plugin::new(NAME, points).lifted_by(pods | nodes | Events::NAMESPACE).hinted(hint))
 }

@@ -7,6 +7,9 @@ pub mod binder;
 mod cases;
 mod constraint;
 pub mod dynamic_resources;
+pub mod gang_scheduling;
+#[cfg(test)]
+mod hints;
 pub mod images;
 pub mod inter_pod_affinity;
 mod inter_pod_affinity_score;
@@ -32,7 +35,7 @@ mod volume_properties;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
-use api::FeatureGates;
+use api::{FeatureGates, Gate};
 
 use crate::framework::registry::Registry;
 
@@ -70,5 +73,8 @@ pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
     all.add(preemption::NAME, preemption::plugin)?;
     all.add(images::NAME, |_| Ok(images::image_locality()))?;
     all.add(binder::NAME, |_| Ok(binder::default_binder()))?;
+    if gates.enabled(Gate::GangScheduling) {
+        all.add(gang_scheduling::NAME, |_| Ok(gang_scheduling::plugin()))?;
+    }
     Ok(all)
 }

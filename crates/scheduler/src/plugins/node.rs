@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{NodeAffinity, PreferredSchedulingTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, NodeAffinity, PreferredSchedulingTerm, Taint, Toleration};
 use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE};
 use objects::{features, node_affinity};
 
-use crate::cache::NodeInfo;
+use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Hint, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreFilter, PreScore, Prefiltered, Score};
 use crate::framework::verdict::{Rejection, Stop};
-use crate::pod::PodInfo;
+use crate::pod::{PodInfo, PodView};
 
 /// The plugin that reads whether nodes are cordoned.
 pub const UNSCHEDULABLE: &str = "NodeUnschedulable";
@@ -28,19 +28,37 @@ pub const PORTS: &str = "NodePorts";
 /// The plugin that reads which features nodes declare.
 pub const FEATURES: &str = "NodeDeclaredFeatures";
 
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true)
+}
+
+fn tolerates_cordons(pod: &PodView) -> bool {
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".into(),
+        effect: NO_SCHEDULE.into(),
+        ..Taint::default()
+    };
+    taints::untolerated([&taint], taints::tolerations(pod.whole())).is_none()
+}
+
 struct Unschedulable;
+
+impl Hint for Unschedulable {
+    /// A node is no longer cordoned, or new and not cordoned; or the Pod tolerates it now.
+    fn lifts(&self, _pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+        Ok(match &what.about {
+            About::Node(Pair { old, new: Some(new) }) => {
+                !is_cordoned(new) && old.as_ref().is_none_or(|old| is_cordoned(old))
+            }
+            About::Pod(Pair { new: Some(new), .. }) => tolerates_cordons(new),
+            _ => true,
+        })
+    }
+}
 
 impl Filter for Unschedulable {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if node.node.spec.as_ref().and_then(|s| s.unschedulable) != Some(true) {
-            return Ok(());
-        }
-        let taint = Taint {
-            key: "node.kubernetes.io/unschedulable".into(),
-            effect: NO_SCHEDULE.into(),
-            ..Taint::default()
-        };
-        if taints::untolerated([&taint], taints::tolerations(cycle.pod.whole())).is_none() {
+        if !is_cordoned(&node.node) || tolerates_cordons(cycle.pod) {
             return Ok(());
         }
         Err(Rejection::lasting(UNSCHEDULABLE, "node(s) were unschedulable"))
@@ -65,17 +83,29 @@ impl Filter for Name {
 }
 
 /// Whether the node has a `NoSchedule` or `NoExecute` taint that the Pod does not tolerate.
-pub(super) fn has_untolerated_taint(pod: &PodInfo, node: &NodeInfo) -> bool {
-    let hard =
-        taints::of_node(&node.node).iter().filter(|t| t.effect == NO_SCHEDULE || t.effect == NO_EXECUTE);
+pub(super) fn has_untolerated_taint(pod: &PodInfo, node: &Node) -> bool {
+    let hard = taints::of_node(node).iter().filter(|t| t.effect == NO_SCHEDULE || t.effect == NO_EXECUTE);
     taints::untolerated(hard, taints::tolerations(pod.whole())).is_some()
 }
 
 struct Taints;
 
+impl Hint for Taints {
+    /// The Pod tolerates a node's taints now, or more than before.
+    fn lifts(&self, pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+        Ok(match &what.about {
+            About::Node(Pair { old, new: Some(new) }) => {
+                !has_untolerated_taint(pod, new)
+                    && old.as_ref().is_none_or(|old| has_untolerated_taint(pod, old))
+            }
+            _ => true,
+        })
+    }
+}
+
 impl Filter for Taints {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if has_untolerated_taint(cycle.pod, node) {
+        if has_untolerated_taint(cycle.pod, &node.node) {
             return Err(Rejection::lasting(TAINTS, "node(s) had untolerated taint(s)"));
         }
         Ok(())
@@ -163,11 +193,34 @@ fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<String>>, Stop> {
     Ok(Some(all))
 }
 
+impl Affinity {
+    /// Whether a node is one that the configuration allows.
+    fn allows(&self, node: &Node) -> bool {
+        let added = self.added.required_during_scheduling_ignored_during_execution.as_ref();
+        added.is_none_or(|added| {
+            added.node_selector_terms.iter().any(|t| node_affinity::term_matches(t, node))
+        })
+    }
+}
+
+impl Hint for Affinity {
+    /// A node is one that the Pod wants, and was not before.
+    ///
+    /// DIFFERENCE: a node that the configuration did not allow before counts as one that was not wanted.
+    fn lifts(&self, pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+        let wanted = |node: &Node| self.allows(node) && node_affinity::admits(pod.whole(), node);
+        Ok(match &what.about {
+            About::Node(Pair { old, new: Some(new) }) => {
+                wanted(new) && old.as_ref().is_none_or(|old| !wanted(old))
+            }
+            _ => true,
+        })
+    }
+}
+
 impl Filter for Affinity {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if let Some(added) = &self.added.required_during_scheduling_ignored_during_execution
-            && !added.node_selector_terms.iter().any(|t| node_affinity::term_matches(t, &node.node))
-        {
+        if !self.allows(&node.node) {
             return Err(Rejection::lasting(
                 AFFINITY,
                 "node(s) didn't match scheduler-enforced node affinity",
@@ -214,6 +267,18 @@ impl Score for Affinity {
 
 struct Ports;
 
+impl Hint for Ports {
+    /// A Pod that goes had a port that this one wants.
+    fn lifts(&self, pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+        Ok(match &what.about {
+            About::Pod(Pair { old: Some(old), new: None }) => {
+                old.ports.iter().any(|had| pod.ports.iter().any(|wants| wants.conflicts(had)))
+            }
+            _ => true,
+        })
+    }
+}
+
 impl PreFilter for Ports {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
         Ok(if cycle.pod.ports.is_empty() { Prefiltered::Skip } else { Prefiltered::All })
@@ -237,6 +302,21 @@ impl Filter for Ports {
 }
 
 struct Features;
+
+impl Hint for Features {
+    /// A node came, or declares other features; or the Pod needs others.
+    fn lifts(&self, _pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+        Ok(match &what.about {
+            About::Node(Pair { old: Some(old), new: Some(new) }) => {
+                features::declared(old) != features::declared(new)
+            }
+            About::Pod(Pair { old: Some(old), new: Some(new) }) => {
+                !features::needed(old.whole()).eq(features::needed(new.whole()))
+            }
+            _ => true,
+        })
+    }
+}
 
 impl PreFilter for Features {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
@@ -262,7 +342,9 @@ impl Filter for Features {
 
 pub(super) fn node_unschedulable() -> Plugin {
     let points = Points { filter: Some(Arc::new(Unschedulable)), ..Points::default() };
-    Plugin::new(UNSCHEDULABLE, points).lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS)
+    Plugin::new(UNSCHEDULABLE, points)
+        .lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS | Events::OWN_TOLERATIONS)
+        .hinted(Unschedulable)
 }
 
 pub(super) fn node_name() -> Plugin {
@@ -273,14 +355,17 @@ pub(super) fn node_name() -> Plugin {
 pub(super) fn taint_toleration() -> Plugin {
     let points =
         Points { filter: Some(Arc::new(Taints)), score: Some(Arc::new(Taints)), ..Points::default() };
-    Plugin::new(TAINTS, points).lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS)
+    Plugin::new(TAINTS, points)
+        .lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS | Events::OWN_TOLERATIONS)
+        .hinted(Taints)
 }
 
 pub(super) fn node_affinity(args: &PluginArgs) -> Result<Plugin, String> {
     let PluginArgs::NodeAffinity(args) = args else {
         return Err("want args to be of type NodeAffinityArgs".to_owned());
     };
-    let plugin = Arc::new(Affinity { added: args.added_affinity.clone().unwrap_or_default() });
+    let affinity = || Affinity { added: args.added_affinity.clone().unwrap_or_default() };
+    let plugin = Arc::new(affinity());
     let points = Points {
         pre_filter: Some(plugin.clone()),
         filter: Some(plugin.clone()),
@@ -288,13 +373,14 @@ pub(super) fn node_affinity(args: &PluginArgs) -> Result<Plugin, String> {
         score: Some(plugin),
         ..Points::default()
     };
-    Ok(Plugin::new(AFFINITY, points).lifted_by(Events::NODE_ADDED | Events::NODE_LABELS))
+    let events = Events::NODE_ADDED | Events::NODE_LABELS;
+    Ok(Plugin::new(AFFINITY, points).lifted_by(events).hinted(affinity()))
 }
 
 pub(super) fn node_ports() -> Plugin {
     let points =
         Points { pre_filter: Some(Arc::new(Ports)), filter: Some(Arc::new(Ports)), ..Points::default() };
-    Plugin::new(PORTS, points).lifted_by(Events::NODE_ADDED | Events::POD_DELETED)
+    Plugin::new(PORTS, points).lifted_by(Events::NODE_ADDED | Events::POD_DELETED).hinted(Ports)
 }
 
 pub(super) fn node_declared_features() -> Plugin {
@@ -303,5 +389,6 @@ pub(super) fn node_declared_features() -> Plugin {
         filter: Some(Arc::new(Features)),
         ..Points::default()
     };
-    Plugin::new(FEATURES, points).lifted_by(Events::NODE_ADDED | Events::NODE_FEATURES)
+    let events = Events::NODE_ADDED | Events::NODE_FEATURES | Events::OWN;
+    Plugin::new(FEATURES, points).lifted_by(events).hinted(Features)
 }

@@ -24,15 +24,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
+use objects::taints;
+
 use super::constraint::{Constraint, Defaults};
 use super::pod_topology_spread_score::Scores;
 use crate::cache::{Cache, Column, NodeInfo};
 use crate::config::args::PluginArgs;
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Hint, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, Move, PreFilter, Prefiltered};
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
-use crate::pod::PodInfo;
+use crate::pod::{PodInfo, PodView};
 
 /// The plugin's name.
 pub const NAME: &str = "PodTopologySpread";
@@ -211,6 +214,56 @@ impl Filter for Spread {
     }
 }
 
+impl Hint for Spread {
+    /// Upstream's `isSchedulableAfterPodChange` and `isSchedulableAfterNodeChange`.
+    fn lifts(&self, pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+        let constraints = Constraint::all(pod, cluster, &self.defaults, ["DoNotSchedule", "hard"])?;
+        Ok(match &what.about {
+            About::Pod(Pair { old, new }) => after_pod(pod, &constraints, [old.as_deref(), new.as_deref()]),
+            About::Node(Pair { old, new }) => after_node(&constraints, [old.as_deref(), new.as_deref()]),
+            _ => true,
+        })
+    }
+}
+
+/// Whether a Pod that came, went or changed may count otherwise now.
+///
+/// DIFFERENCE: a Pod that is being deleted counts no more, so that is looked at, too.
+fn after_pod(pod: &PodInfo, constraints: &[Constraint], [old, new]: [Option<&PodView>; 2]) -> bool {
+    let itself = |p: &PodView| p.uid() == pod.uid();
+    let concerns = |p: &PodView| itself(p) || p.namespace() == pod.namespace();
+    if ![old, new].into_iter().flatten().all(concerns) {
+        return false;
+    }
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let tolerations = |p: &PodView| taints::tolerations(p.whole()).to_vec();
+            itself(new)
+                && tolerations(old) != tolerations(new)
+                && constraints.iter().any(Constraint::honors_taints)
+                || old.leaving != new.leaving && constraints.iter().all(|c| c.selects(new))
+                || constraints.iter().any(|c| c.selects(old) != c.selects(new))
+        }
+        (Some(only), None) | (None, Some(only)) => constraints.iter().any(|c| c.selects(only)),
+        (None, None) => true,
+    }
+}
+
+/// Whether a node that came, went or changed may count otherwise now.
+fn after_node(constraints: &[Constraint], [old, new]: [Option<&Node>; 2]) -> bool {
+    let value = |n: &Node, key: &str| n.metadata.labels.as_ref().and_then(|l| l.get(key)).cloned();
+    let counts = |n: &Node| constraints.iter().all(|c| value(n, &c.key).is_some());
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let moved = || constraints.iter().any(|c| value(old, &c.key) != value(new, &c.key));
+            counts(old) != counts(new)
+                || counts(new) && (moved() || taints::of_node(old) != taints::of_node(new))
+        }
+        (Some(only), None) | (None, Some(only)) => counts(only),
+        (None, None) => true,
+    }
+}
+
 pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
     let PluginArgs::PodTopologySpread(args) = args else {
         return Err("want args to be of type PodTopologySpreadArgs".to_owned());
@@ -220,12 +273,14 @@ pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
     let scores = Arc::new(Scores { defaults });
     let points = Points {
         pre_filter: Some(spread.clone()),
-        filter: Some(spread),
+        filter: Some(spread.clone()),
         pre_score: Some(scores.clone()),
         score: Some(scores),
         ..Points::default()
     };
     let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
+    let own = Events::OWN_LABELS | Events::OWN_TOLERATIONS;
+    let hint = Spread { defaults: spread.defaults.clone() };
     let nodes = Events::NODE_ADDED | Events::NODE_DELETED | Events::NODE_LABELS | Events::NODE_TAINTS;
-    Ok(Plugin::new(NAME, points).lifted_by(nodes | placed))
+    Ok(Plugin::new(NAME, points).lifted_by(nodes | placed | own).hinted(hint))
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cache::NodeInfo;
 use crate::config::args::{DefaultPreemptionArgs, PluginArgs};
+use crate::events::Events;
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Candidate, Cycle, Dissent, Failed, Move, PostFilter, PostFiltered};
 use crate::framework::verdict::Reason;
@@ -112,7 +113,9 @@ pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
         return Err("want args to be of type DefaultPreemptionArgs".to_owned());
     };
     let plugin = Arc::new(Preemption { args: args.clone() });
-    Ok(Plugin::new(NAME, Points { post_filter: Some(plugin), ..Points::default() }))
+    // The plugins that refused the Pod say when room was made.
+    let points = Points { post_filter: Some(plugin), ..Points::default() };
+    Ok(Plugin::new(NAME, points).lifted_by(Events::NONE))
 }
 
 /// Whether Pods that are less important are leaving the node since they were preempted.

@@ -329,7 +329,7 @@ fn check_verdicts(world: &World, cache: &Cache, pod: &Pod, keeper: &mut Keeper) 
     let (info, profile) = (PodInfo::new(pod.clone()), profile());
     let (mut kept, mut cycle) = keeper.begin(&info, &profile, cache);
     for (i, at) in profile.pre_filter.iter().enumerate() {
-        kept.pre_filter(i, &mut cycle, &*at.plugin).unwrap();
+        kept.pre_filter(i, &mut cycle, at).unwrap();
     }
     let mut verdicts = Verdicts::all(cache.nodes().len());
     kept.filter(&cycle, &profile, &BTreeSet::new(), &mut verdicts);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::events::Events;
 use crate::framework::plugin::{Plugin, Points};
-use crate::framework::points::{PreEnqueue, QueueSort, Queued};
+use crate::framework::points::{PreEnqueue, Prospects, QueueSort, Queued};
 use crate::framework::verdict::Rejection;
-use crate::inventory::Devices;
 use crate::pod::PodInfo;
 
 /// The plugin that holds Pods back.
@@ -18,7 +17,7 @@ pub const SORT: &str = "PrioritySort";
 struct Gates;
 
 impl PreEnqueue for Gates {
-    fn pre_enqueue(&self, pod: &PodInfo, _devices: &Devices) -> Result<(), Rejection> {
+    fn pre_enqueue(&self, pod: &PodInfo, _prospects: &Prospects) -> Result<(), Rejection> {
         let gates = pod.spec().and_then(|s| s.scheduling_gates.as_deref()).unwrap_or_default();
         if gates.is_empty() {
             return Ok(());
@@ -38,9 +37,9 @@ impl QueueSort for Sort {
 }
 
 pub(super) fn scheduling_gates() -> Plugin {
-    // Only a change of the Pod itself can lift its gates.
     let points = Points { pre_enqueue: Some(Arc::new(Gates)), ..Points::default() };
-    Plugin::new(GATES, points).lifted_by(Events::NONE)
+    // It is the Pod's own event; the gates of others hold nobody else back.
+    Plugin::new(GATES, points).lifted_by(Events::OWN_GATES)
 }
 
 pub(super) fn priority_sort() -> Plugin {

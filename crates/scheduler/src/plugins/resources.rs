@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use api::{FeatureGates, Gate};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::DeviceClass;
+use objects::claims::CLASS_PREFIX;
+use objects::quantity;
 use objects::resources::{Amount, Resources};
 
-use crate::cache::NodeInfo;
+use crate::cache::{Cache, NodeInfo};
 use crate::config::args::{NodeResourcesFitArgs, PluginArgs, ResourceSpec, ScoringStrategy, ShapePoint};
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Hint, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreScore, Score};
 use crate::framework::verdict::{Reason, Rejection};
@@ -42,17 +46,25 @@ impl Fit {
 
 impl Fit {
     /// Whether a resource stands for devices of a class.
-    fn are_devices(&self, cycle: &Cycle<'_>, name: &str) -> bool {
-        self.by_devices && cycle.cluster.devices().read().class_of(name).is_some()
+    fn are_devices(&self, cluster: &Cache, name: &str) -> bool {
+        self.by_devices && cluster.devices().read().class_of(name).is_some()
     }
 }
 
-impl Filter for Fit {
-    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let (want, have, used) = (&cycle.pod.requests.fit, &node.allocatable, &node.requested);
+impl Fit {
+    /// What a node lacks for a Pod, where others use this much of what it offers; and whether it would lack it without
+    /// them, too.
+    fn lacks(
+        &self,
+        pod: &PodInfo,
+        [have, used]: [&Resources; 2],
+        full: bool,
+        cluster: &Cache,
+    ) -> (Vec<Reason>, bool) {
+        let want = &pod.requests.fit;
         let mut reasons: Vec<Reason> = Vec::new();
         let mut unresolvable = false;
-        if node.pods.len() as i64 + 1 > node.max_pods {
+        if full {
             reasons.push("Too many pods".into());
         }
         let mut lack = |reason: fn(&str) -> Reason, name: &str, [want, have, used]: [Amount; 3]| {
@@ -67,11 +79,20 @@ impl Filter for Fit {
         lack(|_| "Insufficient ephemeral-storage".into(), "", storage);
         for (name, amount) in want.scalar.iter().filter(|(name, _)| !self.ignores(name)) {
             let of = |r: &Resources| r.scalar.get(name).copied().unwrap_or(0);
-            if of(have) <= 0 && self.are_devices(cycle, name) {
+            if of(have) <= 0 && self.are_devices(cluster, name) {
                 continue; // DynamicResources looks for them
             }
             lack(|name| format!("Insufficient {name}").into(), name, [*amount, of(have), of(used)]);
         }
+        (reasons, unresolvable)
+    }
+}
+
+impl Filter for Fit {
+    fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        let full = node.pods.len() as i64 + 1 > node.max_pods;
+        let amounts = [&node.allocatable, &node.requested];
+        let (reasons, unresolvable) = self.lacks(cycle.pod, amounts, full, cycle.cluster);
         if reasons.is_empty() {
             return Ok(());
         }
@@ -79,6 +100,63 @@ impl Filter for Fit {
     }
     fn keeps(&self, _pod: &PodInfo) -> bool {
         true
+    }
+}
+
+/// What a node offers, and to how many Pods.
+fn offer(node: &Node) -> (Resources, i64) {
+    let all = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+    (Resources::from_list(all), quantity::value(all.and_then(|a| a.get("pods"))))
+}
+
+impl Fit {
+    /// Whether a node offers more of anything that the Pod asks for, or takes more Pods (upstream's
+    /// `haveAnyRequestedResourcesIncreased`).
+    fn offers_more(&self, pod: &PodInfo, [old, new]: [&Node; 2], cluster: &Cache) -> bool {
+        let ((old, old_pods), (new, new_pods)) = (offer(old), offer(new));
+        let want = &pod.requests.fit;
+        let more = |name: &str| want.get(name) > 0 && new.get(name) > old.get(name);
+        let devices = |name: &String| new.get(name) == 0 && self.are_devices(cluster, name);
+        let mut wanted = want.scalar.iter().filter(|(_, n)| **n != 0).map(|(name, _)| name);
+        new_pods > old_pods
+            || ["cpu", "memory", "ephemeral-storage"].into_iter().any(more)
+            || wanted.any(|name| more(name) || devices(name))
+    }
+}
+
+impl Hint for Fit {
+    fn lifts(&self, pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+        let want = &pod.requests.fit;
+        Ok(match &what.about {
+            // It must fit if nobody else is there, and must not have fit before.
+            About::Node(Pair { old, new: Some(new) }) => {
+                let (have, pods) = offer(new);
+                self.lacks(pod, [&have, &Resources::default()], pods < 1, cluster).0.is_empty()
+                    && old.as_ref().is_none_or(|old| self.offers_more(pod, [old, new], cluster))
+            }
+            // It asks for less itself, or another one for less of what it asks for.
+            About::Pod(Pair { old: Some(old), new: Some(new) }) => {
+                let less = |name: &str| {
+                    want.get(name) != 0 && old.requests.fit.get(name) > new.requests.fit.get(name)
+                };
+                let named = ["cpu", "memory", "ephemeral-storage"].into_iter();
+                new.uid() == pod.uid() || named.chain(want.scalar.keys().map(String::as_str)).any(less)
+            }
+            About::DeviceClass(Pair { old, new: Some(new) }) => stands_for(old.as_deref(), new, pod),
+            _ => true,
+        })
+    }
+}
+
+/// Whether a class of devices stands for a resource that the Pod asks for, and did not before.
+fn stands_for(old: Option<&DeviceClass>, new: &DeviceClass, pod: &PodInfo) -> bool {
+    let named = |class: &DeviceClass| class.spec.extended_resource_name.clone().unwrap_or_default();
+    let asks = |name: &str| pod.requests.fit.scalar.contains_key(name);
+    let class = new.metadata.name.as_deref().unwrap_or_default();
+    match old {
+        Some(old) if named(old) == named(new) => false,
+        None if asks(&format!("{CLASS_PREFIX}{class}")) => true,
+        _ => asks(&named(new)),
     }
 }
 
@@ -200,12 +278,16 @@ pub(super) fn node_resources_fit(args: &PluginArgs, gates: FeatureGates) -> Resu
     let PluginArgs::NodeResourcesFit(args) = args else {
         return Err("want args to be of type NodeResourcesFitArgs".to_owned());
     };
-    let plugin = Arc::new(Fit { args: args.clone(), by_devices: gates.enabled(Gate::DRAExtendedResource) });
+    let by_devices = gates.enabled(Gate::DRAExtendedResource);
+    let fit = || Fit { args: args.clone(), by_devices };
+    let plugin = Arc::new(fit());
     let points = Points { filter: Some(plugin.clone()), score: Some(plugin), ..Points::default() };
-    let events =
-        Events::NODE_ADDED | Events::NODE_ALLOCATABLE | Events::POD_DELETED | Events::POD_SCALED_DOWN;
-    let events = events | Events::DEVICE_CLASS;
-    Ok(Plugin::new(FIT, points).lifted_by(events))
+    let pods = Events::POD_DELETED | Events::POD_SCALED_DOWN | Events::OWN_SCALED_DOWN;
+    let mut events = Events::NODE_ADDED | Events::NODE_ALLOCATABLE | pods;
+    if by_devices {
+        events |= Events::DEVICE_CLASS_ADDED | Events::DEVICE_CLASS_CHANGED;
+    }
+    Ok(Plugin::new(FIT, points).lifted_by(events).hinted(fit()))
 }
 
 pub(super) fn balanced_allocation(args: &PluginArgs) -> Result<Plugin, String> {

@@ -14,14 +14,14 @@ use compact_str::{CompactString as Text, format_compact};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use objects::volumes;
 
-use crate::cache::NodeInfo;
-use crate::events::Events;
+use crate::cache::{Cache, NodeInfo};
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, PreFilter, Prefiltered};
 use crate::framework::verdict::{Rejection, Stop};
 use crate::pod::PodInfo;
-use crate::storage::Objects;
-use crate::volumes::{Migrated, driver_of};
+use crate::storage::{Objects, has_more_room};
+use crate::volumes::{Migrated, Used, driver_of};
 
 /// The plugin's name.
 pub const NAME: &str = "NodeVolumeLimits";
@@ -168,10 +168,27 @@ fn attached<'k>(node: &'k str, known: &'k Objects) -> impl Iterator<Item = (Text
     })
 }
 
+/// A driver takes more volumes, a Pod with volumes goes, a claim of the Pod comes, or a volume is detached.
+///
+/// DIFFERENCE: upstream does not look at claims that are made for a Pod when a volume is detached.
+fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+    let counts = |used: &Used| !used.claims.is_empty() || !used.migrated.is_empty();
+    let used = pod.used();
+    Ok(match &what.about {
+        About::CsiNode(Pair { old: Some(old), new: Some(new) }) => has_more_room(old, new),
+        About::Pod(Pair { old: Some(old), new: None }) => old.used().is_some_and(counts),
+        About::Claim(Pair { new: Some(new), .. }) => used.is_some_and(|used| used.wants(pod, new)),
+        About::Attachment(Pair { old: Some(old), new: None }) => used.is_some_and(|used| {
+            !used.claims.is_empty() || used.migrated.iter().any(|m| m.driver == old.spec.attacher)
+        }),
+        _ => true,
+    })
+}
+
 pub(super) fn plugin() -> Plugin {
     let plugin = Arc::new(Limits);
     let points = Points { pre_filter: Some(plugin.clone()), filter: Some(plugin), ..Points::default() };
-    let nodes = Events::CSI_NODE_ADDED | Events::CSI_NODE_LIMITS;
-    let volumes = Events::VOLUMES_FREED | Events::CLAIM_ADDED | Events::ATTACHMENT_DELETED;
-    Plugin::new(NAME, points).lifted_by(nodes | volumes)
+    let nodes = Events::CSI_NODE_ADDED | Events::CSI_NODE_CHANGED;
+    let volumes = Events::POD_DELETED | Events::CLAIM_ADDED | Events::ATTACHMENT_DELETED;
+    Plugin::new(NAME, points).lifted_by(nodes | volumes).hinted(hint)
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::go::quote;
 use objects::volumes::{self, READ_WRITE_ONCE_POD};
 
-use crate::cache::NodeInfo;
-use crate::events::Events;
+use crate::cache::{Cache, NodeInfo};
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, Move, PreFilter, Prefiltered};
 use crate::framework::verdict::{Rejection, Stop};
@@ -78,10 +78,7 @@ impl PreFilter for VolumeRestrictions {
 impl Filter for VolumeRestrictions {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let Some(used) = cycle.pod.used() else { return Ok(()) };
-        let conflicts = |other: &PodInfo| {
-            let theirs = other.used().map(|u| &u.disks[..]).unwrap_or_default();
-            theirs.iter().any(|there| used.disks.iter().any(|mine| mine.conflicts(there)))
-        };
+        let conflicts = |other: &PodInfo| other.used().is_some_and(|theirs| used.conflicts(theirs));
         if !used.disks.is_empty() && node.pods.values().any(conflicts) {
             return Err(Rejection::new(NAME, DISK));
         }
@@ -95,8 +92,27 @@ impl Filter for VolumeRestrictions {
     }
 }
 
+/// A Pod goes that uses the same disks or claims, or a claim comes that the Pod names.
+///
+/// DIFFERENCE: upstream does not look at the disks of Pods in other namespaces.
+fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+    let Some(used) = pod.used() else { return Ok(false) };
+    Ok(match &what.about {
+        About::Pod(Pair { old: Some(old), new: None }) => old.used().is_some_and(|theirs| {
+            let same = old.namespace() == pod.namespace();
+            used.conflicts(theirs) || same && used.named().any(|name| theirs.named().any(|t| t == name))
+        }),
+        About::Claim(Pair { new: Some(new), .. }) => {
+            new.metadata.namespace.as_deref() == Some(pod.namespace())
+                && used.named().any(|name| new.metadata.name.as_deref() == Some(name))
+        }
+        _ => true,
+    })
+}
+
 pub(super) fn plugin() -> Plugin {
     let plugin = Arc::new(VolumeRestrictions);
     let points = Points { pre_filter: Some(plugin.clone()), filter: Some(plugin), ..Points::default() };
-    Plugin::new(NAME, points).lifted_by(Events::VOLUMES_FREED | Events::NODE_ADDED | Events::CLAIM_ADDED)
+    let events = Events::POD_DELETED | Events::NODE_ADDED | Events::CLAIM_ADDED;
+    Plugin::new(NAME, points).lifted_by(events).hinted(hint)
 }

@@ -7,13 +7,14 @@ use api::go::quote;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use objects::volumes;
 
-use crate::cache::NodeInfo;
-use crate::events::Events;
+use crate::cache::{Cache, NodeInfo};
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, PreFilter, Prefiltered};
 use crate::framework::verdict::{Rejection, Stop};
 use crate::pod::PodInfo;
-use crate::storage::{Objects, ZONE_LABELS};
+use crate::storage::{Objects, ZONE_LABELS, is_moved};
+use crate::volumes::Used;
 
 /// The plugin's name.
 pub const NAME: &str = "VolumeZone";
@@ -124,13 +125,24 @@ impl Filter for VolumeZone {
     }
 }
 
+/// A class comes whose claims wait for a Pod, a claim of the Pod comes or changes, or a volume comes or is in other zones.
+fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+    Ok(match &what.about {
+        About::Class(Pair { new: Some(new), .. }) => volumes::waits_for_consumer(Some(new)).unwrap_or(false),
+        About::Claim(Pair { new: Some(new), .. }) => {
+            let named = |used: &Used| used.named().any(|name| new.metadata.name.as_deref() == Some(name));
+            pod.used().is_some_and(|used| used.wants(pod, new) && named(used))
+        }
+        About::Volume(Pair { old: Some(old), new: Some(new) }) => is_moved(old, new),
+        _ => true,
+    })
+}
+
 pub(super) fn plugin() -> Plugin {
     let plugin = Arc::new(VolumeZone);
     let points = Points { pre_filter: Some(plugin.clone()), filter: Some(plugin), ..Points::default() };
-    let objects = Events::CLASS_WAITS
-        | Events::CLAIM_ADDED
-        | Events::CLAIM_CHANGED
-        | Events::VOLUME_ADDED
-        | Events::VOLUME_ZONES;
-    Plugin::new(NAME, points).lifted_by(objects | Events::NODE_ADDED | Events::NODE_LABELS)
+    let claims = Events::CLASS_ADDED | Events::CLAIM_ADDED | Events::CLAIM_CHANGED;
+    let volumes = Events::VOLUME_ADDED | Events::VOLUME_CHANGED;
+    let nodes = Events::NODE_ADDED | Events::NODE_LABELS;
+    Plugin::new(NAME, points).lifted_by(claims | volumes | nodes).hinted(hint)
 }

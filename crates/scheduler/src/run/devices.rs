@@ -3,30 +3,24 @@
 use tokio::time::Instant;
 
 use super::{Input, Scheduler};
+use crate::events::Events;
 use crate::framework::points::Errand;
-use crate::inventory::{Meaning, News};
+use crate::inventory::News;
 use crate::pod::PodInfo;
 
 impl Scheduler {
     /// Takes in a change of devices or claims, and wakes the Pods that it may help.
-    pub(super) fn take_devices(&mut self, news: &News, now: Instant) {
+    pub(super) fn take_devices(&mut self, news: &News, now: Instant) -> Events {
         let devices = self.cache.devices().clone();
-        let Meaning { events, claim } = devices.take(news);
+        let what = devices.take(news);
         if let News::Class(_) = news {
             self.cache.classes_changed();
         }
-        if !matches!(news, News::Claim(_)) {
-            self.queue.happened(events, now);
-            return;
+        if let News::Claim(_) = news {
+            let concerns = |pod: &PodInfo| devices.read().claims_of(pod.whole()).is_ok();
+            self.queue.look_again(what.kinds, concerns);
         }
-        // A Pod whose claims are not all there waits for those, whatever happens to others.
-        let concerns = |pod: &PodInfo| {
-            let known = devices.read();
-            let claims = known.claims_of(pod.whole());
-            claims.is_ok_and(|all| claim.is_none() || all.iter().any(|c| c.metadata.uid == claim))
-        };
-        self.queue.look_again(concerns);
-        self.queue.happened_to(events, concerns, now);
+        self.happened(&what, None, now)
     }
 
     /// Starts a task that ends with the scheduler, whatever it waits for.

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{Input, Scheduler, scheduler_of};
 use crate::framework::points::Candidate;
@@ -19,15 +20,19 @@ impl Scheduler {
         let (client, now) = (self.client.clone(), self.clock.now());
         let (uid, tx) = (preemptor.uid().to_owned(), self.tx.clone());
         self.preempting.insert(uid.clone());
+        let metrics = self.metrics.clone();
         self.aside(async move {
+            let (start, mut ok) = (Instant::now(), true);
             let message = format!("Preempted by pod {uid} on node {}", candidate.node);
             for victim in candidate.victims.iter().filter(|v| !v.leaving) {
                 if let Err(e) = preempt(&client, &recorder, victim, [&message, &scheduler], now).await {
                     let (pod, namespace) = (victim.name(), victim.namespace());
                     tracing::warn!(pod, namespace, error = %e, "a victim could not be deleted");
+                    ok = false;
                     break;
                 }
             }
+            metrics.evicted(ok, start.elapsed());
             let _ = tx.send(Input::Evicted(uid));
         });
     }

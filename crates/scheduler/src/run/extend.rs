@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::{ReplicationController, Service};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::cycle::{Decision, Step};
-use crate::extender::Talk;
+use crate::extender::{Question, Talk};
 use crate::owners::Kind;
 use crate::pod::PodInfo;
 
+use super::metrics::Task;
 use super::{Input, Scheduler, follow};
 
 impl Scheduler {
@@ -34,6 +35,12 @@ impl Scheduler {
             match self.step(info, &talk) {
                 Step::Decided(decision) => return decision,
                 Step::Ask(question) => {
+                    let asked = match question {
+                        Question::Prioritize { .. } => talk.extenders().len(),
+                        _ => 0,
+                    };
+                    let _running: Vec<_> =
+                        (0..asked).map(|_| self.metrics.runs(Task::Prioritizing)).collect();
                     let asked = Box::pin(talk.ask(&question, info, &self.cache, &self.client));
                     let Some(answer) = self.shutdown.run(asked).await else {
                         return Decision::Error("the scheduler ends".to_owned());

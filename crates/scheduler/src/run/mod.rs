@@ -7,6 +7,7 @@ mod bind;
 mod devices;
 mod evict;
 mod extend;
+mod group;
 mod metrics;
 mod settings;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests {
     }
 }
 mod way;
+mod worth;
 mod writes;
 
 use std::any::Any;
@@ -35,28 +37,33 @@ use client::{Cached, Change, Client, Clients, EventType, Informer, Recorder, Sel
 use component::{Clock, Registry, Shutdown};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::Cache;
 use crate::config::defaults::SCHEDULER_NAME;
 use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
-use crate::events::{self, Events};
+use crate::events::{self, About, Events, Happening, Pair};
 use crate::extender::{Extender, Talk};
+use crate::framework::points::Prospects;
 use crate::framework::profile::Profile;
+use crate::framework::times::{Code, Point, Times, sampled};
 use crate::framework::verdict::{Rejection, Verdicts};
 use crate::framework::waiting::Waiting;
-use crate::inventory::{self, Devices};
+use crate::inventory;
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::owners::{Kind, Selecting};
 use crate::plugins::preemption::NAME as PREEMPTION;
 use crate::pod::{PodInfo, PodView};
-use crate::queue::{Entry, Mark, Queue, Rules};
+use crate::queue::{Counts, Entry, Mark, Queue, Rules};
+use crate::resources;
 use crate::storage::News;
 use metrics::{Metrics, Result as Turn};
 pub use settings::Settings;
 use way::Bound;
+use worth::Worth;
 use writes::{Nominate, Report, Writes};
 
 /// How many bindings may be under way; beyond it scheduling waits, as it would for the API server.
@@ -69,6 +76,7 @@ enum Input {
     Namespace(Change<Namespace>),
     Storage(News),
     Devices(inventory::News),
+    Group(Change<PodGroup>),
     Owner(Kind, Change<Selecting>),
     /// A binding ended.
     Bound(Box<Bound>),
@@ -105,12 +113,13 @@ pub async fn run_with(
         .map(|name| (name.clone(), Recorder::start(client.clone(), name, "", clock, &shutdown)))
         .collect();
     let cache = Cache::default();
-    let devices = cache.devices().clone();
+    let (devices, storage) = (cache.devices().clone(), cache.storage().clone());
     let on = |gate| settings.gates.enabled(gate);
     devices.begin(clock, on(Gate::DRAConsumableCapacity), on(Gate::DRADeviceTaintRules));
-    let Some(rules) = rules(&profiles, &devices, settings.initial_backoff, settings.max_backoff) else {
-        return;
-    };
+    let told = Metrics::new(&profiles);
+    let backoff = (settings.initial_backoff, settings.max_backoff);
+    let prospects = Prospects { devices: devices.clone(), groups: cache.groups().clone() };
+    let Some(rules) = rules(&profiles, prospects, &told, backoff) else { return };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -128,6 +137,9 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, |c| Input::Storage(News::CsiNode(c)));
     follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Class(c)));
     follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Slice(c)));
+    if settings.gates.enabled(Gate::GenericWorkload) {
+        follow(&factory.informer(), &tx, Input::Group);
+    }
     if settings.gates.enabled(Gate::DRADeviceTaintRules) {
         follow(&factory.informer(), &tx, |c| Input::Devices(inventory::News::Rule(c)));
     }
@@ -135,13 +147,15 @@ pub async fn run_with(
     follow(&factory.informer(), &tx, Input::Node);
     Scheduler::follow_owners(&factory, &tx);
     follow(&pods, &tx, Input::Pod);
-    let told = factory.clone();
-    metrics.register("informers", move |page| told.report(page));
-    let told = Metrics::default();
-    let own = told.clone();
+    let followed = factory.clone();
+    metrics.register("informers", move |page| followed.report(page));
+    let queue = Queue::new(rules);
+    let (own, counts) = (told.clone(), queue.metrics());
     metrics.register("scheduler", move |page| {
         own.report(page);
+        counts.report(page);
         devices.report(page);
+        storage.report(page);
     });
     factory.start(&shutdown);
     let mut scheduler = Scheduler {
@@ -156,11 +170,13 @@ pub async fn run_with(
         pods,
         budgets,
         cache,
-        queue: Queue::new(rules),
+        counts: queue.metrics(),
+        queue,
         nominated: Nominated::default(),
         preempting: HashSet::new(),
         ways: HashMap::new(),
         writes: Writes::default(),
+        grouped: settings.gates.enabled(Gate::GenericWorkload),
         tx,
         permits: Arc::new(tokio::sync::Semaphore::new(BINDINGS)),
         shutdown: shutdown.clone(),
@@ -182,21 +198,40 @@ fn follow<T: Cached>(
 /// The rules of the queue: all profiles have the same order, and each its own reasons to hold Pods back.
 fn rules(
     profiles: &Arc<BTreeMap<String, Profile>>,
-    devices: &Devices,
-    initial_backoff: Duration,
-    max_backoff: Duration,
+    prospects: Prospects,
+    metrics: &Metrics,
+    (initial_backoff, max_backoff): (Duration, Duration),
 ) -> Option<Rules> {
     let sort = profiles.values().next()?.queue_sort.clone();
-    let (profiles, devices) = (profiles.clone(), devices.clone());
+    let (profiles, metrics) = (profiles.clone(), metrics.clone());
     let gated = move |pod: &PodInfo| {
         let Some(profile) = profiles.get(scheduler_of(pod)) else { return false };
-        let asked = || profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(pod, &devices).is_err());
+        let mut times = Times::default();
+        times.begin(sampled());
+        let asked = || {
+            profile.pre_enqueue.iter().try_for_each(|at| {
+                let ask = || at.plugin.pre_enqueue(pod, &prospects);
+                times.plugin(Point::PreEnqueue, at.name, Code::of_result, ask)
+            })
+        };
         // A plugin that panics holds its Pod back, and nobody else.
-        catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|panic| {
-            let (name, namespace) = (pod.name(), pod.namespace());
-            tracing::error!(pod = name, namespace, panic = panic_text(panic.as_ref()), "a plugin panicked");
-            true
-        })
+        match catch_unwind(AssertUnwindSafe(asked)) {
+            Ok(answer) => {
+                times.ended(Point::PreEnqueue, Code::of_result(&answer));
+                metrics.took(&profile.name, &times);
+                answer.is_err()
+            }
+            Err(panic) => {
+                let (name, namespace) = (pod.name(), pod.namespace());
+                tracing::error!(
+                    pod = name,
+                    namespace,
+                    panic = panic_text(panic.as_ref()),
+                    "a plugin panicked"
+                );
+                true
+            }
+        }
     };
     Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff })
 }
@@ -215,12 +250,16 @@ struct Scheduler {
     budgets: Informer<PodDisruptionBudget>,
     cache: Cache,
     queue: Queue,
+    /// The queue's metrics.
+    counts: Counts,
     nominated: Nominated,
     /// Preemptors, by uid, whose victims are being deleted: they are not tried before that is done.
     preempting: HashSet<String>,
     /// Pods that may be on their way to a node for long, by uid: they are told when they are deleted.
     ways: HashMap<Arc<str>, watch::Sender<bool>>,
     writes: Writes,
+    /// Whether the Pods of a PodGroup have their turn together.
+    grouped: bool,
     tx: mpsc::UnboundedSender<Input>,
     permits: Arc<tokio::sync::Semaphore>,
     shutdown: Shutdown,
@@ -263,49 +302,34 @@ impl Scheduler {
                 },
                 () = async { match wake { Some(at) => tokio::time::sleep_until(at).await, None => std::future::pending().await } } => {
                     if let Some((entry, mark)) = self.queue.pop(Instant::now()) {
-                        self.try_one(entry, &mark).await;
+                        self.try_one(entry, mark).await;
                     }
                 }
             }
-            self.metrics.sizes(self.queue.counts(), self.cache.sizes());
+            self.metrics.sizes(self.queue.counts(), self.cache.sizes(), self.writes.pending());
         }
     }
 
     fn take(&mut self, input: Input) {
-        let now = Instant::now();
+        let (now, start) = (Instant::now(), std::time::Instant::now());
         let events = match input {
-            Input::Node(change) => self.take_node(&change),
+            Input::Node(change) => self.take_node(&change, now),
             Input::Pod(change) => self.take_pod(&change, now),
-            Input::Namespace(change) => {
-                if let Change::Deleted(namespace) = &change {
-                    self.cache.remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
-                    Events::NONE
-                } else {
-                    self.cache.set_namespace(change.object());
-                    // Other terms speak of its Pods now.
-                    Events::POD_LABELS
-                }
-            }
+            Input::Namespace(change) => self.take_namespace(&change, now),
             Input::Owner(kind, change) => {
                 self.cache.owners_mut().take(kind, &change);
                 Events::NONE
             }
             Input::Storage(news) => {
-                let events = self.cache.storage().take(&news);
-                if let Some((namespace, name)) = news.claim() {
-                    let uses = |pod: &PodInfo| {
-                        pod.namespace() == namespace && pod.used().is_some_and(|used| used.has_claim(name))
-                    };
-                    self.queue.happened_to(events, uses, now);
-                    return;
-                }
-                events
+                let what = self.cache.storage().take(&news);
+                self.happened(&what, None, now)
             }
-            Input::Devices(news) => {
-                self.take_devices(&news, now);
-                return;
+            Input::Devices(news) => self.take_devices(&news, now),
+            Input::Group(change) => self.take_group(&change, now),
+            Input::Bound(bound) => {
+                self.bound(*bound, now);
+                Events::NONE
             }
-            Input::Bound(bound) => self.bound(*bound, now),
             Input::Written(namespace, name, uid) => {
                 if let Some(next) = self.writes.done(&uid) {
                     self.write(namespace, name, uid, next);
@@ -319,22 +343,59 @@ impl Scheduler {
                 Events::NONE
             }
         };
-        self.queue.happened(events, now);
+        self.metrics.handled(events, start.elapsed());
     }
 
-    fn take_node(&mut self, change: &Change<Node>) -> Events {
+    fn take_group(&mut self, change: &Change<PodGroup>, now: Instant) -> Events {
+        let what = self.cache.groups().take(change);
+        let meta = &change.object().metadata;
+        let within = |pod: &PodInfo| {
+            meta.namespace.as_deref() == Some(pod.namespace()) && meta.name.as_deref() == pod.group()
+        };
+        self.queue.look_again(what.kinds, within);
+        self.happened(&what, None, now)
+    }
+
+    fn take_node(&mut self, change: &Change<Node>, now: Instant) -> Events {
         let node = change.object();
-        match change {
+        let events = match change {
             Change::Deleted(_) => {
                 self.cache.remove_node(node.metadata.name.as_deref().unwrap_or_default());
-                return Events::NODE_DELETED;
+                Events::NODE_DELETED
             }
-            Change::Added(_) | Change::Updated { .. } => self.cache.set_node(node.clone()),
+            Change::Added(_) => {
+                self.cache.set_node(node.clone());
+                Events::NODE_ADDED
+            }
+            Change::Updated { old, new } => {
+                self.cache.set_node(node.clone());
+                events::of_node(old, new)
+            }
+        };
+        self.happened(&Happening::new(events, About::Node(change.into())), None, now)
+    }
+
+    fn take_namespace(&mut self, change: &Change<Namespace>, now: Instant) -> Events {
+        match change {
+            Change::Deleted(namespace) => {
+                self.cache.remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
+                return Events::NONE;
+            }
+            _ => self.cache.set_namespace(change.object()),
         }
         match change {
-            Change::Updated { old, new } => events::of_node(old, new),
-            _ => Events::NODE_ADDED,
+            Change::Updated { old, new } if old.metadata.labels == new.metadata.labels => Events::NONE,
+            // Other terms speak of its Pods now.
+            _ => self.happened(&Happening::new(Events::NAMESPACE, About::Nothing), None, now),
         }
+    }
+
+    /// Wakes the Pods for which something that happened is a reason to be tried again, but not the one by which it
+    /// happened. The kinds of what happened.
+    fn happened(&mut self, what: &Happening, by: Option<&str>, now: Instant) -> Events {
+        let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
+        self.queue.happened(what, by, now, &mut |entry, what| asked.says(entry, what));
+        what.kinds
     }
 
     fn take_pod(&mut self, change: &Change<PodView>, now: Instant) -> Events {
@@ -349,73 +410,103 @@ impl Scheduler {
         let uid = pod.shared_uid();
         let gone = matches!(change, Change::Deleted(_)) || pod.ended;
         if let Some(node) = pod.node() {
-            return self.take_placed(change, node, gone);
+            return self.take_placed(change, node, gone, now);
         }
         let leaving = gone || pod.leaving;
         if leaving || !self.profiles.contains_key(scheduler_of(pod)) {
             self.unqueue(&uid);
-            if !leaving {
-                return Events::NONE;
-            }
-            // The room that was kept for it is free for others.
-            let kept = self.cache.is_assumed(&uid) || self.nominated.node_of(&uid).is_some();
-            self.nominated.remove(&uid);
-            self.cache.remove_pod(&uid);
-            self.waiting.remove(&uid);
-            if let Some(way) = self.ways.get(&uid) {
-                way.send_replace(true);
-            }
-            return if kept { Events::POD_DELETED } else { Events::NONE };
-        }
-        if self.cache.is_assumed(&uid) {
-            return Events::NONE; // its binding is under way; if that fails the newest state is read again
+            return if leaving { self.take_leaving(&PodInfo::from(pod.clone()), now) } else { Events::NONE };
         }
         let info = PodInfo::from(pod.clone());
-        let (before, changed) = match change {
+        let own = match change {
             Change::Updated { old, new } => {
-                let claims =
-                    |p: &PodView| p.whole().status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
-                let changed =
-                    old.spec() != new.spec() || old.labels != new.labels || claims(old) != claims(new);
-                (Some(old.nominated().to_owned()), changed)
+                Happening::new(events::of_own(old, new), About::Pod(change.into()))
             }
-            _ => (None, true),
+            _ => Happening::nothing(),
+        };
+        if self.cache.is_assumed(&uid) {
+            // Its binding is under way; if that fails the newest state is read again.
+            self.queue.note(&own);
+            return own.kinds;
+        }
+        let before = match change {
+            Change::Updated { old, .. } => Some(old.nominated().to_owned()),
+            _ => None,
         };
         self.nominated.follow(&info, before.as_deref());
-        self.queue.set(info, changed, now);
-        Events::NONE
+        let comes = !matches!(change, Change::Updated { .. });
+        let joins = comes && self.grouped && info.group().is_some();
+        self.cache.groups().waits(&info);
+        let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
+        self.queue.set(info.clone(), &own, now, &mut |entry, what| asked.says(entry, what));
+        if !joins {
+            return if comes { Events::UNPLACED_ADDED } else { own.kinds };
+        }
+        // It may be the last one for which others wait.
+        let pair = Pair { old: None, new: Some(info.shared()) };
+        let what = Happening::new(Events::UNPLACED_ADDED, About::Pod(pair));
+        let within = |pod: &PodInfo| pod.namespace() == info.namespace() && pod.group() == info.group();
+        self.queue.look_again(what.kinds, within);
+        self.happened(&what, Some(info.uid()), now)
+    }
+
+    /// A Pod that has no node goes.
+    fn take_leaving(&mut self, pod: &PodInfo, now: Instant) -> Events {
+        let uid = pod.uid();
+        // The room that was kept for it is free for others.
+        let freed = if self.cache.is_assumed(uid) {
+            Some(Happening::left(pod))
+        } else {
+            self.nominated.node_of(uid).map(|_| Happening::room_given_back(pod))
+        };
+        self.nominated.remove(uid);
+        self.cache.groups().waits_no_more(pod);
+        self.cache.remove_pod(uid);
+        self.waiting.remove(uid);
+        if let Some(way) = self.ways.get(uid) {
+            way.send_replace(true);
+        }
+        freed.map_or(Events::NONE, |what| self.happened(&what, None, now))
     }
 
     /// A Pod that has a node.
-    fn take_placed(&mut self, change: &Change<PodView>, node: &str, gone: bool) -> Events {
+    fn take_placed(&mut self, change: &Change<PodView>, node: &str, gone: bool, now: Instant) -> Events {
         let pod = change.object();
         let uid = pod.shared_uid();
-        let mut events = Events::NONE;
-        if self.nominated.node_of(&uid).is_some_and(|n| n != node) {
-            events |= Events::POD_DELETED; // the room that was kept elsewhere
-        }
+        let info = PodInfo::from(pod.clone());
+        let elsewhere = self.nominated.node_of(&uid).is_some_and(|n| n != node);
         self.unqueue(&uid);
         self.nominated.remove(&uid);
+        self.cache.groups().waits_no_more(&info);
+        let mut events = Events::NONE;
         if gone {
             self.cache.remove_pod(&uid);
-            let freed = if pod.used().is_some() { Events::VOLUMES_FREED } else { Events::NONE };
-            return events | Events::POD_DELETED | freed;
+            return self.happened(&Happening::left(&info), None, now);
         }
-        let info = PodInfo::from(pod.clone());
+        let mut kinds = Events::NONE;
         match change {
             Change::Updated { old, new } if old.node().is_some() => {
                 // Rules about other Pods see its labels, and whether it is leaving.
                 if old.labels != new.labels || old.leaving != new.leaving {
-                    events |= Events::POD_LABELS;
+                    kinds |= Events::POD_LABELS;
                 }
-                if old.requests != info.requests {
-                    events |= Events::POD_SCALED_DOWN;
+                if resources::is_reduced(&old.requests.fit, &info.requests.fit) {
+                    kinds |= Events::POD_SCALED_DOWN;
                 }
             }
-            _ => events |= Events::POD_ADDED,
+            _ => kinds |= Events::POD_ADDED,
         }
-        self.cache.set_pod(info, node);
-        events
+        self.cache.set_pod(info.clone(), node);
+        if elsewhere {
+            // The room that was kept there.
+            events |= self.happened(&Happening::room_given_back(&info), None, now);
+        }
+        let pair = if kinds.meets(Events::POD_ADDED) {
+            Pair { old: None, new: Some(info.shared()) }
+        } else {
+            change.into()
+        };
+        events | self.happened(&Happening::new(kinds, About::Pod(pair)), None, now)
     }
 
     /// A try of a Pod's turn. Neither a Pod nor a plugin may end the scheduler: a panic costs this Pod alone.
@@ -429,33 +520,47 @@ impl Scheduler {
         let around = Around { profile, cluster: &self.cache, nominated: &self.nominated, budgets: &budgets };
         // Only the keeper is changed in there, and what a turn uses of it is taken out before.
         let decision = || decide_with(info, around, talk, keeper, &mut |n| fastrand::usize(..n));
-        catch_unwind(AssertUnwindSafe(decision))
-            .unwrap_or_else(|panic| Step::Decided(Decision::Error(panicked(info, &*panic))))
+        match catch_unwind(AssertUnwindSafe(decision)) {
+            Ok(step) => {
+                if !around.cluster.nodes().is_empty() {
+                    self.metrics.took(name, keeper.times());
+                }
+                step
+            }
+            Err(panic) => Step::Decided(Decision::Error(panicked(info, &*panic))),
+        }
     }
 
     /// One Pod's turn.
-    async fn try_one(&mut self, mut entry: Entry, mark: &Mark) {
+    async fn try_one(&mut self, mut entry: Entry, mark: Mark) {
         let refused = std::mem::take(&mut entry.refused_by);
         self.metrics.refused(&refused, scheduler_of(&entry.info), false);
         if self.preempting.contains(entry.info.uid()) {
             self.queue.held(entry, Instant::now());
             return;
         }
+        if self.grouped && entry.info.group().is_some() {
+            Box::pin(self.try_group(entry, mark)).await;
+            return;
+        }
         match self.decide(&entry.info).await {
-            Decision::Node(node) => {
-                self.metrics.decided(entry.tried.elapsed());
-                self.cache.assume(entry.info.clone(), &node);
-                let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
-                self.nominated.remove(entry.info.uid());
-                if kept {
-                    self.queue.happened(Events::POD_DELETED, Instant::now());
-                }
-                let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-                self.bind(entry, *mark, node, permit);
-            }
-            Decision::Unschedulable(error, help) => self.failed(entry, mark, *error, help),
+            Decision::Node(node) => self.placed(entry, mark, node).await,
+            Decision::Unschedulable(error, help) => self.failed(entry, &mark, *error, help),
             Decision::Error(why) => self.errored(entry, &why),
         }
+    }
+
+    /// A node was found for the Pod.
+    async fn placed(&mut self, entry: Entry, mark: Mark, node: String) {
+        self.metrics.decided(entry.tried.elapsed());
+        self.cache.assume(entry.info.clone(), &node);
+        let kept = self.nominated.node_of(entry.info.uid()).is_some_and(|n| n != node);
+        self.nominated.remove(entry.info.uid());
+        if kept {
+            self.happened(&Happening::room_given_back(&entry.info), None, Instant::now());
+        }
+        let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
+        self.bind(entry, mark, node, permit);
     }
 
     /// A Pod as it is now, if it is still the same one and is to be placed.
@@ -504,7 +609,7 @@ impl Scheduler {
         }
         if error.nodes == 0 {
             self.report(&pod, "Unschedulable", "no nodes available to schedule pods", Nominate::Keep);
-            self.queue.refused(entry, mark, waits_for, Instant::now());
+            self.refuse(entry, mark, waits_for);
             return;
         }
         let nominate = match help {
@@ -519,13 +624,20 @@ impl Scheduler {
                 // Others may have the room that was kept for it.
                 if self.nominated.node_of(&uid).is_some() {
                     self.nominated.remove(&uid);
-                    self.queue.happened(Events::POD_DELETED, Instant::now());
+                    self.happened(&Happening::room_given_back(&pod), None, Instant::now());
                 }
                 Nominate::Node(String::new())
             }
         };
         self.report(&pod, "Unschedulable", &error.to_string(), nominate);
-        self.queue.refused(entry, mark, waits_for, Instant::now());
+        self.refuse(entry, mark, waits_for);
+    }
+
+    /// Puts a Pod back that waits for one of these events.
+    fn refuse(&mut self, entry: Entry, mark: &Mark, waits_for: Events) {
+        let asked = Worth::of(&self.profiles, &self.cache, &self.counts);
+        let ask = &mut |entry: &Entry, what: &Happening| asked.says(entry, what);
+        self.queue.refused(entry, mark, waits_for, Instant::now(), ask);
     }
 
     /// A plugin refused the node that was chosen.
@@ -537,7 +649,7 @@ impl Scheduler {
         let waits_for =
             self.profiles.get(scheduler_of(&entry.info)).map_or(Events::ALL, |p| p.lift(error.plugins()));
         self.report(&entry.info, "Unschedulable", &error.to_string(), Nominate::Keep);
-        self.queue.refused(entry, mark, waits_for, Instant::now());
+        self.refuse(entry, mark, waits_for);
     }
 
     /// Records an Event about a Pod, in the name of its scheduler.

@@ -12,6 +12,7 @@ use crate::extender::Extender;
 use crate::framework::profile::{Profile, profiles};
 use crate::framework::registry::Registry as Plugins;
 use crate::framework::waiting::Waiting;
+use crate::plugins::gang_scheduling::NAME as GANG;
 
 /// The settings of the scheduler: profiles, and how long Pods back off.
 pub struct Settings {
@@ -35,6 +36,10 @@ impl Settings {
         let mut config = config.clone();
         let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
         defaults::hide(&mut config, &hidden);
+        // It is among the plugins only if its gate is on.
+        if plugins.get(GANG).is_some() {
+            defaults::add(&mut config, GANG);
+        }
         Ok(Self {
             profiles: profiles(&config, plugins)?,
             extenders,

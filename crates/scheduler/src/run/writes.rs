@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::{Input, Scheduler};
 use crate::pod::PodView;
@@ -94,18 +95,29 @@ struct Slot {
 
 /// The writes that are under way, by the Pod's uid.
 #[derive(Default)]
-pub(super) struct Writes(HashMap<String, Slot>);
+pub(super) struct Writes {
+    under_way: HashMap<String, Slot>,
+    /// How many others wait for one of them.
+    pending: usize,
+}
 
 impl Writes {
     /// A write about the Pod is done; gives what is to be written next.
     pub(super) fn done(&mut self, uid: &str) -> Option<Report> {
-        self.0.remove(uid)?.next
+        let next = self.under_way.remove(uid)?.next;
+        self.pending -= usize::from(next.is_some());
+        next
+    }
+
+    /// How many writes wait for others.
+    pub(super) fn pending(&self) -> usize {
+        self.pending
     }
 
     /// Nothing more is written about the Pod; gives what to wait for if something is under way.
     pub(super) fn last(&mut self, uid: &str) -> Option<Arc<Mutex<()>>> {
-        let slot = self.0.get_mut(uid)?;
-        slot.next = None;
+        let slot = self.under_way.get_mut(uid)?;
+        self.pending -= usize::from(slot.next.take().is_some());
         Some(slot.lock.clone())
     }
 }
@@ -113,10 +125,12 @@ impl Writes {
 impl Scheduler {
     /// Writes a report, after the one that is under way.
     pub(super) fn submit(&mut self, pod: &PodView, report: Report) {
-        if let Some(slot) = self.writes.0.get_mut(pod.uid()) {
-            slot.next = Some(match slot.next.take() {
-                Some(earlier) => report.after(earlier),
-                None => report,
+        if let Some(slot) = self.writes.under_way.get_mut(pod.uid()) {
+            slot.next = Some(if let Some(earlier) = slot.next.take() {
+                report.after(earlier)
+            } else {
+                self.writes.pending += 1;
+                report
             });
             return;
         }
@@ -127,13 +141,17 @@ impl Scheduler {
     pub(super) fn write(&mut self, namespace: String, name: String, uid: String, report: Report) {
         let lock = Arc::new(Mutex::new(()));
         let Ok(held) = lock.clone().try_lock_owned() else { return };
-        self.writes.0.insert(uid.clone(), Slot { lock, next: None });
+        self.writes.under_way.insert(uid.clone(), Slot { lock, next: None });
         let (client, pods, tx, now) =
             (self.client.clone(), self.pods.clone(), self.tx.clone(), self.clock.now());
+        let metrics = self.metrics.clone();
         self.aside(async move {
             let pod = pods.get(&namespace, &name).filter(|p| p.uid() == uid);
             if let Some(patch) = pod.and_then(|p| report.patch(&p, now)) {
-                match client.api::<Pod>(&namespace).patch_status(&name, &Patch::Strategic(patch)).await {
+                let start = Instant::now();
+                let answer = client.api::<Pod>(&namespace).patch_status(&name, &Patch::Strategic(patch)).await;
+                metrics.patched(answer.is_ok(), start.elapsed());
+                match answer {
                     // Gone, or another Pod by now.
                     Err(e) if e.is_not_found() || e.is_conflict() => {}
                     Err(e) => {

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::framework::place::{Gone, Place};
 use crate::framework::points::{Candidate, Consent, Dissent, Move, Simulation};
-use crate::inventory::News;
+use crate::inventory::{Devices, News};
 use crate::nominated::Nominated;
 
 const CASES: &str = include_str!("../cases/dynamic_resources.jsonl");
@@ -410,7 +410,11 @@ async fn differences(case: &Value) -> Vec<String> {
         let mut cycle = Cycle { pod: &run.pod, cluster: &run.cache, state };
         let mut judged = None;
         let mut answer: Option<Answer> = match kind {
-            "preEnqueue" => Some(of(&run.plugin.pre_enqueue(&run.pod, run.cache.devices()))),
+            "preEnqueue" => {
+                let devices = run.cache.devices().clone();
+                let prospects = Prospects { devices, ..Prospects::default() };
+                Some(of(&run.plugin.pre_enqueue(&run.pod, &prospects)))
+            }
             "preFilter" => Some(match run.plugin.pre_filter(&mut cycle) {
                 Ok(Prefiltered::Skip) => ("Skip", Vec::new()),
                 Ok(_) => ("Success", Vec::new()),

@@ -23,21 +23,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{FeatureGates, Gate, Status};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use objects::claims;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
 use crate::devices::Features;
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
     Binding, Cycle, Errand, Failed, Filter, Later, MAX_SCORE, PostFilter, PostFiltered, PreBind, PreEnqueue,
-    PreFilter, Prefiltered, Reserve, Score, Unbound,
+    PreFilter, Prefiltered, Prospects, Reserve, Score, Unbound,
 };
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
-use crate::inventory::Devices;
-use crate::pod::PodInfo;
+use crate::inventory::allocation;
+use crate::pod::{PodInfo, PodView};
 use bind::Held;
 use needs::Needs;
 pub use settings::NAME;
@@ -53,11 +54,11 @@ fn concerns(pod: &PodInfo) -> bool {
 }
 
 impl PreEnqueue for DynamicResources {
-    fn pre_enqueue(&self, pod: &PodInfo, devices: &Devices) -> Result<(), Rejection> {
+    fn pre_enqueue(&self, pod: &PodInfo, prospects: &Prospects) -> Result<(), Rejection> {
         if claims::places(pod.whole()).is_empty() {
             return Ok(());
         }
-        devices.read().claims_of(pod.whole()).map(drop).map_err(|why| Rejection::lasting(NAME, why))
+        prospects.devices.read().claims_of(pod.whole()).map(drop).map_err(|why| Rejection::lasting(NAME, why))
     }
 }
 
@@ -204,6 +205,32 @@ impl PreBind for DynamicResources {
     }
 }
 
+/// A claim gives its devices back, or one of the Pod's is there or has another status. A Pod whose claims are not all
+/// there waits for those, whatever happens to others.
+///
+/// DIFFERENCE: a claim that goes with its devices gives them back, too.
+fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+    let known = cluster.devices().read();
+    let now: &PodView = match &what.about {
+        About::Pod(Pair { new: Some(new), .. }) => new,
+        _ => pod,
+    };
+    let own = known.claims_of(now.whole());
+    let Ok(own) = own else { return Ok(!matches!(what.about, About::DeviceClaim(_) | About::Pod(_))) };
+    let used = |claim: &ResourceClaim| own.iter().any(|c| c.metadata.uid == claim.metadata.uid);
+    Ok(match &what.about {
+        About::DeviceClaim(Pair { old, new }) => {
+            let had = old.as_deref().and_then(allocation).is_some();
+            let has = new.as_deref().and_then(allocation).is_some();
+            let now = |c: &Option<Arc<ResourceClaim>>| {
+                c.as_ref().map(|c| (c.metadata.uid.clone(), c.status.clone()))
+            };
+            had && !has || new.as_deref().is_some_and(used) && now(old) != now(new)
+        }
+        _ => true,
+    })
+}
+
 pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
     let PluginArgs::DynamicResources(args) = args else {
         return Err("got args of another type, want *DynamicResourcesArgs".to_owned());
@@ -233,7 +260,14 @@ pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, S
         pre_bind: Some(plugin),
         ..Points::default()
     };
-    let devices = Events::DEVICE_CLAIM | Events::DEVICES_FREED | Events::DEVICE_CLASS | Events::DEVICE_SLICE;
+    let claims = Events::DEVICE_CLAIM_ADDED
+        | Events::DEVICE_CLAIM_CHANGED
+        | Events::DEVICE_CLAIM_DELETED
+        | Events::OWN_CLAIMS;
+    let devices = Events::DEVICE_CLASS_ADDED
+        | Events::DEVICE_CLASS_CHANGED
+        | Events::SLICE_ADDED
+        | Events::SLICE_CHANGED;
     let nodes = Events::NODE_ADDED | Events::NODE_LABELS | Events::NODE_ALLOCATABLE;
-    Ok(Plugin::new(NAME, points).lifted_by(devices | nodes))
+    Ok(Plugin::new(NAME, points).lifted_by(claims | devices | nodes).hinted(hint))
 }

@@ -94,6 +94,11 @@ impl Held {
         held
     }
 
+    /// The storage in which it is assumed.
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
     /// Takes back what was assumed and not written.
     pub(super) fn give_back(&self) {
         let written = self.written.load(Ordering::Acquire);

@@ -21,9 +21,11 @@ mod needs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::storage::v1::CSIDriver;
+
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
-use crate::events::Events;
+use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
     Binding, Cycle, Filter, Later, PreBind, PreFilter, Prefiltered, Reserve, Unbound,
@@ -31,6 +33,7 @@ use crate::framework::points::{
 use crate::framework::state::State;
 use crate::framework::verdict::{Reason, Rejection, Stop};
 use crate::pod::PodInfo;
+use crate::storage::{self, Stage};
 use bind::Held;
 pub use needs::NAME;
 use needs::Needs;
@@ -46,7 +49,12 @@ fn rejection(reasons: Vec<Reason>) -> Rejection {
 
 impl PreFilter for VolumeBinding {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
-        let needs = Needs::of(cycle.pod, &cycle.cluster.storage().read())?;
+        let storage = cycle.cluster.storage();
+        let needs = Needs::of(cycle.pod, &storage.read());
+        if let Err(Stop::Error(_)) = &needs {
+            storage.failed(Stage::Predicate);
+        }
+        let needs = needs?;
         let Some(needs) = needs else { return Ok(Prefiltered::Skip) };
         cycle.state.put(needs);
         Ok(Prefiltered::All)
@@ -81,7 +89,10 @@ impl Reserve for VolumeBinding {
         let storage = cluster.storage();
         let needs = Needs::of(pod, &storage.read()).map_err(|stop| match stop {
             Stop::Rejected(rejection) => rejection,
-            Stop::Error(why) => Rejection::new(NAME, why),
+            Stop::Error(why) => {
+                storage.failed(Stage::Assume);
+                Rejection::new(NAME, why)
+            }
         })?;
         let Some(needs) = needs.filter(Needs::is_open) else { return Ok(()) };
         let found = needs.find(node.name(), node.node.metadata.labels.as_ref()).map_err(rejection)?;
@@ -102,11 +113,37 @@ impl PreBind for VolumeBinding {
     fn pre_bind<'a>(&'a self, binding: &'a Binding<'a>) -> Later<'a, Result<(), Unbound>> {
         Box::pin(async move {
             match binding.carried.get::<Held>() {
-                Some(held) => held.bind(binding, self.timeout).await,
+                Some(held) => {
+                    let result = held.bind(binding, self.timeout).await;
+                    if result.is_err() {
+                        held.storage().failed(Stage::Bind);
+                    }
+                    result
+                }
                 None => Ok(()),
             }
         })
     }
+}
+
+/// A claim of the Pod comes or changes, or storage can be had elsewhere or more of it.
+///
+/// DIFFERENCE: a driver that no longer tells its capacity wakes every Pod that waits for room, upstream those alone that
+/// name the driver inline, which need no room.
+fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
+    Ok(match &what.about {
+        About::Class(Pair { old: Some(old), new: Some(new) }) => {
+            old.allowed_topologies != new.allowed_topologies
+        }
+        About::Claim(Pair { new: Some(new), .. }) => pod.used().is_some_and(|used| used.wants(pod, new)),
+        About::CsiNode(Pair { old: Some(old), new: Some(new) }) => storage::is_migrated(old, new),
+        About::Driver(Pair { old: Some(old), new: Some(new) }) => {
+            let tells = |driver: &CSIDriver| driver.spec.storage_capacity == Some(true);
+            tells(old) && !tells(new)
+        }
+        About::Capacity(Pair { old: Some(old), new: Some(new) }) => storage::limit(new) > storage::limit(old),
+        _ => true,
+    })
 }
 
 pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
@@ -123,13 +160,16 @@ pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
         ..Points::default()
     };
     let objects = Events::CLASS_ADDED
-        | Events::CLASS_TOPOLOGIES
+        | Events::CLASS_CHANGED
         | Events::CLAIM_ADDED
         | Events::CLAIM_CHANGED
         | Events::VOLUME_ADDED
-        | Events::VOLUME_CHANGED
-        | Events::CSI_NODE_ADDED
-        | Events::CSI_NODE_MIGRATED
-        | Events::CAPACITY;
-    Ok(Plugin::new(NAME, points).lifted_by(objects | Events::NODE_ADDED | Events::NODE_LABELS))
+        | Events::VOLUME_CHANGED;
+    let drivers = Events::CSI_NODE_ADDED
+        | Events::CSI_NODE_CHANGED
+        | Events::DRIVER_CHANGED
+        | Events::CAPACITY_ADDED
+        | Events::CAPACITY_CHANGED;
+    let nodes = Events::NODE_ADDED | Events::NODE_LABELS;
+    Ok(Plugin::new(NAME, points).lifted_by(objects | drivers | nodes).hinted(hint))
 }

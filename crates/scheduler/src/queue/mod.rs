@@ -1,5 +1,13 @@
 //! The scheduling queue: ready Pods by priority and age, Pods that back off, and Pods that wait for the
 //! cluster to change. Pure: the caller passes the time.
+//!
+//! Waiting Pods that are alike stand in one group, and what happens is judged once for each group that waits for such a
+//! thing: 10,000 Pods of one sort cost an event no more than one.
+
+mod counts;
+mod flights;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,12 +17,28 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::events::{Events, KINDS};
+pub use counts::{Counts, Said};
+pub use flights::Mark;
+
+use crate::events::{Events, Happening};
 use crate::framework::points::{QueueSort, Queued};
 use crate::pod::PodInfo;
 
 /// After this a waiting Pod is tried again although nothing happened (upstream's `podMaxInUnschedulablePodsDuration`).
 const MAX_WAIT: Duration = Duration::from_mins(5);
+
+/// Upstream's names of what brings a Pod into a queue besides events in the cluster.
+mod by {
+    pub(super) const NEW: &str = "UnschedulablePodAdd";
+    pub(super) const UPDATE: &str = "UnschedulablePodUpdate";
+    pub(super) const FAILURE: &str = "ScheduleAttemptFailure";
+    pub(super) const BACKOFF: &str = "BackoffComplete";
+    pub(super) const TIMEOUT: &str = "UnschedulableTimeout";
+    pub(super) const FORCE: &str = "ForceActivate";
+}
+
+/// Says whether something that happened is a reason to try a waiting Pod again.
+pub type Ask<'a> = &'a mut dyn FnMut(&Entry, &Happening) -> bool;
 
 /// A Pod in the queue.
 #[derive(Debug, Clone)]
@@ -31,14 +55,25 @@ pub struct Entry {
     pub first_tried: Option<Instant>,
     /// The plugins that refused it then.
     pub refused_by: Vec<&'static str>,
+    /// Whether its last try began since it had waited for too long (upstream's `WasFlushedFromUnschedulable`).
+    pub flushed: bool,
     failed_at: Instant,
     /// The events that may lift the last refusal.
     waits_for: Events,
     state: State,
+    /// Its group, if it waits.
+    group: Option<Arc<Group>>,
 }
 
-/// How often each kind of event had happened when a Pod was taken out of the queue.
-pub type Mark = [u64; KINDS];
+/// The facts that Pods of a group have in common.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Group {
+    waits_for: Events,
+    refused_by: Vec<&'static str>,
+    priority: i32,
+    /// The Pods' signature; a Pod without one is alone, by its uid.
+    alike: Result<Box<str>, Box<str>>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -103,10 +138,11 @@ pub struct Queue {
     entries: HashMap<String, Entry>,
     ready: BTreeSet<Ready>,
     timers: BTreeMap<Instant, BTreeSet<String>>,
+    /// The uids of waiting Pods by group.
+    groups: HashMap<Arc<Group>, BTreeSet<String>>,
     /// How many Pods there are in each state.
     sizes: [usize; 4],
-    /// Counts what happened in the cluster, so that a change during a Pod's own cycle is not missed.
-    happened: Mark,
+    counts: Counts,
 }
 
 impl Queue {
@@ -117,9 +153,14 @@ impl Queue {
             entries: HashMap::new(),
             ready: BTreeSet::new(),
             timers: BTreeMap::new(),
+            groups: HashMap::new(),
             sizes: [0; 4],
-            happened: [0; KINDS],
+            counts: Counts::default(),
         }
+    }
+    /// Its metrics.
+    pub fn metrics(&self) -> Counts {
+        self.counts.clone()
     }
     fn order(&self, e: &Entry) -> Ready {
         Ready { info: e.info.clone(), since: e.since, sort: self.rules.sort.clone() }
@@ -127,7 +168,7 @@ impl Queue {
     fn gated(&self, info: &PodInfo) -> bool {
         (self.rules.gated)(info)
     }
-    fn leave(&mut self, e: &Entry) {
+    fn leave(&mut self, e: &mut Entry) {
         self.sizes[place(e.state)] -= 1;
         match e.state {
             State::Ready => {
@@ -144,10 +185,22 @@ impl Queue {
             }
             State::Gated => {}
         }
+        if let Some(group) = e.group.take()
+            && let Some(uids) = self.groups.get_mut(&group)
+        {
+            uids.remove(e.info.uid());
+            if uids.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
     }
-    fn enter(&mut self, mut e: Entry, state: State) {
+    /// Puts a Pod where its state says; `event` brought it there, unless it was there before.
+    fn enter(&mut self, mut e: Entry, state: State, event: Option<&'static str>) {
         e.state = state;
         self.sizes[place(state)] += 1;
+        if let Some(event) = event {
+            self.counts.came(["active", "backoff", "unschedulable", "unschedulable"][place(state)], event);
+        }
         let uid = e.info.uid().to_owned();
         match state {
             State::Ready => {
@@ -159,41 +212,59 @@ impl Queue {
             }
             State::Gated => {}
         }
+        if let State::Waiting(_) = state {
+            e.group = Some(self.join(&e));
+        }
         self.entries.insert(uid, e);
+    }
+    /// The group of a Pod, which it joins.
+    fn join(&mut self, e: &Entry) -> Arc<Group> {
+        let group = Group {
+            waits_for: e.waits_for,
+            refused_by: e.refused_by.clone(),
+            priority: e.info.priority(),
+            alike: e.info.signature().map(Box::from).ok_or_else(|| e.info.uid().into()),
+        };
+        let known = self.groups.get_key_value(&group).map(|(known, _)| known.clone());
+        let group = known.unwrap_or_else(|| Arc::new(group));
+        self.groups.entry(group.clone()).or_default().insert(e.info.uid().to_owned());
+        group
     }
     fn backoff(&self, attempts: u32) -> Duration {
         let Rules { initial_backoff, max_backoff, .. } = self.rules;
         initial_backoff.saturating_mul(1 << attempts.saturating_sub(1).min(30)).min(max_backoff)
     }
-    /// Takes in a new or changed Pod. `spec_changed` says whether the change could make it schedulable.
-    pub fn set(&mut self, info: PodInfo, spec_changed: bool, now: Instant) {
+    /// Takes in a new or changed Pod, of which `own` says how it changed.
+    pub fn set(&mut self, info: PodInfo, own: &Happening, now: Instant, ask: Ask<'_>) {
         let Some(mut e) = self.entries.remove(info.uid()) else {
             let state = if self.gated(&info) { State::Gated } else { State::Ready };
-            self.enter(
-                Entry {
-                    info,
-                    since: now,
-                    attempts: 0,
-                    tried: now,
-                    first_tried: None,
-                    refused_by: Vec::new(),
-                    failed_at: now,
-                    waits_for: Events::ALL,
-                    state,
-                },
+            let e = Entry {
+                info,
+                since: now,
+                attempts: 0,
+                tried: now,
+                first_tried: None,
+                refused_by: Vec::new(),
+                flushed: false,
+                failed_at: now,
+                waits_for: Events::ALL,
                 state,
-            );
+                group: None,
+            };
+            self.enter(e, state, Some(by::NEW));
             return;
         };
-        self.leave(&e);
+        self.leave(&mut e);
         e.info = info;
         let state = match e.state {
             _ if self.gated(&e.info) => State::Gated,
             State::Gated => State::Ready,
-            State::Waiting(_) if spec_changed => self.after_failure(&e, now),
+            State::Waiting(_) if e.waits_for.meets(own.kinds) && ask(&e, own) => self.after_failure(&e, now),
             same => same,
         };
-        self.enter(e, state);
+        let moved = place(state) != place(e.state);
+        let label = own.kinds.labels().next().unwrap_or(by::UPDATE);
+        self.enter(e, state, moved.then_some(label));
     }
     fn after_failure(&self, e: &Entry, now: Instant) -> State {
         let until = e.failed_at + self.backoff(e.attempts);
@@ -201,11 +272,11 @@ impl Queue {
     }
     /// Forgets a Pod.
     pub fn remove(&mut self, uid: &str) -> Option<Entry> {
-        let e = self.entries.remove(uid)?;
-        self.leave(&e);
+        let mut e = self.entries.remove(uid)?;
+        self.leave(&mut e);
         Some(e)
     }
-    /// The next Pod to try, and the mark to give back with [`Queue::refused`].
+    /// The next Pod to try, and the mark to give back with [`Queue::refused`]; what happens is kept until it is dropped.
     pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
         let first = self.ready.pop_first()?;
@@ -214,12 +285,24 @@ impl Queue {
         e.attempts += 1;
         e.tried = now;
         e.first_tried.get_or_insert(now);
-        Some((e, self.happened))
+        Some((e, self.counts.flights.go()))
+    }
+    /// Takes a Pod out for its turn out of order, unless it is held back.
+    pub fn pop_this(&mut self, uid: &str, now: Instant) -> Option<(Entry, Mark)> {
+        self.entries.get(uid).filter(|e| e.state != State::Gated)?;
+        let mut e = self.remove(uid)?;
+        e.attempts += 1;
+        e.tried = now;
+        e.first_tried.get_or_insert(now);
+        Some((e, self.counts.flights.go()))
     }
     /// Puts back a Pod that did not fit. It waits for one of these events, or only backs off if one happened since
-    /// `mark`.
-    pub fn refused(&mut self, e: Entry, mark: &Mark, waits_for: Events, now: Instant) {
-        let missed = waits_for.kinds().any(|k| mark[k] != self.happened[k]);
+    /// `mark` that is a reason to try it again.
+    pub fn refused(&mut self, e: Entry, mark: &Mark, waits_for: Events, now: Instant, ask: Ask<'_>) {
+        let (happened, cut) = mark.missed();
+        let concerns = |what: &Happening| what.own().is_none_or(|uid| uid == e.info.uid());
+        let missed = waits_for.meets(cut)
+            || happened.iter().any(|what| waits_for.meets(what.kinds) && concerns(what) && ask(&e, what));
         self.put_back(Entry { waits_for, failed_at: now, ..e }, missed, now);
     }
     /// Puts back a Pod that could not be judged or bound. It is tried again after its back-off.
@@ -231,10 +314,11 @@ impl Queue {
         let attempts = e.attempts.saturating_sub(1);
         self.put_back(Entry { waits_for: Events::NONE, attempts, ..e }, false, now);
     }
-    fn put_back(&mut self, e: Entry, again: bool, now: Instant) {
+    fn put_back(&mut self, mut e: Entry, again: bool, now: Instant) {
         if self.entries.contains_key(e.info.uid()) {
             return; // it came anew while it was tried
         }
+        e.flushed = false;
         let state = if self.gated(&e.info) {
             State::Gated
         } else if again {
@@ -242,67 +326,67 @@ impl Queue {
         } else {
             State::Waiting(now + MAX_WAIT)
         };
-        self.enter(e, state);
+        self.enter(e, state, Some(by::FAILURE));
     }
-    /// Something happened: each Pod that waits for such a thing is to be tried again.
-    pub fn happened(&mut self, events: Events, now: Instant) {
-        self.happened_to(events, |_| true, now);
-    }
-    /// The same, but for the Pod by which it happened.
-    pub fn happened_to_others(&mut self, events: Events, by: &str, now: Instant) {
-        self.happened_to(events, |pod| pod.uid() != by, now);
-    }
-    /// Something happened that concerns some Pods alone.
-    pub fn happened_to(&mut self, events: Events, concerns: impl Fn(&PodInfo) -> bool, now: Instant) {
-        for kind in events.kinds() {
-            self.happened[kind] += 1;
-        }
-        if events.is_empty() {
+    /// Something happened: each Pod that waits for such a thing, and for which it is a reason, is to be tried again; but not
+    /// the Pod by which it happened.
+    pub fn happened(&mut self, what: &Happening, by: Option<&str>, now: Instant, ask: Ask<'_>) {
+        if what.kinds.is_empty() {
             return;
         }
-        let waiting: Vec<String> = self
-            .entries
-            .iter()
-            .filter(|(_, e)| matches!(e.state, State::Waiting(_)) && e.waits_for.meets(events))
-            .filter(|(_, e)| concerns(&e.info))
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in waiting {
-            self.wake(&uid, now);
+        self.counts.flights.note(what);
+        let mut woken = Vec::new();
+        for (_, uids) in self.groups.iter().filter(|(group, _)| group.waits_for.meets(what.kinds)) {
+            let others = || uids.iter().filter(|uid| Some(uid.as_str()) != by);
+            if let Some(one) = others().next().and_then(|uid| self.entries.get(uid))
+                && ask(one, what)
+            {
+                woken.extend(others().cloned());
+            }
+        }
+        for uid in woken {
+            let waits_for = self.entries.get(&uid).map_or(Events::NONE, |e| e.waits_for);
+            self.wake(&uid, now, waits_for.label(what.kinds));
         }
     }
-    /// Looks again at Pods that are held back.
-    pub fn look_again(&mut self, concerned: impl Fn(&PodInfo) -> bool) {
+    /// Something happened to a Pod that is out of the queue.
+    pub fn note(&self, own: &Happening) {
+        self.counts.flights.note(own);
+    }
+    /// Looks again at Pods that are held back, after an event.
+    pub fn look_again(&mut self, event: Events, concerned: impl Fn(&PodInfo) -> bool) {
         let held = self.entries.iter().filter(|(_, e)| e.state == State::Gated && concerned(&e.info));
         let free: Vec<String> =
             held.filter(|(_, e)| !self.gated(&e.info)).map(|(uid, _)| uid.clone()).collect();
         for uid in free {
             if let Some(e) = self.remove(&uid) {
-                self.enter(e, State::Ready);
+                self.enter(e, State::Ready, Some(event.label(Events::ALL)));
             }
         }
     }
     /// A waiting Pod is to be tried again.
     pub fn activate(&mut self, uid: &str, now: Instant) {
         if self.entries.get(uid).is_some_and(|e| matches!(e.state, State::Waiting(_))) {
-            self.wake(uid, now);
+            self.wake(uid, now, by::FORCE);
         }
     }
     /// Whether the Pod is in the queue.
     pub fn contains(&self, uid: &str) -> bool {
         self.entries.contains_key(uid)
     }
-    fn wake(&mut self, uid: &str, now: Instant) {
-        if let Some(e) = self.entries.remove(uid) {
-            self.leave(&e);
+    fn wake(&mut self, uid: &str, now: Instant, event: &'static str) {
+        if let Some(e) = self.remove(uid) {
             let state = self.after_failure(&e, now);
-            self.enter(e, state);
+            self.enter(e, state, Some(event));
         }
     }
     fn flush(&mut self, now: Instant) {
         while let Some(entry) = self.timers.first_entry().filter(|t| *t.key() <= now) {
             for uid in entry.get().clone() {
-                self.wake(&uid, now);
+                let Some(e) = self.entries.get_mut(&uid) else { continue };
+                e.flushed = matches!(e.state, State::Waiting(_));
+                let event = if e.flushed { by::TIMEOUT } else { by::BACKOFF };
+                self.wake(&uid, now, event);
             }
         }
     }
@@ -323,103 +407,5 @@ fn place(state: State) -> usize {
         State::BackingOff(_) => 1,
         State::Waiting(_) => 2,
         State::Gated => 3,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::inventory::Devices;
-
-    fn pod(uid: &str, priority: i32, gates: serde_json::Value) -> PodInfo {
-        let pod = json!({"metadata": {"uid": uid}, "spec": {"priority": priority, "schedulingGates": gates, "containers": []}});
-        PodInfo::new(serde_json::from_value(pod).unwrap())
-    }
-
-    const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-
-    fn queue() -> Queue {
-        let profile = crate::plugins::tests::profile();
-        let sort = profile.queue_sort.clone();
-        let devices = Devices::default();
-        let gated = move |p: &PodInfo| {
-            profile.pre_enqueue.iter().any(|at| at.plugin.pre_enqueue(p, &devices).is_err())
-        };
-        Queue::new(Rules {
-            sort,
-            gated: Box::new(gated),
-            initial_backoff: INITIAL_BACKOFF,
-            max_backoff: Duration::from_secs(10),
-        })
-    }
-
-    fn popped(q: &mut Queue, now: Instant) -> Option<String> {
-        q.pop(now).map(|(e, _)| e.info.uid().to_owned())
-    }
-
-    #[test]
-    fn priority_then_age() {
-        let (mut q, t) = (queue(), Instant::now());
-        q.set(pod("old", 0, json!([])), false, t);
-        q.set(pod("new", 0, json!([])), false, t + Duration::from_millis(1));
-        q.set(pod("high", 5, json!([])), false, t + Duration::from_millis(2));
-        q.set(pod("gated", 9, json!([{"name": "g"}])), false, t);
-        let order: Vec<_> = std::iter::from_fn(|| popped(&mut q, t)).collect();
-        assert_eq!(order, ["high", "old", "new"]);
-        assert_eq!(q.counts(), [0, 0, 0, 1]);
-        q.set(pod("gated", 9, json!([])), true, t);
-        assert_eq!(popped(&mut q, t).as_deref(), Some("gated"));
-    }
-
-    #[test]
-    fn waits_for_change_and_backs_off() {
-        let (mut q, t) = (queue(), Instant::now());
-        q.set(pod("p", 0, json!([])), false, t);
-        let (e, mark) = q.pop(t).unwrap();
-        q.refused(e, &mark, Events::NODE_ADDED | Events::POD_DELETED, t);
-        assert_eq!(q.next_at(t), Some(t + MAX_WAIT));
-        q.happened(Events::POD_ADDED, t);
-        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "this helps others");
-        q.happened_to_others(Events::POD_DELETED, "p", t);
-        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "it is the one that went");
-        q.happened(Events::POD_DELETED, t);
-        assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
-        assert_eq!(popped(&mut q, t), None);
-        let (e, mark) = q.pop(t + INITIAL_BACKOFF).unwrap();
-        q.happened(Events::NODE_ADDED, t + INITIAL_BACKOFF);
-        q.refused(e, &mark, Events::NODE_ADDED, t + INITIAL_BACKOFF);
-        assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF * 3), "a change during the cycle is not missed");
-        let (e, mark) = q.pop(t + MAX_WAIT).unwrap();
-        q.happened(Events::NODE_ADDED, t + MAX_WAIT);
-        q.refused(e, &mark, Events::CLAIM_ADDED, t + MAX_WAIT);
-        assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "and one that does not concern it is");
-        q.happened_to(Events::CLAIM_ADDED, |p| p.uid() != "p", t + MAX_WAIT);
-        assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "nor does another Pod's");
-        assert_eq!(q.counts(), [0, 0, 1, 0]);
-        assert!(q.remove("p").is_some() && q.remove("p").is_none());
-        assert_eq!((q.next_at(t), q.counts()), (None, [0; 4]));
-    }
-
-    #[test]
-    fn errors_back_off_and_held_pods_wait() {
-        let (mut q, t) = (queue(), Instant::now());
-        q.set(pod("p", 0, json!([])), false, t);
-        let (e, _) = q.pop(t).unwrap();
-        q.errored(e, t);
-        assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
-        let t = t + INITIAL_BACKOFF;
-        let (e, _) = q.pop(t).unwrap();
-        assert_eq!(e.attempts, 2);
-        q.held(e, t);
-        q.happened(Events::ALL, t);
-        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "nothing that happens wakes it");
-        q.activate("p", t);
-        let (e, _) = q.pop(t).expect("it was no try, so there is nothing to back off from");
-        assert_eq!(e.attempts, 2);
-        q.set(pod("p", 0, json!([])), true, t);
-        q.errored(e, t);
-        assert_eq!(popped(&mut q, t).as_deref(), Some("p"), "it came anew meanwhile");
     }
 }
