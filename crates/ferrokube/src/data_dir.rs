@@ -18,6 +18,9 @@ const VERSION: u32 = 1;
 /// The directory of archives of images, which may be there before the first start.
 pub(crate) const IMAGES: &str = "images";
 
+/// The file in a kubelet's root directory outside that names the data directory of its cluster.
+const OWNER: &str = "ferrokube-data-dir";
+
 /// A locked data directory.
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -36,6 +39,8 @@ pub(crate) struct Footprint {
     pub(crate) cni_conf_dir: PathBuf,
     /// The directory of the CNI plugin.
     pub(crate) cni_bin_dir: PathBuf,
+    /// The kubelet's root directory; "" in notes of older versions, which had it in the data directory.
+    pub(crate) kubelet_root: PathBuf,
     /// The parent cgroup of Pods.
     pub(crate) cgroup_root: String,
     /// The kubeconfig, if it is outside the data directory.
@@ -128,6 +133,33 @@ impl DataDir {
         id_of(&self.path)
     }
 
+    /// The directory of the kubelet: this one, made if it is not there, or its place in the data directory.
+    ///
+    /// # Errors
+    /// Another kubelet has it: this one would remove the volumes of Pods that it does not know.
+    pub(crate) fn kubelet_root(&self, wanted: Option<&Path>) -> Result<PathBuf> {
+        let Some(wanted) = wanted else { return Ok(self.path.join("kubelet")) };
+        let shown = wanted.display();
+        let unusable = || format!("--root-dir {shown} cannot be used");
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(wanted).with_context(unusable)?;
+        let (root, owner) = (wanted.canonicalize()?, self.path.as_os_str().as_encoded_bytes());
+        let note = root.join(OWNER);
+        match fs::read(&note) {
+            Ok(known) if known == owner => return Ok(root),
+            Ok(known) => bail!(
+                "{shown} is the kubelet's of the cluster in {}; choose another --root-dir",
+                String::from_utf8_lossy(&known)
+            ),
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e).with_context(unusable),
+        }
+        if fs::read_dir(&root).with_context(unusable)?.next().is_some() {
+            bail!("{shown} is not empty, so it may be another kubelet's; choose another --root-dir");
+        }
+        fs::write(&note, owner).with_context(unusable)?;
+        Ok(root)
+    }
+
     /// Writes the list of things made outside.
     pub(crate) fn write_footprint(&self, footprint: &Footprint) -> Result<()> {
         let text = serde_json::to_vec_pretty(footprint)?;
@@ -212,5 +244,21 @@ mod tests {
         fs::set_permissions(&ours, fs::Permissions::from_mode(0o755)).unwrap();
         DataDir::open(&ours).unwrap();
         assert_eq!(mode(&ours), 0o700);
+    }
+
+    #[test]
+    fn a_kubelets_directory_is_one_clusters() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| DataDir::open(&dir.path().join(name)).unwrap();
+        let (one, other, root) = (at("one"), at("other"), dir.path().join("kubelet"));
+        assert_eq!(one.kubelet_root(None).unwrap(), one.path().join("kubelet"));
+        assert_eq!(one.kubelet_root(Some(&root)).unwrap(), root.canonicalize().unwrap());
+        one.kubelet_root(Some(&root)).unwrap();
+        let why = other.kubelet_root(Some(&root)).unwrap_err().to_string();
+        assert!(why.contains(&format!("of the cluster in {}", one.path().display())), "{why}");
+        let foreign = dir.path().join("foreign");
+        fs::create_dir_all(foreign.join("pods")).unwrap();
+        let why = other.kubelet_root(Some(&foreign)).unwrap_err().to_string();
+        assert!(why.contains("is not empty"), "{why}");
     }
 }

@@ -23,8 +23,13 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
     let dir = DataDir::open(path)?;
     let footprint = dir.footprint()?;
     if !footprint.runtime_endpoint.is_empty() {
-        let config =
-            settings(&footprint.node_name, dir.path(), &footprint.runtime_endpoint, &footprint.cgroup_root);
+        let root = if footprint.kubelet_root.as_os_str().is_empty() {
+            dir.path().join("kubelet")
+        } else {
+            footprint.kubelet_root.clone()
+        };
+        let (name, endpoint) = (&footprint.node_name, &footprint.runtime_endpoint);
+        let config = settings(name, (dir.path(), &root), endpoint, &footprint.cgroup_root);
         let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, dir.path());
         let shutdown = Shutdown::new();
         // The runtime takes each Pod out of the network before it removes it.

@@ -119,6 +119,7 @@ pub(crate) fn parts(flags: &Up) -> NodeParts {
 /// Starts the kubelet; returns the port on which it serves.
 pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     let cgroup_root = cgroup_root(&seat.dir.id());
+    let kubelet_root = seat.dir.kubelet_root(flags.root_dir.as_deref())?;
     // `down` may run in another directory, and so may the next process.
     let whole = std::path::absolute(seat.dir.path())?;
     let endpoint = built_in::endpoint(flags, &whole);
@@ -128,6 +129,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         built_in: flags.container_runtime_endpoint.is_none(),
         cni_conf_dir: cni.conf,
         cni_bin_dir: cni.bin,
+        kubelet_root: kubelet_root.clone(),
         cgroup_root: cgroup_root.clone(),
         kubeconfig: std::path::absolute(&seat.kubeconfig)?,
         node_name: seat.name.clone(),
@@ -160,7 +162,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             tls: Arc::new(seat.tls.clone()),
             flags: BTreeMap::new(),
         }),
-        ..settings(&seat.name, seat.dir.path(), &endpoint, &cgroup_root)
+        ..settings(&seat.name, (seat.dir.path(), &kubelet_root), &endpoint, &cgroup_root)
     };
     let clients = (seat.clients)("kubelet");
     let (clock, shutdown, failure) = (seat.clock, seat.shutdown.clone(), seat.failure.clone());
@@ -305,9 +307,14 @@ fn listening(flags: &Flags, bind: IpAddr) -> IpAddr {
 }
 
 /// The settings by which a kubelet finds its own things again.
-pub(crate) fn settings(name: &str, dir: &Path, endpoint: &str, cgroup_root: &str) -> kubelet::Config {
+pub(crate) fn settings(
+    name: &str,
+    (dir, kubelet_root): (&Path, &Path),
+    endpoint: &str,
+    cgroup_root: &str,
+) -> kubelet::Config {
     kubelet::Config {
-        root_dir: dir.join("kubelet"),
+        root_dir: kubelet_root.to_owned(),
         pod_logs_dir: dir.join("pod-logs"),
         container_runtime_endpoint: endpoint.to_owned(),
         cgroup_root: cgroup_root.to_owned(),

@@ -25,6 +25,7 @@ mod network;
 mod network_policy;
 mod pods;
 mod quotas;
+mod root_dir;
 mod runtime_classes;
 mod services;
 mod start_errors;

@@ -98,6 +98,10 @@ pub(crate) struct Node {
     /// Socket of a container runtime (containerd or CRI-O) [default: this program is the runtime itself]
     #[arg(long, value_name = "SOCK")]
     pub(crate) container_runtime_endpoint: Option<String>,
+    /// Directory of the kubelet's own files: volumes, and the sockets of plugins, which drivers' manifests expect in
+    /// /var/lib/kubelet [default: DATA_DIR/kubelet]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root_dir: Option<PathBuf>,
     /// Directory of archives of images (docker-archive or OCI layout) that the built-in container runtime has, also those
     /// that are put there later [default: DATA_DIR/images]
     #[arg(long, value_name = "DIR")]

@@ -47,6 +47,10 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     if !reachable(server.bind_address) {
         bail!("the nodes don't reach {}: leave --bind-address out, or choose 0.0.0.0", server.bind_address);
     }
+    if flags.node.root_dir.is_some() {
+        bail!("--root-dir is one directory, and each node needs its own: leave it out, or --nodes");
+    }
+    let settings = Settings::of_server(server)?;
     let name = machine::node_name(flags.node.node_name.as_deref())?;
     let containerd = flags.hosts.containerd.as_deref().map(program).transpose()?;
     let dir = DataDir::open(&server.data_dir)?;
@@ -62,7 +66,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let images = prepare(&plan, flags, &images)?;
 
     let gateways = plan.gateways();
-    let settings = Settings::of_server(server)?.reached_at(&gateways);
+    let settings = settings.reached_at(&gateways);
     let plane = ControlPlane::start(dir, settings).await?;
     say(&format!("control plane: {}", plane.url()));
     plane.start_components()?;
