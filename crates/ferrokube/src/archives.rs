@@ -62,6 +62,10 @@ impl Archives {
                     tracing::info!(archive = %path.display(), "images are imported");
                     self.keep();
                 }
+                // Somebody writes it just now; the next change leads here again.
+                Err(_) if stamp_of(&path) != Some(stamp) => {
+                    self.imported.remove(&path);
+                }
                 Err(error) => {
                     eprintln!(
                         "ferrokube: the images of {} are not imported: {}",
@@ -128,6 +132,12 @@ impl Archives {
     }
 }
 
+/// The stamp of a file; none if it is not there.
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.len(), meta.modified().ok()?))
+}
+
 /// Whether a path is that of an archive of images: a file, by its name.
 pub(crate) fn is_archive(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -141,8 +151,8 @@ fn archives(dir: &Path) -> Vec<(PathBuf, Stamp)> {
     let mut found: Vec<_> = entries
         .filter_map(|entry| {
             let path = entry.path();
-            let meta = fs::metadata(&path).ok().filter(|_| is_archive(&path))?;
-            Some((path, (meta.len(), meta.modified().ok()?)))
+            let stamp = stamp_of(&path).filter(|_| is_archive(&path))?;
+            Some((path, stamp))
         })
         .collect();
     found.sort();
