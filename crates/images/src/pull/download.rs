@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc as threads;
 
@@ -157,16 +158,20 @@ impl Session<'_> {
             keeper.run(begin, to_keep)
         });
         let Ok(offset) = offset.await else { return Err(self.keep_error(kept.await)) };
-        let mut ended = None;
-        tokio::select! {
+        let mut sending = pin!(self.download(job, offset, pieces));
+        let ended = tokio::select! {
             biased;
-            sent = self.download(job, offset, pieces) => sent?,
-            // It ends before the download is told so: with all it wants, or with an error.
-            early = &mut kept => ended = Some(early),
-        }
-        let ended = match ended {
-            Some(ended) => ended,
-            None => kept.await,
+            sent = &mut sending => {
+                sent?;
+                kept.await
+            }
+            early = &mut kept => {
+                // It has all that it wants; whether the host sends more, the download shows.
+                if matches!(early, Ok(Ok(()))) {
+                    sending.await?;
+                }
+                early
+            }
         };
         if matches!(ended, Ok(Ok(()))) { Ok(()) } else { Err(self.keep_error(ended)) }
     }

@@ -123,7 +123,10 @@ fn validation() {
     check(
         &of(r#"{"type":"integer"}"#),
         r#"{"f":2.5}"#,
-        &[r#"f: Invalid value: "number": f in body must be of type integer: "number""#],
+        &[
+            r#"f: Invalid value: "number": f in body must be of type integer: "number""#,
+            r#"<nil>: Invalid value: "": Checked value must be of type integer (default format) in f"#,
+        ],
     );
     check(
         &of(r#"{"type":"integer","minimum":1}"#),
