@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use crate::control_plane::ControlPlane;
 use crate::introduce::create;
 use crate::joining::dns_account;
-use crate::node::dns_of;
 use crate::seat::Seat;
 
 /// The domain of the cluster.
@@ -38,6 +37,20 @@ const PROXY: &str = "ferrokube-dns";
 const HEALTH_PORT: u16 = 8080;
 const READY_PORT: u16 = 8181;
 const METRICS_PORT: u16 = 9153;
+
+/// The place of the cluster's DNS address in the Services' range, as elsewhere.
+const ADDRESS: u32 = 10;
+
+/// The addresses of the cluster's DNS, by the ranges of Services.
+pub(crate) fn dns_of(service_cidrs: &[String]) -> Result<Vec<IpAddr>> {
+    service_cidrs.iter().map(|range| address_in(range)).collect()
+}
+
+/// The address of the cluster's DNS in a range of Services.
+pub(crate) fn address_in(range: &str) -> Result<IpAddr> {
+    let address = range.parse::<Cidr>().ok().and_then(|range| range.nth(ADDRESS));
+    address.with_context(|| format!("{range:?} is no range of addresses, such as 10.96.0.0/16"))
+}
 
 /// The settings.
 #[derive(Debug, Clone)]

@@ -168,7 +168,7 @@ async fn run(command: Command) -> Result<()> {
         Command::KubeProxy(flags) => kube_proxy::run(&flags).await,
         Command::Server(flags) => {
             let settings = Settings::of_server(&flags)?;
-            let dns = node::dns_of(&flags.service_cidr)?;
+            let dns = cluster_dns::dns_of(&flags.service_cidr)?;
             let plane = ControlPlane::start(DataDir::open(&flags.data_dir)?, settings).await?;
             plane.start_components()?;
             let parts = NodeParts {

@@ -10,7 +10,6 @@ use client::{Client, Informer, Selection};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::{Kubelet, Runtime};
 use network::Place;
-use objects::Cidr;
 
 use crate::built_in::{self, NodeRuntime, Places};
 use crate::cli::{Network, Node as Flags, Up};
@@ -25,9 +24,6 @@ use crate::seat::{NodeParts, Seat};
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
-
-/// The place of the cluster's DNS address in the Services' range, as elsewhere.
-const DNS_ADDRESS: u32 = 10;
 
 /// The path of the runtime's socket.
 fn socket(endpoint: &str) -> &Path {
@@ -138,7 +134,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     })?;
     let cluster_dns = match seat.cluster_dns {
         Some(ip) => ip,
-        None => nth_address(seat.service_cidrs.first().map_or("", String::as_str), DNS_ADDRESS)?,
+        None => cluster_dns::address_in(seat.service_cidrs.first().map_or("", String::as_str))?,
     };
     let address = listening(flags, seat.bind);
     let port = match flags.kubelet_port {
@@ -271,18 +267,7 @@ pub(crate) fn place(conf_dir: &Path, bin_dir: &Path, data_dir: &Path) -> Place {
 
 /// The addresses of the cluster's DNS.
 fn dns_addresses(seat: &Seat<'_>) -> Result<Vec<IpAddr>> {
-    dns_of(&seat.service_cidrs)
-}
-
-/// The addresses of the cluster's DNS, by the ranges of Services.
-pub(crate) fn dns_of(service_cidrs: &[String]) -> Result<Vec<IpAddr>> {
-    service_cidrs.iter().map(|range| nth_address(range, DNS_ADDRESS)).collect()
-}
-
-/// The n-th address of a range.
-fn nth_address(range: &str, n: u32) -> Result<IpAddr> {
-    let address = range.parse::<Cidr>().ok().and_then(|range| range.nth(n));
-    address.with_context(|| format!("{range:?} is no range of addresses, such as 10.96.0.0/16"))
+    cluster_dns::dns_of(&seat.service_cidrs)
 }
 
 /// This port if nobody listens on it, otherwise any free one: clusters run side by side, and the Node tells its

@@ -1,4 +1,4 @@
-//! What CRI has no calls for, while the runtime runs: import and export of images, and the removal of one name of several.
+//! The work for which CRI has no calls: import and export of images, and the removal of one name of several.
 //! A socket of our own beside that of CRI: a client sends a request in JSON, with the descriptor of the archive's file if
 //! there is one, and gets an answer in JSON.
 

@@ -11,7 +11,6 @@ use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use objects::{features, taints};
 
-use crate::cache::Cache;
 use crate::pod::{PodInfo, PodView};
 use crate::resources;
 
@@ -243,26 +242,6 @@ impl Happening {
             About::Pod(Pair { new: Some(pod), .. }) if self.kinds.meets(Events::OWN) => Some(pod.uid()),
             _ => None,
         }
-    }
-}
-
-/// Says whether something that happened may lift a plugin's refusal of a Pod (upstream's `QueueingHintFn`). It is asked
-/// about events of the kinds for which the plugin waits.
-pub trait Hint: Send + Sync {
-    /// Whether the Pod is worth another try. All Pods that have the same [signature](PodView::signature) and priority get
-    /// the answer of one of them, unless the event is the Pod's own.
-    ///
-    /// # Errors
-    /// The reason for which this cannot be said; then the Pod is tried again.
-    fn lifts(&self, pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String>;
-}
-
-impl<F> Hint for F
-where
-    F: Fn(&PodInfo, &Happening, &Cache) -> Result<bool, String> + Send + Sync,
-{
-    fn lifts(&self, pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
-        self(pod, what, cluster)
     }
 }
 

@@ -4,8 +4,6 @@ use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{self as core, PersistentVolume, PersistentVolumeClaim, Pod};
 use objects::volumes;
 
-use crate::pod::PodView;
-
 /// A Pod's claims and disks. Kept of every Pod that has some, so it is small.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Used {
@@ -204,9 +202,9 @@ impl Used {
     pub fn has_claim(&self, name: &str) -> bool {
         self.claims.iter().any(|c| c.name == name)
     }
-    /// Whether a claim is one of these.
-    pub fn wants(&self, pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
-        claim.metadata.namespace.as_deref() == Some(pod.namespace())
+    /// Whether a claim is one of these of a Pod in `namespace`.
+    pub fn wants(&self, namespace: &str, claim: &PersistentVolumeClaim) -> bool {
+        claim.metadata.namespace.as_deref() == Some(namespace)
             && claim.metadata.name.as_deref().is_some_and(|name| self.has_claim(name))
     }
     /// Whether one node cannot mount the disks of both.

@@ -76,7 +76,7 @@ struct Tls {
     clients: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// Who is who in the tests of TLS.
+/// The parties in the tests of TLS.
 struct Parties {
     authority: Authority,
     /// Another authority, which has nothing to do with it.
@@ -400,7 +400,7 @@ async fn extenders_see_who_asks() -> Result<()> {
     });
     over_tls(&parties, json!({"enableHTTPS": true, "tlsConfig": files}), true).await?;
     assert_eq!(parties.clients(), 1);
-    // What is given takes the place of a file.
+    // Given data take the place of a file.
     let data = json!({
         "caFile": authority, "certFile": "/nowhere", "certData": base64(certificate), "keyData": base64(key),
         "serverName": "extender.test",

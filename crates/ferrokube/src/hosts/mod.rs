@@ -77,7 +77,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
         load_balancers::announce(&plane);
     }
     if parts.dns {
-        cluster_dns::announce(node::dns_of(&server.service_cidr)?, &plane);
+        cluster_dns::announce(cluster_dns::dns_of(&server.service_cidr)?, &plane);
     }
     say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
     let stop = plane.shutdown().clone();

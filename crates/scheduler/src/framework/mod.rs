@@ -4,6 +4,7 @@
 //! a function that makes a [`plugin::Plugin`] of it, and an entry in the [`registry::Registry`] that the scheduler is
 //! started with. `crates/simulation/tests/third_party.rs` has whole ones.
 
+pub mod hint;
 pub mod place;
 pub mod plugin;
 pub mod points;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::events::{Events, Hint};
+use crate::events::Events;
+use crate::framework::hint::Hint;
 use crate::framework::points::{
     Bind, Filter, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve,
     Score,

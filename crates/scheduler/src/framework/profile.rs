@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::config::args::PluginArgs;
 use crate::config::document::{self, Document, Named, PluginSet, Plugins};
-use crate::events::{Events, Hint};
+use crate::events::Events;
+use crate::framework::hint::Hint;
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
     Bind, Filter, MAX_SCORE, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
@@ -23,7 +24,7 @@ pub struct At<P: ?Sized> {
     pub plugin: Arc<P>,
 }
 
-/// What may lift a plugin's refusals.
+/// The events that may lift a plugin's refusals.
 pub struct Waits {
     /// Events of these kinds.
     pub lifted_by: Events,
@@ -113,7 +114,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// What may lift a plugin's refusals; `None` if nobody knows the plugin.
+    /// The events that may lift a plugin's refusals; `None` if nobody knows the plugin.
     pub fn waits(&self, plugin: &str) -> Option<&Waits> {
         self.waits.get(plugin)
     }

@@ -53,7 +53,7 @@ fn pick<T>(pair: &Pair<T>, [added, changed, deleted]: [Events; 3]) -> Events {
     }
 }
 
-/// What happened to a Pod; `None` if that is no event, since it has no room on any node.
+/// The event of a Pod's change; `None` if that is no event, since it has no room on any node.
 fn of_pod(case: &Case, pod: &PodInfo) -> Option<Happening> {
     let read =
         |v: &Option<Value>| v.clone().map(|v| Arc::new(PodView::new(serde_json::from_value(v).unwrap())));

@@ -9,7 +9,8 @@ use objects::{features, node_affinity};
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
-use crate::events::{About, Events, Happening, Hint, Pair};
+use crate::events::{About, Events, Happening, Pair};
+use crate::framework::hint::Hint;
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreFilter, PreScore, Prefiltered, Score};
 use crate::framework::verdict::{Rejection, Stop};

@@ -11,7 +11,8 @@ use objects::resources::{Amount, Resources};
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::{NodeResourcesFitArgs, PluginArgs, ResourceSpec, ScoringStrategy, ShapePoint};
-use crate::events::{About, Events, Happening, Hint, Pair};
+use crate::events::{About, Events, Happening, Pair};
+use crate::framework::hint::Hint;
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreScore, Score};
 use crate::framework::verdict::{Reason, Rejection};
@@ -52,7 +53,7 @@ impl Fit {
 }
 
 impl Fit {
-    /// What a node lacks for a Pod, where others use this much of what it offers; and whether it would lack it without
+    /// The resources that a node lacks for a Pod, where others use this much of what it offers; and whether it would lack it without
     /// them, too.
     fn lacks(
         &self,
@@ -103,7 +104,7 @@ impl Filter for Fit {
     }
 }
 
-/// What a node offers, and to how many Pods.
+/// The resources that a node offers, and to how many Pods.
 fn offer(node: &Node) -> (Resources, i64) {
     let all = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
     (Resources::from_list(all), quantity::value(all.and_then(|a| a.get("pods"))))

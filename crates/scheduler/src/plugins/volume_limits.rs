@@ -177,7 +177,9 @@ fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, Strin
     Ok(match &what.about {
         About::CsiNode(Pair { old: Some(old), new: Some(new) }) => has_more_room(old, new),
         About::Pod(Pair { old: Some(old), new: None }) => old.used().is_some_and(counts),
-        About::Claim(Pair { new: Some(new), .. }) => used.is_some_and(|used| used.wants(pod, new)),
+        About::Claim(Pair { new: Some(new), .. }) => {
+            used.is_some_and(|used| used.wants(pod.namespace(), new))
+        }
         About::Attachment(Pair { old: Some(old), new: None }) => used.is_some_and(|used| {
             !used.claims.is_empty() || used.migrated.iter().any(|m| m.driver == old.spec.attacher)
         }),

@@ -131,7 +131,7 @@ fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, Strin
         About::Class(Pair { new: Some(new), .. }) => volumes::waits_for_consumer(Some(new)).unwrap_or(false),
         About::Claim(Pair { new: Some(new), .. }) => {
             let named = |used: &Used| used.named().any(|name| new.metadata.name.as_deref() == Some(name));
-            pod.used().is_some_and(|used| used.wants(pod, new) && named(used))
+            pod.used().is_some_and(|used| used.wants(pod.namespace(), new) && named(used))
         }
         About::Volume(Pair { old: Some(old), new: Some(new) }) => is_moved(old, new),
         _ => true,

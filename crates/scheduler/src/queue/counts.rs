@@ -9,7 +9,7 @@ use component::metrics::{Histogram, Page};
 use super::flights::Flights;
 use crate::framework::times::BUCKETS;
 
-/// What a plugin says about an event.
+/// The answer of a plugin about an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Said {
     /// The Pod is worth another try.

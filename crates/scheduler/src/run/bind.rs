@@ -10,8 +10,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::metrics::{Result as Turn, Task};
+use super::pods::{panicked, scheduler_of};
 use super::way::{Bound, Failure, go};
-use super::{Input, Scheduler, panicked, scheduler_of};
+use super::{Input, Scheduler};
 use crate::events::Happening;
 use crate::framework::place::{Gone, Place};
 use crate::framework::points::{Binding, Permission};

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Precondition
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Input, Scheduler, scheduler_of};
+use super::pods::scheduler_of;
+use super::{Input, Scheduler};
 use crate::framework::points::Candidate;
 use crate::pod::{PREEMPTED, PodInfo, PodView};
 

@@ -9,10 +9,11 @@ use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::Scheduler;
 use super::metrics::Result as Turn;
+use super::pods::scheduler_of;
 use super::way::Failure;
 use super::writes::Nominate;
-use super::{Scheduler, scheduler_of};
 use crate::cycle::{Decision, FitError, Help};
 use crate::framework::points::Candidate;
 use crate::framework::state::State;

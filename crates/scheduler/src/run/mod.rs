@@ -9,6 +9,7 @@ mod evict;
 mod extend;
 mod group;
 mod metrics;
+mod pods;
 mod settings;
 #[cfg(test)]
 mod tests {
@@ -26,7 +27,6 @@ mod way;
 mod worth;
 mod writes;
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,7 +42,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::Cache;
-use crate::config::defaults::SCHEDULER_NAME;
 use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
 use crate::events::{self, About, Events, Happening, Pair};
 use crate::extender::{Extender, Talk};
@@ -61,6 +60,7 @@ use crate::queue::{Counts, Entry, Mark, Queue, Rules};
 use crate::resources;
 use crate::storage::News;
 use metrics::{Metrics, Result as Turn};
+use pods::{panic_text, panicked, scheduler_of};
 pub use settings::Settings;
 use way::Bound;
 use worth::Worth;
@@ -263,24 +263,6 @@ struct Scheduler {
     tx: mpsc::UnboundedSender<Input>,
     permits: Arc<tokio::sync::Semaphore>,
     shutdown: Shutdown,
-}
-
-/// The scheduler that a Pod names.
-fn scheduler_of(pod: &PodView) -> &str {
-    let name = pod.spec().and_then(|s| s.scheduler_name.as_deref());
-    name.filter(|n| !n.is_empty()).unwrap_or(SCHEDULER_NAME)
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
-}
-
-/// Says that a plugin panicked.
-fn panicked(pod: &PodView, panic: &(dyn Any + Send)) -> String {
-    let (name, namespace, text) = (pod.name(), pod.namespace(), panic_text(panic));
-    tracing::error!(pod = name, namespace, panic = text, "a scheduling cycle panicked");
-    format!("the scheduling cycle panicked: {text}")
 }
 
 impl Scheduler {

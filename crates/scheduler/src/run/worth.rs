@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::{panicked, scheduler_of};
+use super::pods::{panicked, scheduler_of};
 use crate::cache::Cache;
 use crate::events::Happening;
 use crate::framework::profile::Profile;

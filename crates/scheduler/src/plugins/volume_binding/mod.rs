@@ -135,7 +135,9 @@ fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, Strin
         About::Class(Pair { old: Some(old), new: Some(new) }) => {
             old.allowed_topologies != new.allowed_topologies
         }
-        About::Claim(Pair { new: Some(new), .. }) => pod.used().is_some_and(|used| used.wants(pod, new)),
+        About::Claim(Pair { new: Some(new), .. }) => {
+            pod.used().is_some_and(|used| used.wants(pod.namespace(), new))
+        }
         About::CsiNode(Pair { old: Some(old), new: Some(new) }) => storage::is_migrated(old, new),
         About::Driver(Pair { old: Some(old), new: Some(new) }) => {
             let tells = |driver: &CSIDriver| driver.spec.storage_capacity == Some(true);
