@@ -116,6 +116,18 @@ pub fn plain(n: &Node) -> String {
     }
 }
 
+/// The word for the form of a value in the errors of Go's JSON.
+pub fn json_word(node: &Node) -> &'static str {
+    match node {
+        Node::Null => "null",
+        Node::Bool(_) => "bool",
+        Node::Int(_) | Node::Float(_) => "number",
+        Node::Str(_) => "string",
+        Node::List(_) => "array",
+        Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "object",
+    }
+}
+
 /// A list as Go's JSON.
 pub fn json_list(l: &[Node], out: &mut String, each: impl Fn(&Node, &mut String)) {
     out.push('[');

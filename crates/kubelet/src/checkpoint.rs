@@ -5,8 +5,30 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::work::Interrupted;
+
 /// The largest file that is written and read, in bytes.
 const MOST: u64 = 64 << 20;
+
+/// Why a file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// It is not what was written.
+    #[error("checkpoint is corrupted")]
+    Corrupt,
+    /// It cannot be understood.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+impl From<Interrupted> for RecordError {
+    fn from(error: Interrupted) -> Self {
+        Self::Io(error.into())
+    }
+}
 
 /// Reads a file; none if there is none.
 ///

@@ -4,6 +4,7 @@ use access::auth::Eventual;
 use api::codec::{Decoded, json};
 use api::depth;
 use api::field::{Errors, Path};
+use api::go::json_word;
 use api::patch::{JsonPatch, PatchError, merge, strategic};
 use api::schema::Gvk;
 use api::status::{FieldError, FieldErrorKind};
@@ -80,23 +81,11 @@ fn same_kind(scope: &Scope<'_>, kind: &Gvk, patched: &Decoded) -> Result<(), Sta
     Err(Status::invalid(&kind.group, &kind.kind, scope.name(), &errs.0))
 }
 
-/// Go's word for a value in JSON.
-fn go_word(node: &Node) -> &'static str {
-    match node {
-        Node::Null => "null",
-        Node::Bool(_) => "bool",
-        Node::Int(_) | Node::Float(_) => "number",
-        Node::Str(_) => "string",
-        Node::List(_) => "array",
-        Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "object",
-    }
-}
-
 impl Patch {
     /// Checks the form of a patch before what it says, as upstream does where it looks for fields that are given twice.
     fn check_form(&self, patch: &Node) -> Result<(), Status> {
         let wrong = |node: &Node, go_type: &str| {
-            let what = go_word(node);
+            let what = json_word(node);
             Err(Status::bad_request(format!(
                 "error decoding patch: json: cannot unmarshal {what} into Go value of type {go_type}"
             )))

@@ -1,8 +1,8 @@
 //! Why a container does not get its devices; upstream's texts.
 
 use super::choose::ChooseError;
-use super::record::RecordError;
 use super::state::NoEndpoint;
+use crate::checkpoint::RecordError;
 use crate::grpc::CallError;
 use crate::work::Interrupted;
 

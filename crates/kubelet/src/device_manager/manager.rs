@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::metrics::DeviceMetrics;
-use super::record::{self, RecordError};
+use super::record;
 use super::state::{Offer, State};
-use crate::checkpoint;
+use crate::checkpoint::{self, RecordError};
 use crate::config::Config;
 use crate::pods::workers::Workers;
 use crate::work::try_blocking;

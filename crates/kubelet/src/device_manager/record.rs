@@ -7,30 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::work::Interrupted;
+use crate::checkpoint::RecordError;
 
 /// The file's name, in the directory of the plugins' sockets.
 pub(super) const FILE: &str = "kubelet_internal_checkpoint";
-
-/// Why a file is of no use.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordError {
-    /// It is not what was written.
-    #[error("checkpoint is corrupted")]
-    Corrupt,
-    /// It cannot be understood.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// It cannot be read or written.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-}
-
-impl From<Interrupted> for RecordError {
-    fn from(error: Interrupted) -> Self {
-        Self::Io(error.into())
-    }
-}
 
 /// Devices of a container. Lists may be null, which the checksum tells from empty ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Why a Pod's devices are not there for it, or are not given back; upstream's texts.
 
-use super::record::RecordError;
+use crate::checkpoint::RecordError;
 use crate::grpc::CallError;
 use crate::work::Interrupted;
 

@@ -4,32 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::work::Interrupted;
+use crate::checkpoint::RecordError;
 
 /// The file's name, below the kubelet's directory.
 pub(super) const FILE: &str = "dra_manager_state";
 const KIND: &str = "DRACheckpoint";
 const API_VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
-
-/// Why a file is of no use.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordError {
-    /// It is not what was written.
-    #[error("checkpoint is corrupted")]
-    Corrupt,
-    /// It cannot be understood.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// It cannot be read or written.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-}
-
-impl From<Interrupted> for RecordError {
-    fn from(error: Interrupted) -> Self {
-        Self::Io(error.into())
-    }
-}
 
 /// A claim in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

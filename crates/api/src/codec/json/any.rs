@@ -6,6 +6,7 @@ use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
 use crate::depth;
+use crate::go::json_word;
 use crate::schema::{AnyKind, Field, FieldNo, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
@@ -49,7 +50,7 @@ fn convert(schema: &Schema, root: StructId, node: Node, numbers: Numbers) -> Res
     match node {
         Node::Map(m) => c.fields(m, &mut tree),
         Node::Null => {}
-        other => c.report.mismatch(what(&other), &go_struct(schema, root)),
+        other => c.report.mismatch(json_word(&other), &go_struct(schema, root)),
     }
     let mut strict = c.report.finish()?;
     normal::prune(schema, &mut tree, &mut strict);
@@ -113,17 +114,6 @@ fn absent(schema: &Schema, field: &Field) -> Node {
         Type::Bytes | Type::List { .. } | Type::Map { .. } => Node::Null,
         Type::Struct(s) => to_any(schema, &Struct::new(*s)),
         _ => normal::zero(schema, field.ty),
-    }
-}
-
-fn what(node: &Node) -> &'static str {
-    match node {
-        Node::Null => "null",
-        Node::Bool(_) => "bool",
-        Node::Int(_) | Node::Float(_) => "number",
-        Node::Str(_) => "string",
-        Node::List(_) => "array",
-        Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "object",
     }
 }
 
@@ -246,7 +236,7 @@ impl Converter<'_> {
                 normal::from_number(&mut self.report, ty, &String::from_utf8_lossy(&text))
             }
             (_, node) => {
-                normal::from_compound(&mut self.report, ty, what(&node));
+                normal::from_compound(&mut self.report, ty, json_word(&node));
                 None
             }
         }
@@ -330,7 +320,7 @@ impl Converter<'_> {
                                 Or::List => go_struct(self.report.schema, of),
                                 _ => "string".into(),
                             };
-                            self.report.stop_mismatch(what(&n), &wanted);
+                            self.report.stop_mismatch(json_word(&n), &wanted);
                             Node::Null
                         }
                     })
