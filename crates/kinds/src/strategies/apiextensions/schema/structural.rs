@@ -153,7 +153,9 @@ fn values(errs: &mut Errors, at: &Path<'_>, s: View<'_>, (in_any, in_first): (bo
         nested(errs, &at.field("not"), n, false);
     }
     let pattern = s.str("pattern");
-    if let Err(why) = api::re2::compile(pattern) {
+    if !pattern.is_empty()
+        && let Err(why) = api::re2::compile(pattern)
+    {
         let why = format!("must be a valid regular expression, but isn't: {why}");
         errs.invalid(&at.field("pattern"), pattern, why);
     }
