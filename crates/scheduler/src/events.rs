@@ -236,6 +236,14 @@ impl Happening {
     pub fn room_given_back(pod: &PodInfo) -> Self {
         Self { up_to: Some(pod.priority()), ..Self::left(pod) }
     }
+    /// Whether it holds objects of users, whole and as large as these made them.
+    pub fn is_of_users(&self) -> bool {
+        match &self.about {
+            About::Claim(_) | About::DeviceClaim(_) | About::Group(_) => true,
+            About::Pod(pair) => [&pair.old, &pair.new].into_iter().flatten().any(|pod| pod.spec().is_some()),
+            _ => false,
+        }
+    }
     /// The uid of the Pod that it concerns alone.
     pub fn own(&self) -> Option<&str> {
         match &self.about {

@@ -12,6 +12,9 @@ use crate::events::{Events, Happening};
 /// DIFFERENCE: upstream keeps all events as long as a Pod is out that saw none of them.
 const MOST: usize = 4096;
 
+/// How many of them may hold objects that users write as large as the API takes them.
+const MOST_OF_USERS: usize = 64;
+
 /// The Pods that are out. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flights(Arc<Mutex<Out>>);
@@ -22,6 +25,8 @@ struct Out {
     pods: BTreeMap<u64, usize>,
     /// The last events.
     events: VecDeque<Arc<Happening>>,
+    /// How many of these hold objects of users.
+    of_users: usize,
     /// How many events there were.
     told: u64,
     /// The kinds of the events that are not kept any more, while a Pod is out that did not see them.
@@ -53,16 +58,21 @@ impl Out {
     fn first(&self) -> u64 {
         self.told - self.events.len() as u64
     }
+    /// Takes the oldest event.
+    fn pop(&mut self) -> Option<Arc<Happening>> {
+        let event = self.events.pop_front()?;
+        self.of_users -= usize::from(event.is_of_users());
+        Some(event)
+    }
     /// Forgets the events that every Pod has seen.
     fn forget(&mut self) {
         let Some(oldest) = self.pods.keys().next().copied() else {
             self.events.clear();
+            self.of_users = 0;
             self.cut = Events::NONE;
             return;
         };
-        while !self.events.is_empty() && self.first() < oldest {
-            self.events.pop_front();
-        }
+        while self.first() < oldest && self.pop().is_some() {}
         if self.first() <= oldest {
             self.cut = Events::NONE;
         }
@@ -87,9 +97,10 @@ impl Flights {
             return;
         }
         out.events.push_back(Arc::new(what.clone()));
+        out.of_users += usize::from(what.is_of_users());
         out.told += 1;
-        if out.events.len() > MOST
-            && let Some(oldest) = out.events.pop_front()
+        while (out.events.len() > MOST || out.of_users > MOST_OF_USERS)
+            && let Some(oldest) = out.pop()
         {
             out.cut |= oldest.kinds;
         }
@@ -119,7 +130,9 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::About;
+    use k8s_openapi::api::resource::v1::ResourceClaim;
+
+    use crate::events::{About, Pair};
 
     fn event(kinds: Events) -> Happening {
         Happening::new(kinds, About::Nothing)
@@ -165,5 +178,21 @@ mod tests {
         drop(long);
         flights.note(&event(Events::POD_ADDED));
         assert_eq!(missed(&later), (vec![Events::POD_ADDED], Events::NONE));
+    }
+
+    #[test]
+    fn few_large_objects_are_kept() {
+        let flights = Flights::default();
+        let mark = flights.go();
+        let claim = Arc::new(ResourceClaim::default());
+        let about = || About::DeviceClaim(Pair { old: None, new: Some(claim.clone()) });
+        flights.note(&event(Events::NODE_ADDED));
+        for _ in 0..=MOST_OF_USERS {
+            flights.note(&Happening::new(Events::DEVICE_CLAIM_CHANGED, about()));
+        }
+        let (kept, cut) = missed(&mark);
+        assert_eq!((kept.len(), cut), (MOST_OF_USERS, Events::NODE_ADDED | Events::DEVICE_CLAIM_CHANGED));
+        drop(mark);
+        assert_eq!(flights.lock().of_users, 0);
     }
 }
