@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,13 @@ fn is_name(resource: &str) -> bool {
 fn bad_name(resource: &str) -> String {
     let shown: String = resource.chars().take(253).collect();
     format!("the ResourceName {} is invalid", api::go::quote(&shown))
+}
+
+/// The socket that a plugin names; none if it is not below the directory. Upstream goes wherever the name leads.
+fn below(dir: &Path, endpoint: &str) -> Option<PathBuf> {
+    let name = Path::new(endpoint.trim_start_matches('/'));
+    let inside = name.components().all(|part| matches!(part, Component::Normal(_)));
+    (inside && name.file_name().is_some()).then(|| dir.join(name))
 }
 
 /// Removes the sockets that plugins had, as upstream does: a plugin sees by that that it must register again.
@@ -77,7 +84,6 @@ struct ByRequest(Arc<DeviceManager>);
 impl Registration for ByRequest {
     async fn register(&self, request: Request<pb::RegisterRequest>) -> Result<Response<pb::Empty>, Status> {
         let request = request.into_inner();
-        self.0.metrics.registration(&request.resource_name);
         if request.version != VERSION {
             let version: String = request.version.chars().take(253).collect();
             return Err(Status::unknown(format!(
@@ -88,8 +94,10 @@ impl Registration for ByRequest {
         if !is_name(&request.resource_name) {
             return Err(Status::unknown(bad_name(&request.resource_name)));
         }
-        // Below the directory, whatever the name is.
-        let socket = self.0.dir.join(request.endpoint.trim_start_matches('/'));
+        // DIFFERENCE: upstream counts other names, too, of which there is no end.
+        self.0.metrics.registration(&request.resource_name);
+        let socket = below(&self.0.dir, &request.endpoint)
+            .ok_or_else(|| Status::unknown("the Endpoint is not below the directory of device plugins"))?;
         let connected = self.0.connect(&request.resource_name, &socket).await;
         connected.map_err(Status::unknown)?;
         Ok(Response::new(pb::Empty {}))
@@ -148,6 +156,19 @@ mod tests {
         check("a/b/c", false);
         check("", false);
         check(&format!("example.com/{}", "x".repeat(64)), false);
+    }
+
+    #[test]
+    fn sockets_are_below_the_directory() {
+        let check = |endpoint: &str, expected: Option<&str>| {
+            assert_eq!(below(Path::new("/d"), endpoint).as_deref(), expected.map(Path::new), "{endpoint}");
+        };
+        check("a.sock", Some("/d/a.sock"));
+        check("/sub/a.sock", Some("/d/sub/a.sock"));
+        check("../a.sock", None);
+        check("a/../../b", None);
+        check("", None);
+        check("..", None);
     }
 
     #[test]
