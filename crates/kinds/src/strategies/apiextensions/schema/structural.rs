@@ -154,7 +154,7 @@ fn values(errs: &mut Errors, at: &Path<'_>, s: View<'_>, (in_any, in_first): (bo
     }
     let pattern = s.str("pattern");
     if !pattern.is_empty()
-        && let Err(why) = api::re2::compile(pattern)
+        && let Err(why) = api::re2::check(pattern)
     {
         let why = format!("must be a valid regular expression, but isn't: {why}");
         errs.invalid(&at.field("pattern"), pattern, why);
