@@ -1,7 +1,6 @@
 //! A device plugin: it registers with the kubelet, tells of devices that tests make sick and well, and every call can be
 //! made to go wrong.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +8,7 @@ use anyhow::{Context, Result};
 pub use plugins::device as pb;
 use plugins::device::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use plugins::device::registration_client::RegistrationClient;
-use plugins::registration::registration_server::{Registration, RegistrationServer};
-use plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use plugins::registration::registration_server::RegistrationServer;
 pub use plugins::resources;
 use plugins::resources::pod_resources_lister_client::PodResourcesListerClient;
 use plugins::socket;
@@ -21,7 +19,7 @@ use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
 
 use crate::Cluster;
-use crate::plugin::Serving;
+use crate::plugin::{Faults, Introduction, Serving};
 
 /// The way in which a call goes wrong.
 #[derive(Debug, Clone)]
@@ -36,9 +34,7 @@ pub enum Fault {
 
 #[derive(Debug, Default)]
 struct State {
-    faults: BTreeMap<String, Fault>,
     calls: Vec<(&'static str, Vec<String>)>,
-    registered: Vec<String>,
     options: pb::DevicePluginOptions,
     preferred: Vec<String>,
 }
@@ -48,6 +44,8 @@ struct Inner {
     resource: String,
     endpoint: PathBuf,
     devices: watch::Sender<Vec<(String, bool)>>,
+    faults: Faults<Fault>,
+    introduction: Introduction,
     state: Arc<Mutex<State>>,
 }
 
@@ -67,9 +65,12 @@ impl Plugin {
     pub fn new(cluster: &Cluster, resource: &str, devices: &[&str]) -> Self {
         let dir = cluster.data_dir().join("kubelet/device-plugins");
         let devices = devices.iter().map(|id| ((*id).to_owned(), true)).collect();
+        let endpoint = dir.join(format!("{}.sock", resource.replace('/', "-")));
         let inner = Inner {
             resource: resource.to_owned(),
-            endpoint: dir.join(format!("{}.sock", resource.replace('/', "-"))),
+            faults: Faults::default(),
+            introduction: Introduction::new("DevicePlugin", resource, &endpoint, &["v1beta1"]),
+            endpoint,
             devices: watch::Sender::new(devices),
             state: Arc::default(),
         };
@@ -100,8 +101,9 @@ impl Plugin {
                 .add_service(DevicePluginServer::new(inner.clone()))
                 .serve_with_incoming(services);
             let Some(registry) = listeners.next() else { return drop(services.await) };
-            let registration =
-                Server::builder().add_service(RegistrationServer::new(inner)).serve_with_incoming(registry);
+            let registration = Server::builder()
+                .add_service(RegistrationServer::new(inner.introduction))
+                .serve_with_incoming(registry);
             let _ = tokio::join!(registration, services);
         };
         self.serving = Some(Serving::start(sockets, serve)?);
@@ -144,11 +146,7 @@ impl Plugin {
 
     /// Lets calls of a name go wrong, or go well again.
     pub fn fault(&self, call: &str, fault: Option<Fault>) {
-        let mut state = self.inner.state();
-        match fault {
-            Some(fault) => drop(state.faults.insert(call.to_owned(), fault)),
-            None => drop(state.faults.remove(call)),
-        }
+        self.inner.faults.set(call, fault);
     }
 
     /// The devices of the calls of a name that the plugin got.
@@ -158,7 +156,7 @@ impl Plugin {
 
     /// The answers that the kubelet gave to registrations by a socket: the errors, empty for none.
     pub fn registrations(&self) -> Vec<String> {
-        self.inner.state().registered.clone()
+        self.inner.introduction.answers()
     }
 }
 
@@ -225,12 +223,8 @@ impl Inner {
 
     /// Notes a call, and lets it go wrong. Answers whether it is to answer for no container.
     async fn begin(&self, name: &'static str, devices: Vec<String>) -> Result<bool, Status> {
-        let fault = {
-            let mut state = self.state();
-            state.calls.push((name, devices));
-            state.faults.get(name).cloned()
-        };
-        match fault {
+        self.state().calls.push((name, devices));
+        match self.faults.of(name) {
             None => Ok(false),
             Some(Fault::Empty) => Ok(true),
             Some(Fault::Fails(code, message)) => Err(Status::new(code, message)),
@@ -320,25 +314,5 @@ impl DevicePlugin for Inner {
     ) -> Result<Response<pb::PreStartContainerResponse>, Status> {
         self.begin("PreStartContainer", request.into_inner().devices_ids).await?;
         Ok(Response::new(pb::PreStartContainerResponse {}))
-    }
-}
-
-#[tonic::async_trait]
-impl Registration for Inner {
-    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        Ok(Response::new(PluginInfo {
-            r#type: "DevicePlugin".into(),
-            name: self.resource.clone(),
-            endpoint: self.endpoint.display().to_string(),
-            supported_versions: vec!["v1beta1".into()],
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        status: Request<RegistrationStatus>,
-    ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        self.state().registered.push(status.into_inner().error);
-        Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

@@ -1,7 +1,6 @@
 //! A driver of devices that Pods claim: it publishes a ResourceSlice and a description of its devices by the Container
 //! Device Interface, prepares claims, and every call can be made to go wrong.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,8 +13,7 @@ use plugins::dra_health as health_pb;
 use plugins::dra_health::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
 use plugins::dra_v1beta1 as v1beta1;
 use plugins::dra_v1beta1::dra_plugin_server::{DraPlugin as V1beta1, DraPluginServer as V1beta1Server};
-use plugins::registration::registration_server::{Registration, RegistrationServer};
-use plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use plugins::registration::registration_server::RegistrationServer;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,7 +21,7 @@ pub use tonic::Code;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::plugin::Serving;
+use crate::plugin::{Faults, Introduction, Serving};
 use crate::{Cluster, tool};
 
 /// The way in which a call goes wrong.
@@ -56,20 +54,19 @@ pub struct Call {
 
 #[derive(Debug, Default)]
 struct State {
-    faults: BTreeMap<String, Fault>,
     calls: Vec<Call>,
-    registered: Vec<String>,
 }
 
 #[derive(Clone)]
 struct Inner {
     name: String,
-    versions: Vec<String>,
     endpoint: PathBuf,
     /// The process whose network leads to the cluster.
     pid: u32,
     kubeconfig: PathBuf,
     healths: watch::Sender<Vec<health_pb::DeviceHealth>>,
+    faults: Faults<Fault>,
+    introduction: Introduction,
     state: Arc<Mutex<State>>,
 }
 
@@ -87,10 +84,12 @@ impl Driver {
         let root = cluster.data_dir().join("kubelet");
         let dir = root.join("plugins").join(name);
         fs::create_dir_all(&dir)?;
+        let endpoint = dir.join("dra.sock");
         let inner = Inner {
             name: name.to_owned(),
-            versions: versions.iter().map(ToString::to_string).collect(),
-            endpoint: dir.join("dra.sock"),
+            faults: Faults::default(),
+            introduction: Introduction::new("DRAPlugin", name, &endpoint, versions),
+            endpoint,
             pid: cluster.host().pid(),
             kubeconfig: cluster.kubeconfig(),
             healths: watch::Sender::new(Vec::new()),
@@ -107,7 +106,7 @@ impl Driver {
         let serve = move |mut listeners: Vec<_>| async move {
             let (Some(registry), Some(services)) = (listeners.pop(), listeners.pop()) else { return };
             let registration = Server::builder()
-                .add_service(RegistrationServer::new(inner.clone()))
+                .add_service(RegistrationServer::new(inner.introduction.clone()))
                 .serve_with_incoming(registry);
             let services = Server::builder()
                 .add_service(DraPluginServer::new(inner.clone()))
@@ -173,11 +172,7 @@ impl Driver {
 
     /// Lets calls of a name go wrong, or go well again.
     pub fn fault(&self, call: &str, fault: Option<Fault>) {
-        let mut state = self.inner.state();
-        match fault {
-            Some(fault) => drop(state.faults.insert(call.to_owned(), fault)),
-            None => drop(state.faults.remove(call)),
-        }
+        self.inner.faults.set(call, fault);
     }
 
     /// The calls of a name that the driver got.
@@ -187,7 +182,7 @@ impl Driver {
 
     /// The answers that the kubelet gave to registrations: the errors, empty for none.
     pub fn registrations(&self) -> Vec<String> {
-        self.inner.state().registered.clone()
+        self.inner.introduction.answers()
     }
 }
 
@@ -203,13 +198,9 @@ impl Inner {
         version: &'static str,
         claims: &[pb::Claim],
     ) -> Result<Option<Fault>, Status> {
-        let fault = {
-            let mut state = self.state();
-            let claims = claims.iter().map(|c| c.name.clone()).collect();
-            state.calls.push(Call { name, version, claims });
-            state.faults.get(name).cloned()
-        };
-        match fault {
+        let claims = claims.iter().map(|c| c.name.clone()).collect();
+        self.state().calls.push(Call { name, version, claims });
+        match self.faults.of(name) {
             Some(Fault::Fails(code, message)) => Err(Status::new(code, message)),
             Some(Fault::Hangs) => std::future::pending().await,
             other => Ok(other),
@@ -298,26 +289,6 @@ fn answered<'c>(claims: &'c [pb::Claim], fault: Option<&Fault>) -> Vec<(String, 
         _ => Some((claim.uid.clone(), claim)),
     };
     claims.iter().filter_map(one).collect()
-}
-
-#[tonic::async_trait]
-impl Registration for Inner {
-    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        Ok(Response::new(PluginInfo {
-            r#type: "DRAPlugin".into(),
-            name: self.name.clone(),
-            endpoint: self.endpoint.display().to_string(),
-            supported_versions: self.versions.clone(),
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        status: Request<RegistrationStatus>,
-    ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        self.state().registered.push(status.into_inner().error);
-        Ok(Response::new(RegistrationStatusResponse {}))
-    }
 }
 
 #[tonic::async_trait]

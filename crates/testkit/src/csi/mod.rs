@@ -14,14 +14,13 @@ use plugins::csi::controller_server::ControllerServer;
 use plugins::csi::identity_server::{Identity, IdentityServer};
 use plugins::csi::node_server::NodeServer;
 pub use plugins::csi::node_service_capability::rpc::Type as Ability;
-use plugins::registration::registration_server::{Registration, RegistrationServer};
-use plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use plugins::registration::registration_server::RegistrationServer;
 pub use tonic::Code;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::Cluster;
-use crate::plugin::Serving;
+use crate::plugin::{Faults, Introduction, Serving};
 
 /// The way in which a call goes wrong.
 #[derive(Debug, Clone)]
@@ -67,9 +66,7 @@ struct State {
     abilities: BTreeSet<i32>,
     limit: i64,
     topology: BTreeMap<String, String>,
-    faults: BTreeMap<String, Fault>,
     calls: Vec<Call>,
-    registered: Vec<RegistrationStatus>,
     sizes: BTreeMap<String, i64>,
 }
 
@@ -81,6 +78,8 @@ struct Inner {
     pid: u32,
     data: PathBuf,
     endpoint: PathBuf,
+    faults: Faults<Fault>,
+    introduction: Introduction,
     state: Arc<Mutex<State>>,
 }
 
@@ -115,11 +114,14 @@ impl Driver {
             topology: topology.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             ..State::default()
         };
+        let endpoint = dir.join("csi.sock");
         let inner = Inner {
             name: name.to_owned(),
             pid: cluster.host().pid(),
             data,
-            endpoint: dir.join("csi.sock"),
+            faults: Faults::default(),
+            introduction: Introduction::new("CSIPlugin", name, &endpoint, &["1.0.0"]),
+            endpoint,
             state: Arc::new(Mutex::new(state)),
         };
         let registration = root.join("plugins_registry").join(format!("{name}-reg.sock"));
@@ -135,7 +137,7 @@ impl Driver {
         let serve = move |mut listeners: Vec<_>| async move {
             let (Some(registry), Some(services)) = (listeners.pop(), listeners.pop()) else { return };
             let registration = Server::builder()
-                .add_service(RegistrationServer::new(inner.clone()))
+                .add_service(RegistrationServer::new(inner.introduction.clone()))
                 .serve_with_incoming(registry);
             let services = Server::builder()
                 .add_service(IdentityServer::new(inner.clone()))
@@ -155,11 +157,7 @@ impl Driver {
 
     /// Lets calls of a name go wrong, or go well again.
     pub fn fault(&self, call: &str, fault: Option<Fault>) {
-        let mut state = self.inner.state();
-        match fault {
-            Some(fault) => drop(state.faults.insert(call.to_owned(), fault)),
-            None => drop(state.faults.remove(call)),
-        }
+        self.inner.faults.set(call, fault);
     }
 
     /// The calls of a name that the driver got.
@@ -176,7 +174,7 @@ impl Driver {
 
     /// The answers that the kubelet gave to registrations: the errors, empty for none.
     pub fn registrations(&self) -> Vec<String> {
-        self.inner.state().registered.iter().map(|r| r.error.clone()).collect()
+        self.inner.introduction.answers()
     }
 
     /// The directory of a volume's data.
@@ -192,12 +190,8 @@ impl Inner {
 
     /// Notes a call, and lets it go wrong. Answers the error that follows when all is done.
     async fn begin(&self, call: Call) -> Result<Option<Status>, Status> {
-        let fault = {
-            let mut state = self.state();
-            let fault = state.faults.get(&call.name).cloned();
-            state.calls.push(call);
-            fault
-        };
+        let fault = self.faults.of(&call.name);
+        self.state().calls.push(call);
         match fault {
             None => Ok(None),
             Some(Fault::Fails(code, message)) => Err(Status::new(code, message)),
@@ -247,26 +241,6 @@ impl Inner {
 
 fn done<T>(lost: Option<Status>, answer: T) -> Result<Response<T>, Status> {
     lost.map_or_else(|| Ok(Response::new(answer)), Err)
-}
-
-#[tonic::async_trait]
-impl Registration for Inner {
-    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        Ok(Response::new(PluginInfo {
-            r#type: "CSIPlugin".into(),
-            name: self.name.clone(),
-            endpoint: self.endpoint.display().to_string(),
-            supported_versions: vec!["1.0.0".into()],
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        status: Request<RegistrationStatus>,
-    ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        self.state().registered.push(status.into_inner());
-        Ok(Response::new(RegistrationStatusResponse {}))
-    }
 }
 
 #[tonic::async_trait]
