@@ -213,6 +213,7 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
         );
     }
     node::check_port(&flags.node, server.bind_address)?;
+    dir.kubelet_root(flags.node.root_dir.as_deref())?;
     let parts = node::parts(flags);
     let claim = node::claim(&flags.node, &dir, &server.cluster_cidr, &server.service_cidr, parts.network);
     let _held = neighbours::claim(&dir, &claim)?;

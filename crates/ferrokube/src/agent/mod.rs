@@ -58,6 +58,7 @@ pub(crate) async fn run(flags: &cli::Agent) -> Result<()> {
     let mut addresses = node::addresses(&flags.node, bind)?;
     let dir = DataDir::open(&flags.data_dir)?;
     node::check_port(&flags.node, bind)?;
+    dir.kubelet_root(flags.node.root_dir.as_deref())?;
     let runtime = Box::pin(node::start_runtime(&flags.node, other, &dir, &Shutdown::new())).await?;
     let ended = Box::pin(stay(flags, &name, &way, &runtime, (bind, &mut addresses), &dir, started)).await;
     runtime.stop().await;
