@@ -2,7 +2,7 @@
 //!
 //! The scheduler's loop writes what it hears; plugins read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use client::Change;
@@ -23,26 +23,46 @@ struct Known {
 }
 
 /// The Pods of a group, by uid.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Members {
-    /// Those that the API shows without a node.
-    waiting: BTreeSet<Arc<str>>,
-    /// Those that have a node, or are assumed to have one.
-    placed: BTreeSet<Arc<str>>,
+    pods: BTreeMap<Arc<str>, Member>,
+    placed: usize,
+}
+
+/// A Pod of a group; it is one or both.
+#[derive(Debug, Default)]
+struct Member {
+    /// The API shows it without a node.
+    waits: bool,
+    /// It has a node, or is assumed to have one.
+    placed: bool,
 }
 
 impl Members {
     /// How many there are.
-    pub fn all(&self) -> usize {
-        self.waiting.union(&self.placed).count()
+    pub fn count(&self) -> usize {
+        self.pods.len()
+    }
+    /// How many have a node, or are assumed to have one.
+    pub fn count_placed(&self) -> usize {
+        self.placed
     }
     /// Those that have a node, or are assumed to have one.
-    pub fn placed(&self) -> &BTreeSet<Arc<str>> {
-        &self.placed
+    pub fn placed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.pods.iter().filter(|(_, pod)| pod.placed).map(|(uid, _)| uid)
     }
     /// Those that have none.
     pub fn unplaced(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.waiting.difference(&self.placed)
+        self.pods.iter().filter(|(_, pod)| !pod.placed).map(|(uid, _)| uid)
+    }
+    fn change(&mut self, uid: Arc<str>, change: impl FnOnce(&mut Member)) {
+        let pod = self.pods.entry(uid.clone()).or_default();
+        self.placed -= usize::from(pod.placed);
+        change(pod);
+        self.placed += usize::from(pod.placed);
+        if !pod.waits && !pod.placed {
+            self.pods.remove(&uid);
+        }
     }
 }
 
@@ -58,38 +78,30 @@ impl Groups {
     fn write(&self) -> RwLockWriteGuard<'_, Known> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
-    fn change(&self, pod: &PodView, change: impl FnOnce(&mut Members)) {
+    fn change(&self, pod: &PodView, change: impl FnOnce(&mut Member)) {
         let Some(key) = key(pod) else { return };
         let mut known = self.write();
         let members = known.members.entry(key.clone()).or_default();
-        change(members);
-        if *members == Members::default() {
+        members.change(pod.shared_uid(), change);
+        if members.pods.is_empty() {
             known.members.remove(&key);
         }
     }
     /// A Pod waits for a node.
     pub fn waits(&self, pod: &PodView) {
-        self.change(pod, |members| {
-            members.waiting.insert(pod.shared_uid());
-        });
+        self.change(pod, |pod| pod.waits = true);
     }
     /// A Pod waits no more: it has a node, or is gone.
     pub fn waits_no_more(&self, pod: &PodView) {
-        self.change(pod, |members| {
-            members.waiting.remove(pod.uid());
-        });
+        self.change(pod, |pod| pod.waits = false);
     }
     /// A Pod has a node, or is assumed to have one.
     pub fn placed(&self, pod: &PodView) {
-        self.change(pod, |members| {
-            members.placed.insert(pod.shared_uid());
-        });
+        self.change(pod, |pod| pod.placed = true);
     }
     /// A Pod has no node any more.
     pub fn left(&self, pod: &PodView) {
-        self.change(pod, |members| {
-            members.placed.remove(pod.uid());
-        });
+        self.change(pod, |pod| pod.placed = false);
     }
     /// Takes in a change; says what happened.
     pub fn take(&self, change: &Change<PodGroup>) -> Happening {
@@ -115,9 +127,11 @@ impl Groups {
     pub fn of(&self, pod: &PodView) -> Option<Arc<PodGroup>> {
         self.read().objects.get(&key(pod)?).cloned()
     }
-    /// The Pods of a Pod's group.
-    pub fn members(&self, pod: &PodView) -> Members {
-        key(pod).and_then(|key| self.read().members.get(&key).cloned()).unwrap_or_default()
+    /// Asks about the Pods of a Pod's group.
+    pub fn members<T>(&self, pod: &PodView, ask: impl FnOnce(&Members) -> T) -> T {
+        let known = self.read();
+        let members = key(pod).and_then(|key| known.members.get(&key));
+        ask(members.unwrap_or(&Members::default()))
     }
 }
 
@@ -136,9 +150,10 @@ mod tests {
         };
         let (groups, a, b) = (Groups::default(), pod("a", "g"), pod("b", "g"));
         let state = || {
-            let members = groups.members(&a);
-            let unplaced: Vec<String> = members.unplaced().map(ToString::to_string).collect();
-            (members.all(), members.placed().len(), unplaced.join(","))
+            groups.members(&a, |members| {
+                let unplaced: Vec<String> = members.unplaced().map(ToString::to_string).collect();
+                (members.count(), members.count_placed(), unplaced.join(","))
+            })
         };
         for pod in [&a, &b, &pod("c", "other")] {
             groups.waits(pod);

@@ -12,7 +12,7 @@ use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Permission, Permit, PreEnqueue, Prospects};
 use crate::framework::state::State;
 use crate::framework::verdict::Rejection;
-use crate::groups::Groups;
+use crate::groups::{Groups, Members};
 use crate::pod::PodInfo;
 
 /// The plugin's name.
@@ -42,7 +42,7 @@ impl PreEnqueue for Gang {
                 let why = format!("waiting for pods's pod group {name} to appear in scheduling queue");
                 Err(Rejection::lasting(NAME, why))
             }
-            Some(Ok(needed)) if prospects.groups.members(pod).all() < needed => {
+            Some(Ok(needed)) if prospects.groups.members(pod, Members::count) < needed => {
                 let why = "waiting for minCount pods from a gang to appear in scheduling queue";
                 Err(Rejection::lasting(NAME, why))
             }
@@ -67,13 +67,12 @@ impl Permit for Gang {
                 let why = format!("failed to get podGroup {namespace}/{name}: {missing}");
                 Err(Rejection::failure(NAME, why))
             }
-            Some(Ok(needed)) => {
-                let members = cluster.groups().members(pod);
-                if members.placed().len() < needed {
-                    return Ok(Permission::Wait(TIMEOUT));
+            Some(Ok(needed)) => Ok(cluster.groups().members(pod, |members| {
+                if members.count_placed() < needed {
+                    return Permission::Wait(TIMEOUT);
                 }
-                Ok(Permission::GrantedWith(members.placed().iter().cloned().collect()))
-            }
+                Permission::GrantedWith(members.placed().cloned().collect())
+            })),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! DIFFERENCE: room is made by preemption only if the whole group has nodes then; upstream's plugin begins to make it for
 //! each Pod alone. The gates TopologyAwareWorkloadScheduling and WorkloadAwarePreemption have no effect.
 
+use std::sync::Arc;
+
 use client::Patch;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use serde_json::json;
@@ -116,11 +118,13 @@ impl Scheduler {
     pub(super) async fn try_group(&mut self, entry: Entry, mark: Mark) {
         let (pod, start) = (entry.info.clone(), Instant::now());
         let mut group = vec![Member { entry, mark, end: End::Untried }];
-        for uid in self.cache.groups().members(&pod).unplaced() {
-            if &**uid == pod.uid() || self.preempting.contains(&**uid) {
+        let others: Vec<Arc<str>> =
+            self.cache.groups().members(&pod, |all| all.unplaced().cloned().collect());
+        for uid in others {
+            if &*uid == pod.uid() || self.preempting.contains(&*uid) {
                 continue;
             }
-            let Some((mut entry, mark)) = self.queue.pop_this(uid, start) else { continue };
+            let Some((mut entry, mark)) = self.queue.pop_this(&uid, start) else { continue };
             let refused = std::mem::take(&mut entry.refused_by);
             self.metrics.refused(&refused, scheduler_of(&entry.info), false);
             group.push(Member { entry, mark, end: End::Untried });
