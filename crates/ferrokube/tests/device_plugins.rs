@@ -176,17 +176,24 @@ fn plugins_that_fail_or_say_odd_things() -> Result<()> {
     plugin.start()?;
     eventually("the plugin is registered", || Ok((plugin.registrations() == [""]).then_some(())))?;
     offers(&c, "example.com/odd", Some(("3", "3")))?;
-    for (version, resource, text) in [
+    for (version, resource, socket, text) in [
         (
             "v1alpha1",
             "example.com/x",
+            "nothing.sock",
             "requested API version \"v1alpha1\" is not supported by kubelet. Supported version is [\"v1beta1\"]",
         ),
-        ("v1beta1", "cpu", "the ResourceName \"cpu\" is invalid"),
-        ("v1beta1", "kubernetes.io/x", "the ResourceName \"kubernetes.io/x\" is invalid"),
-        ("v1beta1", "example.com/x", "failed to dial device plugin: "),
+        ("v1beta1", "cpu", "nothing.sock", "the ResourceName \"cpu\" is invalid"),
+        ("v1beta1", "kubernetes.io/x", "nothing.sock", "the ResourceName \"kubernetes.io/x\" is invalid"),
+        ("v1beta1", "example.com/x", "nothing.sock", "failed to dial device plugin: "),
+        (
+            "v1beta1",
+            "example.com/x",
+            "../../../../nothing.sock",
+            "the Endpoint is not below the directory of device plugins",
+        ),
     ] {
-        let refused = plugin.register(version, resource, "../../../../nothing.sock").unwrap_err();
+        let refused = plugin.register(version, resource, socket).unwrap_err();
         let refused = format!("{refused:#}").replace("\\\"", "\"");
         assert!(refused.contains(text), "{refused}");
     }
