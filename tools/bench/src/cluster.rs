@@ -40,7 +40,7 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
         ..Options::default()
     };
     let mut cluster = Cluster::start("bench", options)?;
-    let network = Network(fs::File::open(format!("/proc/{}/ns/net", cluster.pid()?))?);
+    let network = Network::of(cluster.pid()?)?;
     cluster.stop_ferrokube(testkit::Signal::TERM)?;
     fs::remove_dir_all(cluster.data_dir())?;
     fs::remove_file(cluster.kubeconfig())?;
@@ -86,11 +86,19 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
 }
 
 /// A test host's network.
-struct Network(fs::File);
+pub(crate) struct Network(fs::File);
 
 impl Network {
+    /// The network of a process.
+    pub(crate) fn of(process: u32) -> Result<Self> {
+        Ok(Self(fs::File::open(format!("/proc/{process}/ns/net"))?))
+    }
+
     /// Runs a future on a thread in the network.
-    fn run<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let network = self.0.try_clone()?;
         let thread = std::thread::spawn(move || {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -23,6 +23,7 @@ mod server;
 mod storage;
 mod table;
 mod target;
+mod traffic;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -71,6 +72,8 @@ enum Bench {
     Runtime(runtime::Args),
     /// Services in the packet filter: full start, start of the next process, one change
     Network(network::Args),
+    /// Traffic: Pods of a node, of two nodes, through a Service, beside a bare link; changes of endpoints
+    Traffic(traffic::Args),
     /// Images: one pulled and unpacked, beside `gzip -dc | tar x`
     Images(images::Args),
 }
@@ -156,6 +159,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::Dns(args) => dns::run(args),
         Bench::Network(args) => network::run(args),
         Bench::Runtime(args) => block_on(runtime::run(args, root)),
+        Bench::Traffic(args) => traffic::run(args, root),
         Bench::Images(args) => images::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
