@@ -1,5 +1,6 @@
 //! Objects of a definition with fifty fields and three rules, beside ConfigMaps of the same size.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,10 +84,23 @@ async fn load(run: &mut Run<'_>, resource: &Resource, count: u32) -> Result<()> 
         .await?;
     let at = path.clone();
     run.phase("get", 2 * count, MANY, move |i| Op::get(format!("{at}/o-{}", i % count))).await?;
+    // A custom resource is updated from the version that its writer knows, so both are.
+    let list = run.target.json(Op::get(&path)).await?;
+    let known: HashMap<String, Value> = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| {
+            let of = &item["metadata"];
+            Some((of["name"].as_str()?.to_owned(), of["resourceVersion"].clone()))
+        })
+        .collect();
     let at = path.clone();
     run.phase("update", count, MANY, move |i| {
         let name = format!("o-{i}");
-        Op::with(Method::PUT, format!("{at}/{name}"), JSON, object(&name, 1).to_string())
+        let mut object = object(&name, 1);
+        object["metadata"]["resourceVersion"] = known.get(&name).cloned().unwrap_or_default();
+        Op::with(Method::PUT, format!("{at}/{name}"), JSON, object.to_string())
     })
     .await?;
     let at = path.clone();
