@@ -6,6 +6,7 @@
 
 pub mod hint;
 pub mod place;
+pub mod placement;
 pub mod plugin;
 pub mod points;
 pub mod profile;

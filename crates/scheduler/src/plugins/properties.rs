@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::tests::{decided, decided_with, profile, scores};
 use crate::cache::Cache;
-use crate::cycle::{Around, Decision, Help, decide};
+use crate::cycle::{Around, Decision, Help, Part, decide};
 use crate::framework::verdict::{Rejection, Verdicts};
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
@@ -502,7 +502,7 @@ proptest! {
             let got = kept.score(&mut cycle, &profile, &all);
             keeper.end(cycle, kept);
             prop_assert_eq!(got, scores(&info, &cache));
-            let around = Around { profile: &profile, cluster: &cache, nominated: &none, budgets: &[] };
+            let around = Around { profile: &profile, cluster: &cache, nominated: &none, budgets: &[], part: Part::default() };
             let shown = |d: Decision| match d {
                 // Equals may be taken in any order.
                 Decision::Unschedulable(e, Help::Room(c)) => {

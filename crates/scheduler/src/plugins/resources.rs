@@ -13,8 +13,9 @@ use crate::cache::{Cache, NodeInfo};
 use crate::config::args::{NodeResourcesFitArgs, PluginArgs, ResourceSpec, ScoringStrategy, ShapePoint};
 use crate::events::{About, Events, Happening, Pair};
 use crate::framework::hint::Hint;
+use crate::framework::placement::{Assignments, GroupCycle};
 use crate::framework::plugin::{Plugin, Points};
-use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreScore, Score};
+use crate::framework::points::{Cycle, Filter, MAX_SCORE, PlacementScore, PreScore, Score};
 use crate::framework::verdict::{Reason, Rejection};
 use crate::pod::PodInfo;
 
@@ -233,6 +234,49 @@ impl Score for Fit {
     }
 }
 
+/// How full a placement would be, in percent: the weighted mean of its resources as if it were one node (upstream's
+/// `scorePlacement`, always by MostAllocated).
+fn fullness(resources: &[ResourceSpec], cluster: &Cache, of: &Assignments<'_>) -> i64 {
+    let (mut sum, mut weights) = (0, 0);
+    for spec in resources {
+        let name = spec.name.as_str();
+        let wanted = of.proposed.iter().map(|(pod, _)| match name {
+            "cpu" => pod.requests.nonzero_milli_cpu,
+            "memory" => pod.requests.nonzero_memory,
+            _ => pod.requests.fit.get(name),
+        });
+        let wanted: Amount = wanted.sum();
+        let own = matches!(name, "cpu" | "memory" | "ephemeral-storage");
+        if !own && wanted == 0 {
+            continue;
+        }
+        let (mut used, mut have) = (wanted, 0);
+        for node in of.placement.nodes(cluster) {
+            let offered = node.allocatable.get(name);
+            if offered <= 0 {
+                continue;
+            }
+            have += offered;
+            used += match name {
+                "cpu" => node.nonzero.0,
+                "memory" => node.nonzero.1,
+                _ => node.requested.get(name),
+            };
+        }
+        if have > 0 {
+            sum += used.clamp(0, have) * MOST / have * Amount::from(spec.weight);
+            weights += Amount::from(spec.weight);
+        }
+    }
+    if weights == 0 { 0 } else { (sum / weights) as i64 }
+}
+
+impl PlacementScore for Fit {
+    fn score(&self, cycle: &GroupCycle<'_>, of: &Assignments<'_>) -> Result<i64, String> {
+        Ok(fullness(&self.args.scoring_strategy.resources, cycle.cluster, of))
+    }
+}
+
 struct Balanced {
     resources: Vec<ResourceSpec>,
 }
@@ -282,7 +326,12 @@ pub(super) fn node_resources_fit(args: &PluginArgs, gates: FeatureGates) -> Resu
     let by_devices = gates.enabled(Gate::DRAExtendedResource);
     let fit = || Fit { args: args.clone(), by_devices };
     let plugin = Arc::new(fit());
-    let points = Points { filter: Some(plugin.clone()), score: Some(plugin), ..Points::default() };
+    let points = Points {
+        filter: Some(plugin.clone()),
+        score: Some(plugin.clone()),
+        placement_score: Some(plugin),
+        ..Points::default()
+    };
     let pods = Events::POD_DELETED | Events::POD_SCALED_DOWN | Events::OWN_SCALED_DOWN;
     let mut events = Events::NODE_ADDED | Events::NODE_ALLOCATABLE | pods;
     if by_devices {
