@@ -199,7 +199,7 @@ mod tests {
         all.look_only(&within);
         all.look_only(&within);
         let mut other = Verdicts::all(4);
-        other.refuse_unless(&cpu, |i| i != 3);
+        other.refuse_unless(&cpu, |i| i == 3);
         other.set(1, Err(taint.clone()));
         all.take_in(&other);
         all.set(2, Ok(()));

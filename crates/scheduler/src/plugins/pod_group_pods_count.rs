@@ -39,3 +39,55 @@ pub(super) fn plugin() -> Plugin {
     let points = Points { placement_score: Some(Arc::new(Count)), ..Points::default() };
     Plugin::new(NAME, points).lifted_by(Events::NONE)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::Cache;
+    use crate::framework::placement::Placement;
+    use crate::framework::state::State;
+    use crate::pod::PodInfo;
+
+    fn pod(uid: &str) -> PodInfo {
+        let pod = json!({"metadata": {"namespace": "default", "name": uid, "uid": uid},
+            "spec": {"containers": [], "schedulingGroup": {"podGroupName": "pg1"}}});
+        PodInfo::new(serde_json::from_value(pod).unwrap())
+    }
+
+    /// The four cases of upstream's `TestScorePlacement`.
+    #[test]
+    fn upstreams_scores() {
+        for (assigned, assumed, expected) in
+            [(&["p2", "p3"][..], &["p1"][..], 5), (&["p1"], &[], 3), (&[], &["p1"], 3), (&[], &[], 2)]
+        {
+            let (mut cluster, pods) = (Cache::default(), [pod("p-new")]);
+            assigned.iter().for_each(|uid| cluster.set_pod(pod(uid), "node1"));
+            assumed.iter().for_each(|uid| cluster.assume(pod(uid), "node1"));
+            let proposed = ["node1", "node2"].map(|node| (pod(&format!("proposed-{node}")), node.to_owned()));
+            proposed.iter().for_each(|(pod, _)| cluster.groups().waits(pod));
+            let cycle = GroupCycle { pods: &pods, group: None, cluster: &cluster, state: State::default() };
+            let of = Assignments { placement: &Placement::default(), proposed: &proposed };
+            assert_eq!(Count.score(&cycle, &of), Ok(expected), "{assigned:?} {assumed:?}");
+        }
+    }
+
+    /// The five cases of upstream's `TestNormalizePlacementScore`.
+    #[test]
+    fn upstreams_normalized_scores() {
+        let why = "no pods from pod group are assigned to any of the candidate placements".to_owned();
+        for (scores, expected) in [
+            (&[10, 50, 110][..], Ok(&[9, 45, 100][..])),
+            (&[50, 50], Ok(&[100, 100])),
+            (&[50], Ok(&[100])),
+            (&[11, 100, 101, 102], Ok(&[10, 98, 99, 100])),
+            (&[0, 0], Err(why)),
+        ] {
+            let (cluster, mut got) = (Cache::default(), scores.to_vec());
+            let cycle = GroupCycle { pods: &[], group: None, cluster: &cluster, state: State::default() };
+            let answer = Count.normalize(&cycle, &mut got);
+            assert_eq!(answer.map(|()| got.as_slice()), expected, "{scores:?}");
+        }
+    }
+}

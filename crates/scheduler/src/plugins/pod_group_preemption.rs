@@ -141,3 +141,202 @@ pub async fn select(
     gone.sort_by(by_importance);
     Ok(gone)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use client::Change;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(of: &Value) -> PodInfo {
+        let name = &of["name"];
+        let group = of["group"].as_str().map(|group| json!({"podGroupName": group}));
+        let at = of["started"].as_i64().map(|s| Timestamp::from_second(s).unwrap().to_string());
+        let labels = of["app"].as_str().map(|app| json!({ "app": app }));
+        let policy = (of["never"] == true).then_some("Never");
+        PodInfo::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "uid": name, "namespace": "d", "labels": labels},
+                "spec": {"containers": [], "priority": of["priority"], "schedulingGroup": group,
+                    "preemptionPolicy": policy},
+                "status": {"startTime": at},
+            }))
+            .unwrap(),
+        )
+    }
+
+    /// A cluster of these nodes, Pods and groups.
+    fn cluster(row: &Value) -> Cache {
+        let list = |name: &str| row[name].as_array().unwrap().clone();
+        let mut cluster = Cache::default();
+        for name in list("nodes") {
+            cluster.set_node(Arc::new(serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()));
+        }
+        for group in list("groups") {
+            let group = json!({
+                "metadata": {"name": group["name"], "uid": group["name"], "namespace": "d"},
+                "spec": {"disruptionMode": group["mode"], "priority": group["priority"],
+                    "schedulingPolicy": {"basic": {}}},
+            });
+            cluster.groups().take(&Change::Added(Arc::new(serde_json::from_value(group).unwrap())));
+        }
+        for of in list("pods") {
+            cluster.set_pod(pod(&of), of["node"].as_str().unwrap());
+        }
+        cluster
+    }
+
+    /// Each rule of a case offers places on its node once the Pods that block it are gone.
+    struct Rules {
+        rules: Vec<(u64, BTreeSet<String>)>,
+        needed: u64,
+        there: BTreeSet<String>,
+        tries: usize,
+    }
+
+    impl Room for Rules {
+        fn take(&mut self, victim: &Victim) {
+            assert!(victim.pods.iter().all(|pod| self.there.remove(pod.name())), "it is gone");
+        }
+        fn put_back(&mut self, victim: &Victim) {
+            assert!(victim.pods.iter().all(|pod| self.there.insert(pod.name().to_owned())), "it is there");
+        }
+        async fn fits(&mut self) -> Fit {
+            self.tries += 1;
+            let free = self.rules.iter().filter(|(_, blocks)| blocks.is_disjoint(&self.there));
+            let places: u64 = free.map(|(capacity, _)| capacity).sum();
+            if places >= self.needed { Fit::Yes } else { Fit::No("no room".to_owned()) }
+        }
+    }
+
+    async fn check(row: &Value) {
+        let cluster = cluster(row);
+        let names = |of: &Value| -> BTreeSet<String> {
+            of.as_array().into_iter().flatten().map(|n| n.as_str().unwrap().to_owned()).collect()
+        };
+        let members: Vec<PodInfo> = names(&row["members"])
+            .iter()
+            .enumerate()
+            .map(|(i, name)| pod(&json!({"name": name, "never": i == 0 && row["never"] == true})))
+            .collect();
+        let budget = row["protected"].as_i64().map(|allowed| {
+            let budget = json!({
+                "metadata": {"namespace": "d"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}},
+                "status": {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
+            });
+            Arc::new(serde_json::from_value::<PodDisruptionBudget>(budget).unwrap())
+        });
+        let all: BTreeSet<String> =
+            row["pods"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap().to_owned()).collect();
+        let rule = |r: &Value| (r["capacity"].as_u64().unwrap(), names(&r["blocking"]));
+        let mut room = Rules {
+            rules: row["rules"].as_array().unwrap().iter().map(rule).collect(),
+            needed: members.len() as u64,
+            there: all.clone(),
+            tries: 0,
+        };
+        let priority = i32::try_from(row["priority"].as_i64().unwrap()).unwrap();
+        let budgets: Vec<_> = budget.into_iter().collect();
+        let found = select((&members, priority), victims(&cluster), &budgets, &mut room).await;
+        if let Some(refused) = row["refused"].as_str() {
+            assert_eq!(found.unwrap_err(), Fit::No(refused.to_owned()), "{row}");
+            assert_eq!((room.there, room.tries), (all, 0), "{row}");
+            return;
+        }
+        let gone: BTreeSet<String> =
+            found.unwrap().iter().flat_map(|v| &v.pods).map(|pod| pod.name().to_owned()).collect();
+        assert_eq!(gone, names(&row["victims"]), "{row}");
+        assert_eq!(&gone | &room.there, all, "{row}");
+        assert!(gone.is_disjoint(&room.there), "{row}");
+    }
+
+    /// The 23 cases of upstream's `TestPodGroupEvaluator_SelectVictimsOnDomain`.
+    #[tokio::test]
+    async fn upstreams_victims() {
+        let rows: Vec<Value> =
+            include_str!("cases/pod_group_victims.jsonl").lines().map(|l| l.parse().unwrap()).collect();
+        assert_eq!(rows.len(), 23);
+        for row in &rows {
+            check(row).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_taken_if_it_does_not_help() {
+        let row = json!({"nodes": ["n"], "groups": [], "pods": [{"name": "p", "node": "n", "priority": 0}]});
+        let there = BTreeSet::from(["p".to_owned()]);
+        let mut room = Rules { rules: Vec::new(), needed: 1, there: there.clone(), tries: 0 };
+        let found = select((&[], 1), victims(&cluster(&row)), &[], &mut room).await;
+        assert_eq!(found.unwrap_err(), Fit::No("no room".to_owned()));
+        assert_eq!((room.there, room.tries), (there, 1));
+    }
+
+    /// The ten cases of upstream's `TestMoreImportantVictim`.
+    #[test]
+    fn upstreams_importance() {
+        let (before, now) = (500, 1000);
+        let victim = |priority: i32, group: bool, pods: usize, started: i64| {
+            let group = group.then_some("pg");
+            let one = pod(&json!({"name": "p", "group": group}));
+            let started = Timestamp::from_second(started).unwrap();
+            Victim { pods: vec![one; pods], priority, started }
+        };
+        for (a, b) in [
+            (victim(20, false, 1, now), victim(10, false, 1, now)),
+            (victim(10, true, 1, now), victim(10, false, 1, now)),
+            (victim(10, false, 1, before), victim(10, false, 1, now)),
+            (victim(10, true, 2, now), victim(10, true, 1, now)),
+            (victim(10, true, 2, before), victim(10, true, 2, now)),
+        ] {
+            assert_eq!(by_importance(&a, &b), Ordering::Less, "{a:?} {b:?}");
+            assert_eq!(by_importance(&b, &a), Ordering::Greater, "{a:?} {b:?}");
+        }
+    }
+
+    /// The cases of upstream's `TestNewDomainForWorkloadPreemption` (5) and `TestIsPodGroupPreemptiblePod` (5).
+    #[test]
+    fn upstreams_domains() {
+        let check = |pods: Value, groups: Value, expected: &[(&[&str], i32)]| {
+            let row = json!({"nodes": ["node1", "node2"], "pods": pods, "groups": groups});
+            let mut found: Vec<(Vec<String>, i32)> = victims(&cluster(&row))
+                .into_iter()
+                .map(|v| {
+                    let mut names: Vec<String> = v.pods.iter().map(|p| p.name().to_owned()).collect();
+                    names.sort();
+                    (names, v.priority)
+                })
+                .collect();
+            found.sort();
+            let expected: Vec<(Vec<String>, i32)> = expected
+                .iter()
+                .map(|(names, priority)| (names.iter().map(|n| (*n).to_owned()).collect(), *priority))
+                .collect();
+            assert_eq!(found, expected, "{row}");
+        };
+        let of = |name: &str, node: &str, group: Option<&str>, priority: i32| json!({"name": name, "node": node, "group": group, "priority": priority});
+        let group = |name: &str, mode: Option<&str>, priority: i32| json!({"name": name, "mode": mode, "priority": priority});
+        check(json!([]), json!([]), &[]);
+        let alone = json!([of("p1", "node1", None, 10), of("p2", "node2", None, 20)]);
+        check(alone, json!([]), &[(&["p1"], 10), (&["p2"], 20)]);
+        let both = json!([of("p1", "node1", Some("pg1"), 10), of("p2", "node2", Some("pg1"), 20)]);
+        let whole = group("pg1", Some("PodGroup"), 50);
+        check(both.clone(), json!([whole]), &[(&["p1", "p2"], 50)]);
+        for groups in [json!([]), json!([group("pg1", None, 50)]), json!([group("pg1", Some("Pod"), 50)])] {
+            check(both.clone(), groups, &[(&["p1"], 10), (&["p2"], 20)]);
+        }
+        let mixed = json!([
+            of("p1", "node1", Some("pg1"), 10),
+            of("p2", "node2", Some("pg1"), 10),
+            of("p3", "node1", Some("pg2"), 20),
+            of("p4", "node2", None, 30),
+        ]);
+        check(
+            mixed,
+            json!([whole, group("pg2", Some("Pod"), 60)]),
+            &[(&["p1", "p2"], 50), (&["p3"], 20), (&["p4"], 30)],
+        );
+    }
+}

@@ -356,6 +356,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::framework::placement::Placement;
 
     fn pod(cpu: &str, memory: &str) -> PodInfo {
         let requests = json!({"cpu": cpu, "memory": memory});
@@ -387,6 +388,54 @@ mod tests {
         check(ratio(&shape), 45);
         check(ratio(&json!([{"utilization": 0, "score": 10}, {"utilization": 50, "score": 0}])), 20); // only memory counts
         check(json!({"resources": [{"name": "example.com/x"}]}), 0);
+    }
+
+    /// The seven cases of upstream's `TestScorePlacement_Resources`.
+    #[test]
+    fn upstreams_placements() {
+        let asks = |uid: &str, [cpu, memory, gpus]: [&str; 3]| {
+            let requests = json!({"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpus});
+            let spec = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+            PodInfo::new(serde_json::from_value(json!({"metadata": {"uid": uid}, "spec": spec})).unwrap())
+        };
+        let check = |nodes: &[usize],
+                     pods: [[&str; 3]; 2],
+                     on: [&str; 2],
+                     others: &[[&str; 3]],
+                     weights: &[(&str, i64)],
+                     expected: i64| {
+            let mut cluster = Cache::default();
+            for name in ["node1", "node2", "node3"] {
+                let room = json!({"cpu": "5", "memory": "5000", "nvidia.com/gpu": "5"});
+                let node = json!({"metadata": {"name": name}, "status": {"allocatable": room}});
+                cluster.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+            }
+            others.iter().for_each(|other| cluster.set_pod(asks("baz", *other), "node1"));
+            let pods = [("foo", pods[0], on[0]), ("bar", pods[1], on[1])];
+            let proposed = pods.map(|(uid, pod, node)| (asks(uid, pod), node.to_owned()));
+            let placement = Placement { name: "p".into(), nodes: nodes.to_vec() };
+            let of = Assignments { placement: &placement, proposed: &proposed };
+            let resources: Vec<ResourceSpec> = weights
+                .iter()
+                .map(|(name, weight)| {
+                    serde_json::from_value(json!({"name": name, "weight": weight})).unwrap()
+                })
+                .collect();
+            assert_eq!(fullness(&resources, &cluster, &of), expected, "{weights:?}");
+        };
+        let (equal, by_cpu) = ([("cpu", 1), ("memory", 1)], [("cpu", 4), ("memory", 1)]);
+        let with_gpus = [("cpu", 1), ("memory", 1), ("nvidia.com/gpu", 1)];
+        let pods = [["1", "0", "0"], ["2", "2000", "0"]];
+        let apart = ["node1", "node2"];
+        check(&[0, 1], pods, apart, &[], &equal, 25);
+        check(&[0, 1], pods, apart, &[], &by_cpu, 28);
+        check(&[0, 1], pods, ["node1", "node1"], &[], &by_cpu, 28);
+        // In all other cases the third node is not in the placement.
+        check(&[0, 1, 2], pods, apart, &[], &equal, 16);
+        check(&[0, 1], pods, apart, &[["1", "0", "0"]], &equal, 30);
+        let (none, one) = (["1", "2000", "0"], ["1", "2000", "1"]);
+        check(&[0, 1], [["1", "0", "0"], one], apart, &[["1", "0", "0"]], &with_gpus, 20);
+        check(&[0, 1], [["1", "0", "0"], none], apart, &[["1", "0", "1"]], &with_gpus, 25);
     }
 
     #[test]

@@ -79,3 +79,110 @@ pub(super) fn plugin() -> Plugin {
     // It refuses no Pod; the plugins that refuse the Pods in every placement say what helps.
     Plugin::new(NAME, points).lifted_by(Events::NONE)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use client::Change;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cache::Cache;
+    use crate::framework::state::State;
+    use crate::pod::PodInfo;
+
+    type Nodes<'a> = &'a [(&'a str, &'a str, &'a str)];
+    type Expected<'a> = Result<&'a [(&'a str, &'a [&'a str])], &'a str>;
+
+    fn pod(uid: &str) -> PodInfo {
+        let group = json!({"podGroupName": "pg1"});
+        let pod = json!({"metadata": {"namespace": "default", "name": uid, "uid": uid},
+            "spec": {"containers": [], "schedulingGroup": group}});
+        PodInfo::new(serde_json::from_value(pod).unwrap())
+    }
+
+    /// Nodes are names with one label each, "" for none; the first ones are the parent placement.
+    fn check(
+        key: Option<&str>,
+        placed: &[(&str, &str)],
+        [inside, others]: [Nodes<'_>; 2],
+        expected: Expected<'_>,
+    ) {
+        let mut cluster = Cache::default();
+        for (name, key, value) in inside.iter().chain(others) {
+            let mut labels = json!({});
+            if !key.is_empty() {
+                labels[*key] = json!(value);
+            }
+            let node = json!({"metadata": {"name": name, "labels": labels}});
+            cluster.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+        }
+        let constraints: Option<Value> = key.map(|key| json!({"topology": [{"key": key}]}));
+        let group = json!({"metadata": {"namespace": "default", "name": "pg1"},
+            "spec": {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": constraints}});
+        cluster.groups().take(&Change::Added(Arc::new(serde_json::from_value(group).unwrap())));
+        let unscheduled = [pod("unscheduled")];
+        cluster.groups().waits(&unscheduled[0]);
+        for (name, node) in placed {
+            cluster.set_pod(pod(name), node);
+        }
+        let parent = Placement { name: "test-placement".into(), nodes: (0..inside.len()).collect() };
+        let group = cluster.groups().of(&unscheduled[0]);
+        let mut cycle = GroupCycle { pods: &unscheduled, group, cluster: &cluster, state: State::default() };
+        let made = match (Topology.generate(&mut cycle, &parent), expected) {
+            (Err(rejection), Err(why)) => {
+                assert_eq!((rejection.reasons.join(", ").as_str(), rejection.failed), (why, true));
+                return;
+            }
+            (made, _) => made.unwrap(),
+        };
+        let named = |p: &Placement| p.nodes(&cluster).map(|n| n.name().to_owned()).collect::<Vec<_>>();
+        let made: BTreeMap<String, Vec<String>> = made.iter().map(|p| (p.name.clone(), named(p))).collect();
+        let expected = expected.unwrap().iter().map(|(name, nodes)| {
+            ((*name).to_owned(), nodes.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())
+        });
+        assert_eq!(made, expected.collect());
+    }
+
+    /// The eight cases of upstream's `TestGeneratePlacements`, with the reasons of its errors.
+    #[test]
+    fn upstreams_placements() {
+        let free = [("node1", "", ""), ("node2", "foo", "bar")];
+        check(None, &[], [&free, &[("node3", "", "")]], Ok(&[("test-placement", &["node1", "node2"])]));
+        let several = [
+            ("node0", "topology2", "d1"),
+            ("node1", "topology2", "d4"),
+            ("node2", "topology1", "d1"),
+            ("node3", "topology1", "d2"),
+            ("node4", "topology1", "d1"),
+            ("node5", "topology1", "d3"),
+        ];
+        let each: &[(&str, &[&str])] = &[("d1", &["node2", "node4"]), ("d2", &["node3"]), ("d3", &["node5"])];
+        check(Some("topology1"), &[], [&several, &[]], Ok(each));
+        check(Some("topology3"), &[], [&several, &[]], Ok(&[]));
+        let placed = [("pod1", "node2"), ("pod2", "node3")];
+        let inside = [("node0", "topology", "d2"), ("node1", "topology", "d1")];
+        let same = [("node2", "topology", "d1"), ("node3", "topology", "d1")];
+        check(Some("topology"), &placed, [&inside, &same], Ok(&[("d1", &["node1"])]));
+        check(Some("topology"), &placed, [&inside[..1], &same], Ok(&[]));
+        let failed = |why: &str| format!("cannot determine domain for already scheduled pods: {why}");
+        let two = [("node2", "topology", "d0"), ("node3", "topology", "d1")];
+        let why = failed("more than 1 domain found for pod group: d0, d1");
+        check(Some("topology"), &placed, [&inside, &two], Err(&why));
+        let gone = [("pod1", "node2"), ("pod2", "node4")];
+        let why = failed("getting node for pod default/pod2: nodeinfo not found for node name \"node4\"");
+        check(Some("topology"), &gone, [&inside, &same], Err(&why));
+        let other = [("node2", "foo", "bar")];
+        let why = failed("no topology domain found for pod default/pod1");
+        check(Some("topology"), &placed[..1], [&[("node1", "topology", "d2")], &other], Err(&why));
+    }
+
+    #[test]
+    fn a_group_that_is_gone() {
+        let (cluster, pods) = (Cache::default(), [pod("p")]);
+        let mut cycle = GroupCycle { pods: &pods, group: None, cluster: &cluster, state: State::default() };
+        let rejection = Topology.generate(&mut cycle, &Placement::all(&cluster)).unwrap_err();
+        assert_eq!(rejection.reasons, ["podgroup.scheduling.k8s.io \"pg1\" not found"]);
+    }
+}

@@ -139,7 +139,7 @@ fn proposed(pods: &[PodInfo], ends: &[End]) -> Vec<(PodInfo, String)> {
 }
 
 /// The weighted sum of the scores of each placement (upstream's `RunPlacementScorePlugins`).
-fn scores(
+pub(super) fn scores(
     profile: &Profile,
     cycle: &GroupCycle<'_>,
     assigned: &[Assignments<'_>],
