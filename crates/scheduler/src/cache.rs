@@ -455,3 +455,6 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,18 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Error, Result};
-use api::FeatureGates;
-use apiserver::served::RuntimeConfig;
 use ferrokube_simulation::Cluster;
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
-use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use scheduler::cache::{Cache, NodeInfo};
 use scheduler::config::read;
-use scheduler::framework::placement::{Assignments, GroupCycle, Placement};
 use scheduler::framework::plugin::{Plugin, Points};
 use scheduler::framework::points::{
-    Binding, Cycle, Filter, Later, Permission, Permit, PlacementGenerate, PlacementScore, PostBind, PreBind,
-    Reserve, Unbound,
+    Binding, Cycle, Filter, Later, Permission, Permit, PostBind, PreBind, Reserve, Unbound,
 };
 use scheduler::framework::state::State;
 use scheduler::framework::verdict::Rejection;
@@ -227,166 +222,5 @@ async fn pods_wait_for_a_permit() -> Result<()> {
     let why = "1 rejected due to timeout after waiting 30s at plugin Third.";
     let waited = run.says("late", "Unschedulable", why).await?;
     assert!(waited >= Duration::from_secs(30), "{waited:?}");
-    Ok(())
-}
-
-/// A plugin that places groups: each node is a placement, and a node's number is its score. It panics if it is asked to.
-struct Numbers;
-
-fn number(name: &str) -> i64 {
-    name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
-}
-
-impl PlacementGenerate for Numbers {
-    fn generate(&self, cycle: &mut GroupCycle<'_>, parent: &Placement) -> Result<Vec<Placement>, Rejection> {
-        let (_, group) = cycle.name();
-        assert!(group != "odd", "a plugin that nobody tested");
-        if group == "refused" {
-            return Err(Rejection::new("Numbers", "no place for it"));
-        }
-        if group == "failed" {
-            return Err(Rejection::failure("Numbers", "error for test"));
-        }
-        let each = parent.nodes(cycle.cluster);
-        let each = each.map(|node| Placement { name: node.name().to_owned(), nodes: vec![node.index] });
-        let outside = (group == "outside").then(|| Placement { name: "no".to_owned(), nodes: vec![99] });
-        cycle.state.put(group.len());
-        Ok(each.chain(outside).collect())
-    }
-}
-
-impl PlacementScore for Numbers {
-    fn score(&self, cycle: &GroupCycle<'_>, of: &Assignments<'_>) -> Result<i64, String> {
-        let (_, group) = cycle.name();
-        if cycle.state.get::<usize>() != Some(&group.len()) || of.proposed.is_empty() {
-            return Err("the notes are gone".to_owned());
-        }
-        if group == "unscored" { Err("error for test".to_owned()) } else { Ok(number(&of.placement.name)) }
-    }
-}
-
-/// The cases of upstream's `TestPodGroupSchedulingPlacementAlgorithm`, and what a plugin may do wrong besides.
-#[tokio::test(start_paused = true)]
-async fn a_plugin_places_groups() -> Result<()> {
-    let gates = ["GenericWorkload=true", "TopologyAwareWorkloadScheduling=true"];
-    let gates = FeatureGates::parse(gates)?;
-    let all = RuntimeConfig::parse(["api/all=true"])?;
-    let cluster = Cluster::start_with(|c| {
-        c.gates = gates;
-        c.runtime_config = all;
-    })
-    .await?;
-    let account = json!({"metadata": {"name": "default", "namespace": "default"}});
-    cluster.create::<ServiceAccount>(&account).await?;
-    let mut plugins = scheduler::plugins::registry_with(gates).map_err(Error::msg)?;
-    let factory = |_: &_| {
-        let plugin = Arc::new(Numbers);
-        let points = Points {
-            placement_generate: Some(plugin.clone()),
-            placement_score: Some(plugin),
-            ..Points::default()
-        };
-        Ok(Plugin::new("Numbers", points))
-    };
-    plugins.add("Numbers", factory).map_err(Error::msg)?;
-    let config = |disabled: &str| {
-        let text = format!(
-            "{{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{{plugins: {{
-                placementGenerate: {{enabled: [{{name: Numbers}}], disabled: [{disabled}]}},
-                placementScore: {{enabled: [{{name: Numbers}}], disabled: [{{name: '*'}}]}}}}}}]}}"
-        );
-        read::parse(text.as_bytes()).map_err(Error::msg)
-    };
-    let two = Settings::new(&config("")?, &plugins).err();
-    let why = "at most one placement generate plugin is allowed for profile with scheduler name \"default-scheduler\"";
-    assert!(two.as_ref().is_some_and(|e| e.ends_with(why)), "{two:?}");
-    let off = Settings::new(&config("")?, &scheduler::plugins::registry().map_err(Error::msg)?).err();
-    let why = "profiles[0].plugins.placementGenerate.enabled: Forbidden: the gate TopologyAwareWorkloadScheduling is off";
-    assert_eq!(off.as_deref(), Some(why));
-    let settings =
-        Settings::new(&config("{name: TopologyPlacementGenerator}")?, &plugins).map_err(Error::msg)?;
-    let metrics = cluster.scheduler_with(settings.with_gates(gates));
-    for (name, cpu) in [("n1", "4"), ("n7", "1"), ("n3", "4")] {
-        let room = json!({"cpu": cpu, "pods": "9"});
-        let status = json!({"allocatable": room, "capacity": room});
-        cluster.put::<Node>(&json!({"metadata": {"name": name}, "status": status})).await?;
-    }
-    let group = async |name: &str, cpu: &str| {
-        let group = json!({"metadata": {"name": name, "namespace": "default"},
-            "spec": {"schedulingPolicy": {"basic": {}}}});
-        cluster.create::<PodGroup>(&group).await?;
-        let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]);
-        let tolerations = json!([{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]);
-        let spec = json!({"tolerations": tolerations, "containers": containers,
-            "schedulingGroup": {"podGroupName": name}});
-        cluster.create::<Pod>(&pod(name, json!({ "spec": spec }))).await
-    };
-    let says = |group: &PodGroup| {
-        let said = group.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        said.map(|c| [c.status.clone(), c.reason.clone(), c.message.clone()]).next()
-    };
-    for (name, cpu, node, condition) in [
-        ("best", "1", "n7", ["True", "Scheduled", ""]),
-        ("fits", "2", "n3", ["True", "Scheduled", ""]),
-        (
-            "large",
-            "5",
-            "",
-            [
-                "False",
-                "Unschedulable",
-                "0/3 placements are available, first placement status: pod group is unschedulable",
-            ],
-        ),
-        ("refused", "1", "", ["False", "Unschedulable", "no place for it"]),
-        ("failed", "1", "", ["False", "SchedulerError", "error for test"]),
-        (
-            "unscored",
-            "1",
-            "",
-            [
-                "False",
-                "SchedulerError",
-                "running PlacementScore plugins: plugin \"Numbers\" failed with: error for test",
-            ],
-        ),
-        (
-            "outside",
-            "1",
-            "",
-            [
-                "False",
-                "SchedulerError",
-                "failed to assume pod group placement: node 99 in placement is not present in snapshot",
-            ],
-        ),
-        (
-            "odd",
-            "1",
-            "",
-            ["False", "SchedulerError", "the scheduling cycle panicked: a plugin that nobody tested"],
-        ),
-        ("plain", "1", "n3", ["True", "Scheduled", ""]),
-    ] {
-        group(name, cpu).await?;
-        let named = |g: &&PodGroup| g.metadata.name.as_deref() == Some(name);
-        cluster
-            .until::<PodGroup>(LONG, "default", |all| all.iter().find(named).and_then(says).is_some())
-            .await?;
-        let found = cluster.get::<PodGroup>("default", name).await?.and_then(|g| says(&g));
-        assert_eq!(found, Some(condition.map(str::to_owned)), "{name}");
-        if !node.is_empty() {
-            let bound = |p: &Pod| p.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(node);
-            let named = |p: &&Pod| p.metadata.name.as_deref() == Some(name);
-            cluster.until::<Pod>(LONG, "default", |all| all.iter().find(named).is_some_and(bound)).await?;
-        }
-    }
-    let page = metrics.page().text();
-    for point in ["PlacementGenerate", "PlacementScore"] {
-        let line = format!(
-            "scheduler_framework_extension_point_duration_seconds_count{{extension_point=\"{point}\",profile=\"default-scheduler\",status=\"Success\"}}"
-        );
-        assert!(page.contains(&line), "{point}");
-    }
     Ok(())
 }

@@ -147,6 +147,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use client::Change;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -261,6 +263,44 @@ mod tests {
         assert_eq!(rows.len(), 23);
         for row in &rows {
             check(row).await;
+        }
+    }
+
+    proptest! {
+        /// In a cluster in which a group fits where there is room enough, a plain count of places says whether it can be
+        /// helped, and that none of the victims could stay.
+        #[test]
+        fn the_fewest_go(
+            sizes in vec((1..6u64, 0..4i32, any::<bool>()), 1..8), needed in 1..30u64, priority in 0..5i32,
+        ) {
+            let victim = |(i, (size, priority, group)): (usize, &(u64, i32, bool))| {
+                let group = group.then_some("pg");
+                let names = (0..*size).map(|n| json!({"name": format!("{i}-{n}"), "group": group}));
+                let pods: Vec<PodInfo> = names.map(|of| pod(&of)).collect();
+                Victim { pods, priority: *priority, started: Timestamp::UNIX_EPOCH }
+            };
+            let all: Vec<Victim> = sizes.iter().enumerate().map(victim).collect();
+            let there: BTreeSet<String> =
+                all.iter().flat_map(|v| &v.pods).map(|p| p.name().to_owned()).collect();
+            // Each Pod that goes frees one place.
+            let rules = there.iter().map(|name| (1, BTreeSet::from([name.clone()]))).collect();
+            let mut room = Rules { rules, needed, there: there.clone(), tries: 0 };
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let found = runtime.block_on(select((&[], priority), all.clone(), &[], &mut room));
+            let lower = || all.iter().filter(|v| v.priority < priority);
+            let most: u64 = lower().map(|v| v.pods.len() as u64).sum();
+            if most < needed {
+                prop_assert!(matches!(found, Err(Fit::No(_))));
+                prop_assert_eq!(room.there, there);
+                return Ok(());
+            }
+            let gone = found.unwrap();
+            let freed: u64 = gone.iter().map(|v| v.pods.len() as u64).sum();
+            prop_assert!(freed >= needed && gone.iter().all(|v| v.priority < priority));
+            prop_assert_eq!(room.there.len() as u64 + freed, there.len() as u64);
+            for one in &gone {
+                prop_assert!(freed - (one.pods.len() as u64) < needed, "{:?} could stay", one);
+            }
         }
     }
 
