@@ -24,6 +24,13 @@ struct Run(Cluster);
 
 impl Run {
     async fn start(gates: &[&str]) -> Result<Self> {
+        Self::start_by(gates, |gates| Settings::standard_with(gates).map_err(Error::msg)).await
+    }
+
+    async fn start_by(
+        gates: &[&str],
+        settings: impl FnOnce(FeatureGates) -> Result<Settings>,
+    ) -> Result<Self> {
         let gates = FeatureGates::parse(gates.iter().copied())?;
         let all = RuntimeConfig::parse(["api/all=true"])?;
         let cluster = Cluster::start_with(|c| {
@@ -33,7 +40,7 @@ impl Run {
         .await?;
         let account = json!({"metadata": {"name": "default", "namespace": "default"}});
         cluster.create::<ServiceAccount>(&account).await?;
-        cluster.scheduler_with(Settings::standard_with(gates).map_err(Error::msg)?);
+        cluster.scheduler_with(settings(gates)?);
         Ok(Self(cluster))
     }
 
@@ -436,5 +443,32 @@ async fn a_gang_preempts_single_pods_where_it_may() -> Result<()> {
     run.all_bound(&["h1", "h2"]).await?;
     assert_eq!(run.bound(&["l1", "l2", "alone"]).await?, 2);
     assert!(run.0.get::<Pod>("default", "alone").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_group_have_one_scheduler() -> Result<()> {
+    let two = |gates| {
+        let config = "
+            apiVersion: kubescheduler.config.k8s.io/v1
+            kind: KubeSchedulerConfiguration
+            profiles: [{schedulerName: default-scheduler}, {schedulerName: second}]
+            ";
+        let config = scheduler::config::read::parse(config.as_bytes()).map_err(Error::msg)?;
+        let plugins = scheduler::plugins::registry_with(gates).map_err(Error::msg)?;
+        Ok(Settings::new(&config, &plugins).map_err(Error::msg)?.with_gates(gates))
+    };
+    let run = Run::start_by(&["GenericWorkload=true", "GangScheduling=true"], two).await?;
+    run.node("n", "4").await?;
+    run.group("g", gang(2)).await?;
+    run.pods("g", &["a"], json!({})).await?;
+    run.pods("g", &["b"], json!({"spec": {"schedulerName": "second"}})).await?;
+    let told = async || Ok(run.reasons(&["a", "b"]).await?.len() == 2);
+    eventually("both are told", LONG, told).await?;
+    for why in run.reasons(&["a", "b"]).await? {
+        let start = "all pods in a single pod group should have the same .spec.schedulerName set, got: ";
+        assert!(why.starts_with(start), "{why}");
+    }
+    assert!(run.says("g").await.is_err(), "nothing is said of the group");
     Ok(())
 }

@@ -214,16 +214,15 @@ impl Scheduler {
         group.sort_by_key(|m| (-i64::from(m.entry.info.priority()), m.entry.since));
         let scheduler = scheduler_of(&pod).to_owned();
         let others = group.iter().map(|m| scheduler_of(&m.entry.info)).find(|name| *name != scheduler);
-        let tried = match others {
-            Some(other) => Tried::nobody(Outcome::Error(format!(
+        if let Some(other) = others {
+            let why = format!(
                 "all pods in a single pod group should have the same .spec.schedulerName set, got: {scheduler:?} and {other:?}"
-            ))),
-            None => {
-                let pods: Vec<PodInfo> = group.iter().map(|m| m.entry.info.clone()).collect();
-                self.attempt(&pods, start).await
-            }
-        };
-        let Tried { ends, outcome } = tried;
+            );
+            group.into_iter().for_each(|member| self.errored(member.entry, &why));
+            return;
+        }
+        let pods: Vec<PodInfo> = group.iter().map(|m| m.entry.info.clone()).collect();
+        let Tried { ends, outcome } = self.attempt(&pods, start).await;
         let mut ends = ends.into_iter();
         for Member { entry, mark } in group {
             match Fate::of(&outcome, ends.next()) {
