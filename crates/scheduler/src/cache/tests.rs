@@ -39,7 +39,9 @@ fn pods_are_lifted_and_put_back() {
         (before.3, before.4, before.5),
         "they still have their node"
     );
-    lifted.into_iter().for_each(|one| cache.put_back(one));
+    for one in lifted {
+        cache.put_back(one);
+    }
     assert_eq!(state(&cache), before);
     assert_eq!((cache.epoch(), cache.told()), (epoch, told + 4));
     assert!(cache.forget("assumed") && !cache.forget("bound"));

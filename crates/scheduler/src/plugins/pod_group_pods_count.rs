@@ -27,7 +27,9 @@ impl PlacementScore for Count {
             let why = "no pods from pod group are assigned to any of the candidate placements";
             return Err(why.to_owned());
         }
-        scores.iter_mut().for_each(|score| *score = *score * MAX_SCORE / most);
+        for score in scores {
+            *score = *score * MAX_SCORE / most;
+        }
         Ok(())
     }
     fn normalizes(&self) -> bool {
@@ -63,10 +65,16 @@ mod tests {
             [(&["p2", "p3"][..], &["p1"][..], 5), (&["p1"], &[], 3), (&[], &["p1"], 3), (&[], &[], 2)]
         {
             let (mut cluster, pods) = (Cache::default(), [pod("p-new")]);
-            assigned.iter().for_each(|uid| cluster.set_pod(pod(uid), "node1"));
-            assumed.iter().for_each(|uid| cluster.assume(pod(uid), "node1"));
+            for uid in assigned {
+                cluster.set_pod(pod(uid), "node1");
+            }
+            for uid in assumed {
+                cluster.assume(pod(uid), "node1");
+            }
             let proposed = ["node1", "node2"].map(|node| (pod(&format!("proposed-{node}")), node.to_owned()));
-            proposed.iter().for_each(|(pod, _)| cluster.groups().waits(pod));
+            for (pod, _) in &proposed {
+                cluster.groups().waits(pod);
+            }
             let cycle = GroupCycle { pods: &pods, group: None, cluster: &cluster, state: State::default() };
             let of = Assignments { placement: &Placement::default(), proposed: &proposed };
             assert_eq!(Count.score(&cycle, &of), Ok(expected), "{assigned:?} {assumed:?}");

@@ -74,15 +74,12 @@ pub fn victims(cluster: &Cache) -> Vec<Victim> {
             continue;
         };
         let uid = group.metadata.uid.clone().unwrap_or_default();
-        match groups.get(&uid).and_then(|at| all.get_mut(*at)) {
-            Some(victim) => {
-                victim.pods.push(pod.clone());
-                victim.started = victim.started.min(started);
-            }
-            None => {
-                groups.insert(uid, all.len());
-                all.push(alone(priority(&group)));
-            }
+        if let Some(victim) = groups.get(&uid).and_then(|at| all.get_mut(*at)) {
+            victim.pods.push(pod.clone());
+            victim.started = victim.started.min(started);
+        } else {
+            groups.insert(uid, all.len());
+            all.push(alone(priority(&group)));
         }
     }
     all
@@ -118,11 +115,15 @@ pub async fn select(
     if victims.is_empty() {
         return Err(Fit::No("No preemption victims found for incoming preemptor".to_owned()));
     }
-    victims.iter().for_each(|v| room.take(v));
+    for victim in &victims {
+        room.take(victim);
+    }
     match room.fits().await {
         Fit::Yes => {}
         no => {
-            victims.iter().for_each(|v| room.put_back(v));
+            for victim in &victims {
+                room.put_back(victim);
+            }
             return Err(no);
         }
     }

@@ -410,7 +410,9 @@ mod tests {
                 let node = json!({"metadata": {"name": name}, "status": {"allocatable": room}});
                 cluster.set_node(Arc::new(serde_json::from_value(node).unwrap()));
             }
-            others.iter().for_each(|other| cluster.set_pod(asks("baz", *other), "node1"));
+            for other in others {
+                cluster.set_pod(asks("baz", *other), "node1");
+            }
             let pods = [("foo", pods[0], on[0]), ("bar", pods[1], on[1])];
             let proposed = pods.map(|(uid, pod, node)| (asks(uid, pod), node.to_owned()));
             let placement = Placement { name: "p".into(), nodes: nodes.to_vec() };

@@ -62,7 +62,9 @@ impl Scheduler {
             return;
         };
         let members: Vec<_> = self.cache.groups().members(pod, |all| all.unplaced().cloned().collect());
-        members.iter().for_each(|uid| self.queue.activate(uid, now));
+        for uid in &members {
+            self.queue.activate(uid, now);
+        }
     }
 
     /// Deletes the victims; the preemptor is not tried before that is done. If one can't be deleted the others stay:

@@ -218,7 +218,9 @@ impl Scheduler {
             let why = format!(
                 "all pods in a single pod group should have the same .spec.schedulerName set, got: {scheduler:?} and {other:?}"
             );
-            group.into_iter().for_each(|member| self.errored(member.entry, &why));
+            for member in group {
+                self.errored(member.entry, &why);
+            }
             return;
         }
         let pods: Vec<PodInfo> = group.iter().map(|m| m.entry.info.clone()).collect();

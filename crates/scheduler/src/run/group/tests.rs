@@ -116,7 +116,7 @@ fn room_for_a_group() {
     let more = "pod group is unschedulable, not enough resources";
     assert_eq!(before().after(Err(Fit::No("not enough resources".into()))), refused(more, false));
     assert_eq!(before().after(Err(Fit::Error("x".into()))), Outcome::Error("x".into()));
-    let names = [Outcome::Scheduled, refused("", true), refused("", false), Outcome::Error("".into())];
+    let names = [Outcome::Scheduled, refused("", true), refused("", false), Outcome::Error(String::new())];
     let expected = ["scheduled", "waiting_on_preemption", "unschedulable", "error"];
     assert_eq!(names.each_ref().map(Outcome::name), expected);
     let lasting = Outcome::rejected(&Rejection::lasting("P", "never"));

@@ -100,7 +100,9 @@ impl Scheduler {
             self.give_back(profile, &pod, &node, &mut carried);
         }
         self.cache.forget(pod.uid());
-        victims.into_iter().for_each(|victim| self.cache.put_back(victim));
+        for victim in victims {
+            self.cache.put_back(victim);
+        }
         if let Some(node) = nominated {
             self.nominated.set(pod, &node);
         }
