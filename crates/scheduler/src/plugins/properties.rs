@@ -533,9 +533,9 @@ proptest! {
         let (mut world, mut keeper, pod) = (world, Keeper::default(), incoming(pod));
         let mut cache = world.cache();
         let (profile, none, info) = (profile(), Nominated::default(), PodInfo::new(pod.clone()));
-        for step in std::iter::once(None).chain(steps.into_iter().map(Some)) {
+        for (number, step) in std::iter::once(None).chain(steps.into_iter().map(Some)).enumerate() {
             if let Some(step) = step {
-                world.step(0, step, &mut cache);
+                world.step(number, step, &mut cache);
             }
             let all = cache.nodes().len();
             let nodes: Vec<usize> = (0..all).filter(|i| inside[i % inside.len()]).collect();
