@@ -99,8 +99,10 @@ pub(crate) async fn scheduler(flags: &cli::Scheduler) -> Result<()> {
 /// The scheduler's settings, and the flags that it has in common with others, as the configuration file changes them.
 fn scheduler_settings(flags: &cli::Scheduler) -> Result<(scheduler::run::Settings, cli::Component)> {
     let mut component = flags.component.clone();
+    let gates = FeatureGates::parse(flags.feature_gates.iter().map(String::as_str))
+        .context("invalid --feature-gates")?;
     let settings = match &flags.config {
-        None => scheduler::run::Settings::standard().map_err(Error::msg)?,
+        None => scheduler::run::Settings::standard_with(gates).map_err(Error::msg)?,
         Some(file) => {
             let unusable = || format!("--config {} cannot be used", file.display());
             let config = scheduler::config::read::read(file).map_err(Error::msg).with_context(unusable)?;
@@ -108,8 +110,9 @@ fn scheduler_settings(flags: &cli::Scheduler) -> Result<(scheduler::run::Setting
             if !config.client_connection.kubeconfig.is_empty() {
                 component.kubeconfig = config.client_connection.kubeconfig.clone().into();
             }
-            let plugins = scheduler::plugins::registry().map_err(Error::msg)?;
-            scheduler::run::Settings::new(&config, &plugins).map_err(Error::msg).with_context(unusable)?
+            let plugins = scheduler::plugins::registry_with(gates).map_err(Error::msg)?;
+            let settings = scheduler::run::Settings::new(&config, &plugins);
+            settings.map_err(Error::msg).with_context(unusable)?.with_gates(gates)
         }
     };
     Ok((settings, component))
@@ -244,5 +247,20 @@ mod tests {
         check("parallelism: 0", &["--kubeconfig=k", "--config=FILE"], Err("parallelism: Invalid value: 0"));
         let missing = "profiles: [{plugins: {filter: {enabled: [{name: Gone}]}}}]";
         check(missing, &["--kubeconfig=k", "--config=FILE"], Err("FilterPlugin \"Gone\" does not exist"));
+    }
+
+    #[test]
+    fn features_bring_plugins() {
+        let both = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true";
+        let one = "--feature-gates=TopologyAwareWorkloadScheduling=true";
+        let file = ["--kubeconfig=k", "--config=FILE"];
+        let with = |gates| [file[0], file[1], gates];
+        let config =
+            "profiles: [{plugins: {placementScore: {enabled: [{name: PodGroupPodsCount, weight: 5}]}}}]";
+        check(config, &with(both), Ok(("k", true)));
+        check(config, &file, Err("the gate TopologyAwareWorkloadScheduling is off"));
+        let why = "TopologyAwareWorkloadScheduling is enabled, but depends on features that are disabled: [GenericWorkload]";
+        check("", &with(one), Err(why));
+        check("", &["--kubeconfig=k", "--feature-gates=Nothing=true"], Err("invalid --feature-gates"));
     }
 }

@@ -11,3 +11,4 @@ mod properties;
 mod seeds;
 mod statuses;
 mod support;
+mod workloads;

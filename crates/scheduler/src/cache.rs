@@ -146,6 +146,13 @@ pub struct Cache {
     columns: Mutex<HashMap<String, Arc<Column>>>,
 }
 
+/// A Pod that was taken off its node for a simulation.
+#[derive(Debug)]
+pub struct Lifted {
+    pod: PodInfo,
+    node: usize,
+}
+
 /// A change of one node.
 #[derive(Debug, Clone)]
 pub struct Change {
@@ -295,6 +302,16 @@ impl Cache {
     pub fn node(&self, name: &str) -> Option<&NodeInfo> {
         self.by_name.get(name).map(|i| &self.nodes[*i])
     }
+    /// The node of a Pod, if both are known.
+    pub fn node_of(&self, uid: &str) -> Option<&NodeInfo> {
+        self.node(self.placed.get(uid)?)
+    }
+    /// The name of a Pod that has a node, and that of the node, whether or not it is known.
+    pub fn names_of_placed(&self, uid: &str) -> Option<(&str, &str)> {
+        let there = self.node_of(uid).and_then(|node| node.pods.get(uid));
+        let pod = there.or_else(|| self.orphan_pods.get(uid))?;
+        Some((pod.name(), self.placed.get(uid)?))
+    }
     /// On how many nodes an image is.
     pub fn nodes_with_image(&self, image: &str) -> i64 {
         self.image_nodes.get(image).copied().unwrap_or(0)
@@ -390,6 +407,23 @@ impl Cache {
         self.remove_pod(uid);
         true
     }
+    /// Takes a Pod off its node for a simulation. It is still one that has a node, and assumed if it was; until it is
+    /// [put back](Self::put_back) no node may come or go.
+    pub fn lift(&mut self, uid: &str) -> Option<Lifted> {
+        let node = *self.by_name.get(self.placed.get(uid)?.as_str())?;
+        let pod = self.nodes[node].remove(uid)?;
+        self.count_claims(&pod, false);
+        self.tell(node, Some((pod.clone(), -1)));
+        Some(Lifted { pod, node })
+    }
+    /// Ends that simulation.
+    pub fn put_back(&mut self, Lifted { pod, node }: Lifted) {
+        if let Some(info) = self.nodes.get_mut(node) {
+            info.add(pod.clone());
+            self.count_claims(&pod, true);
+            self.tell(node, Some((pod, 1)));
+        }
+    }
     /// How many nodes, Pods and assumed Pods there are.
     pub fn sizes(&self) -> [usize; 3] {
         [self.nodes.len(), self.placed.len(), self.assumed.len()]
@@ -421,3 +455,6 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::extender::{Interrupted, Question, Talk};
+use crate::framework::placement::Within;
 use crate::framework::points::{
     Candidate, Consent, Cycle, Dissent, Errand, Failed, Move, PostFiltered, Prefiltered, Simulation,
 };
@@ -97,6 +98,17 @@ pub struct Around<'a> {
     pub nominated: &'a Nominated,
     /// The disruption budgets.
     pub budgets: &'a [Arc<PodDisruptionBudget>],
+    /// The part that the turn has in that of a group.
+    pub part: Part<'a>,
+}
+
+/// The part that a Pod's turn has in that of a group; that of a Pod alone is the default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Part<'a> {
+    /// The nodes that are looked at; all, if it does not say.
+    pub within: Option<&'a Within>,
+    /// Nothing is to be found out about a Pod that no node can take.
+    pub only_looks: bool,
 }
 
 /// The end of a try of a turn.
@@ -130,7 +142,7 @@ pub fn decide_with(
     keeper: &mut Keeper,
     pick: &mut dyn FnMut(usize) -> usize,
 ) -> Step {
-    if around.cluster.nodes().is_empty() {
+    if around.cluster.nodes().is_empty() || around.part.within.is_some_and(|w| w.count() == 0) {
         return Step::Decided(Decision::Unschedulable(Box::default(), Help::Keep));
     }
     let place = keeper.place();
@@ -172,7 +184,9 @@ impl Turn<'_> {
         pick: &mut dyn FnMut(usize) -> usize,
     ) -> Result<Decision, Interrupted> {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
-        let mut error = FitError { nodes: cluster.nodes().len(), ..FitError::default() };
+        let within = self.around.part.within;
+        let nodes = within.map_or(cluster.nodes().len(), Within::count);
+        let mut error = FitError { nodes, ..FitError::default() };
         let only = self.pre_filter(cycle, kept);
         kept.times.ended(Point::PreFilter, only.as_ref().map_or_else(Code::of_stop, |_| Code::Success));
         let only = match only {
@@ -186,6 +200,7 @@ impl Turn<'_> {
         // The node where room was made for it is likely the only one.
         if let Some(node) = self.around.nominated.node_of(pod.uid()).and_then(|n| cluster.node(n))
             && only.as_ref().is_none_or(|o| o.names.contains(node.name()))
+            && within.is_none_or(|w| w.contains(node.index))
             && {
                 let fits = self.fits(cycle, node);
                 kept.times.ended(Point::Filter, Code::Success);
@@ -254,6 +269,9 @@ impl Turn<'_> {
     fn filter(&self, cycle: &mut Cycle<'_>, kept: &mut Kept, only: Option<&Only>) -> Verdicts {
         let nodes = cycle.cluster.nodes();
         let mut verdicts = Verdicts::all(nodes.len());
+        if let Some(within) = self.around.part.within {
+            verdicts.look_only(within);
+        }
         if let Some(Only { plugins, names }) = only {
             let named: BTreeSet<usize> =
                 names.iter().filter_map(|n| cycle.cluster.node(n)).map(|n| n.index).collect();
@@ -268,6 +286,7 @@ impl Turn<'_> {
         kept.filter(cycle, self.around.profile, &self.skipped, &mut verdicts);
         for name in self.around.nominated.nodes() {
             if let Some(node) = cycle.cluster.node(name)
+                && self.around.part.within.is_none_or(|w| w.contains(node.index))
                 && excluded.binary_search(&node.index).is_err()
                 && self.rivals(cycle.pod, node).next().is_some()
             {
@@ -293,7 +312,7 @@ impl Turn<'_> {
 
     /// Asks the PostFilter plugins, until one can help.
     fn help(&self, cycle: &mut Cycle<'_>, kept: &mut Kept, error: FitError) -> Result<Decision, Interrupted> {
-        if self.around.profile.post_filter.is_empty() {
+        if self.around.profile.post_filter.is_empty() || self.around.part.only_looks {
             return Ok(Decision::Unschedulable(Box::new(error), Help::Keep));
         }
         kept.times.pass();

@@ -114,8 +114,8 @@ impl Keeper {
 
     /// The nodes that fit, or enough of them.
     pub fn enough(&mut self, verdicts: &Verdicts, percentage: i32) -> Vec<usize> {
-        let (nodes, wanted) = (verdicts.len(), enough(verdicts.len(), percentage));
-        if wanted >= nodes {
+        let (nodes, wanted) = (verdicts.len(), enough(verdicts.looked_at(), percentage));
+        if wanted >= verdicts.looked_at() {
             return verdicts.fitting().collect();
         }
         let (mut feasible, mut looked) = (Vec::with_capacity(wanted), 0);

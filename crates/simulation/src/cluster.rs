@@ -190,10 +190,12 @@ impl Cluster {
         stop.spawn(run);
     }
 
-    /// Starts a scheduler with settings of its own.
-    pub fn scheduler_with(&self, settings: scheduler::run::Settings) {
+    /// Starts a scheduler with settings of its own. Gives its metrics.
+    pub fn scheduler_with(&self, settings: scheduler::run::Settings) -> Registry {
         let (metrics, stop) = (Registry::default(), self.shutdown.clone());
-        self.shutdown.spawn(scheduler::run::run_with(settings, self.clients(), self.clock, metrics, stop));
+        let run = scheduler::run::run_with(settings, self.clients(), self.clock, metrics.clone(), stop);
+        self.shutdown.spawn(run);
+        metrics
     }
 
     /// Makes an object, given as JSON, in the namespace that it names.

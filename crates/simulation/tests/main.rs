@@ -16,6 +16,7 @@ mod jobs;
 mod leader;
 mod load_balancers;
 mod nodes;
+mod placements;
 mod pod_autoscalers;
 mod quotas;
 mod scale;

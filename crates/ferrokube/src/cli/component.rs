@@ -264,4 +264,7 @@ pub(crate) struct Scheduler {
     /// --kubeconfig, and either may say that there is no election
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) feature_gates: Vec<String>,
 }

@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use api::Gate;
 use api::codec::json::encode;
 use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
-use api::view::{View, same};
+use api::view::{Edit, View, same};
+use api::{Gate, Struct};
 
 use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
@@ -28,6 +28,7 @@ pub(super) const WORKLOAD: Rules = Rules {
     resource: "workloads",
     columns: columns::workloads::WORKLOAD,
     no_effect_yet: inert!("Workloads"),
+    prepare_update: drop_by_template,
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), true, name_subdomain);
@@ -70,6 +71,28 @@ pub(super) const POD_GROUP: Rules = Rules {
     }],
     ..NAMESPACED
 };
+
+/// Drops fields of features that are off from each template that did not have them before, whatever others have.
+fn drop_by_template(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    const FIELDS: [(Gate, &str); 5] = [
+        (Gate::TopologyAwareWorkloadScheduling, "schedulingConstraints"),
+        (Gate::DRAWorkloadResourceClaims, "resourceClaims"),
+        (Gate::WorkloadAwarePreemption, "disruptionMode"),
+        (Gate::WorkloadAwarePreemption, "priorityClassName"),
+        (Gate::WorkloadAwarePreemption, "priority"),
+    ];
+    let old = View::new(c.schema, old).st("spec");
+    let before: Vec<View<'_>> = old.items("podGroupTemplates").collect();
+    let mut edit = Edit::new(c.schema, new);
+    let Some(mut spec) = edit.at("spec") else { return };
+    for (i, mut template) in spec.items("podGroupTemplates").enumerate() {
+        for (gate, field) in FIELDS {
+            if !c.gates.enabled(gate) && !before.get(i).is_some_and(|had| had.has(field)) {
+                template.remove(field);
+            }
+        }
+    }
+}
 
 /// Whether an update leaves a field as it was.
 fn kept(new: View<'_>, old: Option<View<'_>>, name: &str) -> bool {
@@ -142,6 +165,9 @@ fn workload(errs: &mut Errors, c: &Ctx<'_>, spec: View<'_>, old: Option<View<'_>
         if changed && count == 0 {
             errs.required(&at, "");
         }
+        if changed && count > MAX_TEMPLATES {
+            errs.too_many(&at, count, MAX_TEMPLATES);
+        }
         return;
     }
     if count > MAX_TEMPLATES {
@@ -199,8 +225,11 @@ fn gated(errs: &mut Errors, c: &Ctx<'_>, at: &Path<'_>, g: View<'_>, old: Option
     } else if fixed(errs, at, g, old, constraints) {
         topology(errs, &at.field(constraints), g.st(constraints));
     }
+    let at_claims = at.field("resourceClaims");
     if fixed(errs, at, g, old, "resourceClaims") {
-        claims(errs, &at.field("resourceClaims"), g);
+        claims(errs, &at_claims, g);
+    } else if !kept(g, old, "resourceClaims") && g.len("resourceClaims") > MAX_CLAIMS {
+        errs.too_many(&at_claims, g.len("resourceClaims"), MAX_CLAIMS);
     }
     let preemption = c.gates.enabled(Gate::WorkloadAwarePreemption);
     for name in ["disruptionMode", "priorityClassName", "priority"] {

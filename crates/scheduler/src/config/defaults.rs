@@ -57,12 +57,12 @@ pub fn complete(document: &mut Document) {
 }
 
 /// Adds a plugin of a gate that is on to the default ones, behind them (upstream's `applyFeatureGates`).
-pub fn add(document: &mut Document, name: &str) {
+pub fn add(document: &mut Document, name: &str, weight: i32) {
     for plugins in document.profiles.iter_mut().filter_map(|p| p.plugins.as_mut()) {
         let set = &mut plugins.multi_point;
         let out = set.disabled.iter().any(|d| d.name == name || d.name == "*");
         if !out && !set.enabled.iter().any(|p| p.name == name) {
-            set.enabled.push(Named { name: name.to_owned(), weight: 0 });
+            set.enabled.push(Named { name: name.to_owned(), weight });
         }
     }
 }

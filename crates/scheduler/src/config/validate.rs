@@ -124,10 +124,6 @@ fn plugins(errors: &mut Errors, at: &Path<'_>, profile: &Profile) {
                 errors.invalid(&enabled.index(i), plugin.name.as_str(), why);
             }
         }
-        // Their gates are off, and nothing would ask them.
-        if point.starts_with("placement") && !set.enabled.is_empty() {
-            errors.forbidden(&enabled, "the gate TopologyAwareWorkloadScheduling is off");
-        }
     }
     let mut seen = BTreeSet::new();
     let configs = at.field("pluginConfig");

@@ -2,10 +2,11 @@
 //!
 //! A third party writes a plugin as those of this crate are written: a type that implements some traits of [`points`],
 //! a function that makes a [`plugin::Plugin`] of it, and an entry in the [`registry::Registry`] that the scheduler is
-//! started with. `crates/simulation/tests/third_party.rs` has whole ones.
+//! started with. `crates/simulation/tests/third_party.rs` has whole ones, `placements.rs` beside it one for groups.
 
 pub mod hint;
 pub mod place;
+pub mod placement;
 pub mod plugin;
 pub mod points;
 pub mod profile;

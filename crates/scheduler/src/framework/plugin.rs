@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::events::Events;
 use crate::framework::hint::Hint;
 use crate::framework::points::{
-    Bind, Filter, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve,
-    Score,
+    Bind, Filter, Permit, PlacementGenerate, PlacementScore, PostBind, PostFilter, PreBind, PreEnqueue,
+    PreFilter, PreScore, QueueSort, Reserve, Score,
 };
 
 /// A plugin.
@@ -38,6 +38,8 @@ pub struct Points {
     pub pre_bind: Option<Arc<dyn PreBind>>,
     pub bind: Option<Arc<dyn Bind>>,
     pub post_bind: Option<Arc<dyn PostBind>>,
+    pub placement_generate: Option<Arc<dyn PlacementGenerate>>,
+    pub placement_score: Option<Arc<dyn PlacementScore>>,
 }
 
 impl Plugin {

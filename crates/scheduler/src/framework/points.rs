@@ -15,6 +15,10 @@
 //! | [`Permit`] | then; it may let the Pod wait | once |
 //! | [`PreBind`], [`Bind`], [`PostBind`] | in a task of the Pod's own | once |
 //!
+//! The turn of a group, with the gate TopologyAwareWorkloadScheduling, has two more: [`PlacementGenerate`] at its
+//! beginning, and [`PlacementScore`] if the group fits several placements. In between its Pods meet the points above as
+//! far as `Permit`, once for each placement, and all of it is taken back.
+//!
 //! Up to `Reserve` and `Permit`, plugins are called by the one task that owns the cluster's state: they must neither
 //! wait nor change anything outside. A plugin that panics there costs its Pod the turn, and nothing else.
 //!
@@ -39,6 +43,7 @@ use tokio::time::Instant;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::framework::place::{Gone, Place};
+use crate::framework::placement::{Assignments, GroupCycle, Placement};
 use crate::framework::state::State;
 use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::groups::Groups;
@@ -49,7 +54,7 @@ use crate::pod::PodInfo;
 /// An answer that comes later.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The best score that a plugin may give a node, after normalization (upstream's `MaxNodeScore`).
+/// The best score that a plugin may give a node or a placement, after normalization (upstream's `MaxScore`).
 pub const MAX_SCORE: i64 = 100;
 
 /// One Pod's turn.
@@ -398,4 +403,33 @@ pub trait Bind: Send + Sync {
 pub trait PostBind: Send + Sync {
     /// A Pod was bound.
     fn post_bind(&self, binding: &Binding<'_>);
+}
+
+/// Says in which parts of the cluster a group is tried. A profile has one such plugin at most.
+pub trait PlacementGenerate: Send + Sync {
+    /// The placements, in the order in which they are tried; they may overlap. Without any the group is unschedulable.
+    ///
+    /// # Errors
+    /// If the group cannot be placed, or there can be no decision.
+    fn generate(&self, cycle: &mut GroupCycle<'_>, parent: &Placement) -> Result<Vec<Placement>, Rejection>;
+}
+
+/// Says how good a placement is in which enough of a group fits.
+pub trait PlacementScore: Send + Sync {
+    /// The score of a placement. The cluster is as before the group's turn: no Pod of it is on the node that it would get.
+    ///
+    /// # Errors
+    /// The reason for which there can be no decision.
+    fn score(&self, cycle: &GroupCycle<'_>, of: &Assignments<'_>) -> Result<i64, String>;
+    /// Brings the scores of all placements into the range from 0 to [`MAX_SCORE`].
+    ///
+    /// # Errors
+    /// The reason for which there can be no decision.
+    fn normalize(&self, _cycle: &GroupCycle<'_>, _scores: &mut [i64]) -> Result<(), String> {
+        Ok(())
+    }
+    /// Whether [`PlacementScore::normalize`] does anything.
+    fn normalizes(&self) -> bool {
+        false
+    }
 }

@@ -9,8 +9,8 @@ use crate::events::Events;
 use crate::framework::hint::Hint;
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
-    Bind, Filter, MAX_SCORE, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
-    QueueSort, Reserve, Score,
+    Bind, Filter, MAX_SCORE, Permit, PlacementGenerate, PlacementScore, PostBind, PostFilter, PreBind,
+    PreEnqueue, PreFilter, PreScore, QueueSort, Reserve, Score,
 };
 use crate::framework::registry::Registry;
 
@@ -53,6 +53,8 @@ pub struct Profile {
     pub pre_bind: Vec<At<dyn PreBind>>,
     pub bind: Vec<At<dyn Bind>>,
     pub post_bind: Vec<At<dyn PostBind>>,
+    pub placement_generate: Option<At<dyn PlacementGenerate>>,
+    pub placement_score: Vec<At<dyn PlacementScore>>,
     waits: BTreeMap<&'static str, Waits>,
 }
 
@@ -78,6 +80,16 @@ impl Profile {
                 ));
             }
         };
+        let point = "PlacementGeneratePlugin";
+        let mut generates = with.at(point, &sets.placement_generate, |p| p.placement_generate.clone())?;
+        if generates.len() > 1 {
+            let name = api::go::quote(&name);
+            return Err(format!(
+                "at most one placement generate plugin is allowed for profile with scheduler name {name}"
+            ));
+        }
+        let point = "PlacementScorePlugin";
+        let placement_score = with.at(point, &sets.placement_score, |p| p.placement_score.clone())?;
         let profile = Self {
             percentage: config.percentage_of_nodes_to_score.unwrap_or(percentage),
             queue_sort,
@@ -92,6 +104,8 @@ impl Profile {
             pre_bind: with.at("PreBindPlugin", &sets.pre_bind, |p| p.pre_bind.clone())?,
             bind: with.at("BindPlugin", &sets.bind, |p| p.bind.clone())?,
             post_bind: with.at("PostBindPlugin", &sets.post_bind, |p| p.post_bind.clone())?,
+            placement_generate: generates.pop(),
+            placement_score,
             waits: plugins
                 .values()
                 .map(|p| (p.name, Waits { lifted_by: p.lifted_by, hint: p.hint.clone() }))
@@ -102,16 +116,14 @@ impl Profile {
             let name = api::go::quote(&profile.name);
             return Err(format!("at least one bind plugin is needed for profile with scheduler name {name}"));
         }
-        let mut room = i64::MAX;
-        for at in &profile.score {
-            room = at
-                .weight
-                .checked_mul(MAX_SCORE)
-                .and_then(|most| room.checked_sub(most))
-                .filter(|r| *r >= 0)
-                .ok_or("total score of Score plugins could overflow")?;
-        }
+        weighable(&profile.score).map_err(|e| format!("score plugins: {e}"))?;
+        weighable(&profile.placement_score).map_err(|e| format!("placement score plugins: {e}"))?;
         Ok(profile)
+    }
+
+    /// Whether the profile names a plugin at any point.
+    pub fn has(&self, plugin: &str) -> bool {
+        self.waits.contains_key(plugin)
     }
 
     /// The events that may lift a plugin's refusals; `None` if nobody knows the plugin.
@@ -124,6 +136,20 @@ impl Profile {
         let each = plugins.into_iter().map(|p| self.waits.get(p).map_or(Events::ALL, |w| w.lifted_by));
         each.reduce(std::ops::BitOr::bitor).unwrap_or(Events::ALL)
     }
+}
+
+/// Checks that the sum of all scores cannot be too large.
+fn weighable<P: ?Sized>(all: &[At<P>]) -> Result<(), &'static str> {
+    let mut room = i64::MAX;
+    for at in all {
+        room = at
+            .weight
+            .checked_mul(MAX_SCORE)
+            .and_then(|most| room.checked_sub(most))
+            .filter(|r| *r >= 0)
+            .ok_or("total score of Score plugins could overflow")?;
+    }
+    Ok(())
 }
 
 /// Makes every profile of a configuration, by the name of its scheduler.

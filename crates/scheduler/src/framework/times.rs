@@ -62,7 +62,7 @@ named! {
     /// An extension point, or a part of one.
     Point, ALL: PreFilter, Filter, PreScore, Score, PreEnqueue, PreFilterExtensionAddPod,
     PreFilterExtensionRemovePod, PostFilter, ScoreExtensionNormalize, Reserve, Unreserve, Permit, PreBindPreFlight,
-    PreBind, Bind, PostBind
+    PreBind, Bind, PostBind, PlacementGenerate, PlacementScore, PlacementScoreExtensionNormalize
 }
 
 named! {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::framework::placement::Within;
+
 /// The reason of a refusal, in upstream's words. Most are constants, so that a refusal allocates little.
 pub type Reason = Cow<'static, str>;
 
@@ -53,15 +55,37 @@ impl Stop {
 /// reported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// By the node's index: 0 if the node can take the Pod, else 1 more than the index of its refusal.
+    /// By the node's index: 0 if the node can take the Pod, [`OUTSIDE`], else 1 more than the index of its refusal.
     codes: Vec<u32>,
     kinds: Vec<Rejection>,
+    /// How many nodes are not looked at.
+    outside: usize,
 }
+
+/// The code of a node that is not looked at.
+const OUTSIDE: u32 = u32::MAX;
 
 impl Verdicts {
     /// Every one of so many nodes can take the Pod.
     pub fn all(nodes: usize) -> Self {
-        Self { codes: vec![0; nodes], kinds: Vec::new() }
+        Self { codes: vec![0; nodes], ..Self::default() }
+    }
+    /// Leaves out all other nodes: they have no verdict, and none is given to them.
+    pub fn look_only(&mut self, within: &Within) {
+        for (i, code) in self.codes.iter_mut().enumerate() {
+            if *code != OUTSIDE && !within.contains(i) {
+                *code = OUTSIDE;
+                self.outside += 1;
+            }
+        }
+    }
+    /// How many nodes are looked at.
+    pub fn looked_at(&self) -> usize {
+        self.codes.len() - self.outside
+    }
+    /// Whether evicting Pods from a node cannot help: it is not looked at, or its refusal says so.
+    pub fn is_lost(&self, node: usize) -> bool {
+        self.codes.get(node) == Some(&OUTSIDE) || self.of(node).is_some_and(|r| r.unresolvable)
     }
     /// How many nodes there are.
     pub fn len(&self) -> usize {
@@ -89,7 +113,7 @@ impl Verdicts {
             Ok(()) => 0,
             Err(rejection) => self.kind(rejection),
         };
-        if let Some(place) = self.codes.get_mut(node) {
+        if let Some(place) = self.codes.get_mut(node).filter(|code| **code != OUTSIDE) {
             *place = code;
         }
     }
@@ -118,7 +142,7 @@ impl Verdicts {
     pub fn take_in(&mut self, other: &Self) {
         let mut codes = vec![0; other.kinds.len() + 1];
         for (mine, theirs) in self.codes.iter_mut().zip(&other.codes) {
-            if *mine == 0 && *theirs != 0 {
+            if *mine == 0 && *theirs != 0 && *theirs != OUTSIDE {
                 let known = &mut codes[*theirs as usize];
                 if *known == 0 {
                     let rejection = &other.kinds[*theirs as usize - 1];
@@ -135,7 +159,7 @@ impl Verdicts {
     /// Each refusal with the number of its nodes.
     pub fn counts(&self) -> impl Iterator<Item = (&Rejection, usize)> {
         let mut counts = vec![0; self.kinds.len() + 1];
-        for code in &self.codes {
+        for code in self.codes.iter().filter(|code| **code != OUTSIDE) {
             counts[*code as usize] += 1;
         }
         self.kinds.iter().zip(counts.into_iter().skip(1)).filter(|(_, n)| *n > 0)
@@ -145,6 +169,7 @@ impl Verdicts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::framework::placement::Placement;
 
     #[test]
     fn the_first_refusal_counts() {
@@ -162,5 +187,28 @@ mod tests {
         assert!(first.counts().eq([(&cpu, 2), (&taint, 1)]));
         first.set(1, Ok(()));
         assert!(first.fits(1));
+    }
+
+    #[test]
+    fn nodes_outside_have_no_verdict() {
+        let placement = Placement { name: "p".into(), nodes: vec![1, 3] };
+        let within = Within::new(&placement, 4).unwrap().unwrap();
+        let (cpu, taint) = (Rejection::new("Fit", "cpu"), Rejection::lasting("Taint", "tainted"));
+        let mut all = Verdicts::all(4);
+        all.set(0, Err(cpu.clone()));
+        all.look_only(&within);
+        all.look_only(&within);
+        let mut other = Verdicts::all(4);
+        other.refuse_unless(&cpu, |i| i == 3);
+        other.set(1, Err(taint.clone()));
+        all.take_in(&other);
+        all.set(2, Ok(()));
+        assert!(all.counts().eq([(&taint, 1)]), "{all:?}");
+        assert_eq!((all.len(), all.looked_at()), (4, 2));
+        assert_eq!(
+            [0, 1, 2, 3].map(|i| (all.fits(i), all.is_lost(i), all.of(i).is_some())),
+            [(false, true, false), (false, true, true), (false, true, false), (true, false, false)]
+        );
+        assert!(all.fitting().eq([3]));
     }
 }

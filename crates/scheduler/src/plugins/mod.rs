@@ -15,6 +15,8 @@ pub mod inter_pod_affinity;
 mod inter_pod_affinity_score;
 pub mod node;
 mod places;
+pub mod pod_group_pods_count;
+pub mod pod_group_preemption;
 pub mod pod_topology_spread;
 mod pod_topology_spread_score;
 pub mod preemption;
@@ -26,6 +28,7 @@ pub mod resources;
 mod spread_defaults;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod topology_placement;
 pub mod volume_binding;
 #[cfg(test)]
 mod volume_cases;
@@ -70,11 +73,15 @@ pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
     all.add(pod_topology_spread::NAME, pod_topology_spread::plugin)?;
     all.add(inter_pod_affinity::NAME, inter_pod_affinity::plugin)?;
     all.add(dynamic_resources::NAME, move |args| dynamic_resources::plugin(args, gates))?;
-    all.add(preemption::NAME, preemption::plugin)?;
+    all.add(preemption::NAME, move |args| preemption::plugin(args, gates))?;
     all.add(images::NAME, |_| Ok(images::image_locality()))?;
     all.add(binder::NAME, |_| Ok(binder::default_binder()))?;
     if gates.enabled(Gate::GangScheduling) {
         all.add(gang_scheduling::NAME, |_| Ok(gang_scheduling::plugin()))?;
+    }
+    if gates.enabled(Gate::TopologyAwareWorkloadScheduling) {
+        all.add(topology_placement::NAME, |_| Ok(topology_placement::plugin()))?;
+        all.add(pod_group_pods_count::NAME, |_| Ok(pod_group_pods_count::plugin()))?;
     }
     Ok(all)
 }

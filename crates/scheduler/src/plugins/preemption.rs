@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::{FeatureGates, Gate};
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -12,6 +13,7 @@ use crate::events::Events;
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Candidate, Cycle, Dissent, Failed, Move, PostFilter, PostFiltered};
 use crate::framework::verdict::Reason;
+use crate::groups::Groups;
 use crate::pod::{PodInfo, PodView};
 
 /// The plugin's name.
@@ -28,19 +30,26 @@ fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
 /// DefaultPreemption.
 struct Preemption {
     args: DefaultPreemptionArgs,
+    /// Whether groups are placed within topologies.
+    by_topology: bool,
+    /// Whether room is made for groups as a whole.
+    by_group: bool,
 }
 
 impl PostFilter for Preemption {
     fn post_filter(&self, cycle: &mut Cycle<'_>, failed: &Failed<'_>) -> PostFiltered {
         let keep = |why: &str| PostFiltered::Keep(format!("preemption: {why}"));
         let pod = cycle.pod;
+        if let Some(why) = self.not_for(pod, cycle.cluster.groups()) {
+            return PostFiltered::Other(format!("preemption: {why}"));
+        }
         if pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
             return keep("not eligible due to preemptionPolicy=Never.");
         }
         let waits_for = failed.nominated.node_of(pod.uid()).unwrap_or(pod.nominated());
         if let Some(node) = cycle.cluster.node(waits_for)
             && failed.stopped.is_none()
-            && failed.verdicts.of(node.index).is_none_or(|r| !r.unresolvable)
+            && !failed.verdicts.is_lost(node.index)
             && leaving(pod, node)
         {
             return keep("not eligible due to a terminating pod on the nominated node.");
@@ -64,6 +73,18 @@ impl PostFilter for Preemption {
 }
 
 impl Preemption {
+    /// Why no room is made for a Pod of a group alone.
+    fn not_for(&self, pod: &PodInfo, groups: &Groups) -> Option<&'static str> {
+        pod.group()?;
+        if self.by_topology {
+            let Some(group) = groups.of(pod) else { return Some("pod group for pod not found") };
+            if group.spec.scheduling_constraints.is_some() {
+                return Some("not eligible due to placement-based pod group scheduling limitation");
+            }
+        }
+        self.by_group.then_some("not eligible due to workload aware preemption enabled")
+    }
+
     /// How many nodes are enough on which room can be made (upstream's `calculateNumCandidates`).
     fn enough(&self, nodes: usize) -> usize {
         let number = |n: i32| usize::try_from(n).unwrap_or(0);
@@ -108,11 +129,15 @@ impl Preemption {
     }
 }
 
-pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
+pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
     let PluginArgs::DefaultPreemption(args) = args else {
         return Err("want args to be of type DefaultPreemptionArgs".to_owned());
     };
-    let plugin = Arc::new(Preemption { args: args.clone() });
+    let plugin = Arc::new(Preemption {
+        args: args.clone(),
+        by_topology: gates.enabled(Gate::TopologyAwareWorkloadScheduling),
+        by_group: gates.enabled(Gate::WorkloadAwarePreemption),
+    });
     // The plugins that refused the Pod say when room was made.
     let points = Points { post_filter: Some(plugin), ..Points::default() };
     Ok(Plugin::new(NAME, points).lifted_by(Events::NONE))
@@ -188,27 +213,39 @@ fn reprieve(
 
 /// Splits Pods into those whose going would break a disruption budget and the others, in order.
 fn split_by_budget(pods: Vec<PodInfo>, budgets: &[Arc<PodDisruptionBudget>]) -> (Vec<PodInfo>, Vec<PodInfo>) {
-    let mut allowed: Vec<i32> =
-        budgets.iter().map(|b| b.status.as_ref().map_or(0, |s| s.disruptions_allowed.unwrap_or(0))).collect();
-    pods.into_iter().partition(|p| {
-        let mut violates = false;
-        for (budget, left) in budgets.iter().zip(&mut allowed) {
+    let mut allowed = Allowed::new(budgets);
+    // Each budget of a Pod counts it, whether or not another is broken.
+    pods.into_iter().partition(|p| allowed.takes(p).filter(|broken| *broken).count() > 0)
+}
+
+/// The disruptions that budgets still allow.
+pub(super) struct Allowed<'a>(Vec<(&'a PodDisruptionBudget, i32)>);
+
+impl<'a> Allowed<'a> {
+    pub(super) fn new(budgets: &'a [Arc<PodDisruptionBudget>]) -> Self {
+        let left =
+            |b: &PodDisruptionBudget| b.status.as_ref().map_or(0, |s| s.disruptions_allowed.unwrap_or(0));
+        Self(budgets.iter().map(|b| (&**b, left(b))).collect())
+    }
+
+    /// Takes a disruption off each budget that the Pod's going concerns, as they are asked for: whether it is broken.
+    pub(super) fn takes(&mut self, pod: &PodView) -> impl Iterator<Item = bool> {
+        self.0.iter_mut().filter_map(move |(budget, left)| {
             let done = budget
                 .status
                 .as_ref()
                 .and_then(|s| s.disrupted_pods.as_ref())
-                .is_some_and(|d| d.contains_key(p.name()));
-            if budget.metadata.namespace.as_deref().unwrap_or_default() != p.namespace()
-                || !selects(budget, p)
+                .is_some_and(|d| d.contains_key(pod.name()));
+            if budget.metadata.namespace.as_deref().unwrap_or_default() != pod.namespace()
+                || !selects(budget, pod)
                 || done
             {
-                continue;
+                return None;
             }
             *left -= 1;
-            violates |= *left < 0;
-        }
-        violates
-    })
+            Some(*left < 0)
+        })
+    }
 }
 
 /// Whether a budget selects a Pod; an empty or absent selector selects none.

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::tests::{decided, decided_with, profile, scores};
 use crate::cache::Cache;
-use crate::cycle::{Around, Decision, Help, decide};
+use crate::cycle::{Around, Decision, Help, Part, decide};
+use crate::framework::placement::{Placement, Within};
 use crate::framework::verdict::{Rejection, Verdicts};
 use crate::kept::Keeper;
 use crate::nominated::Nominated;
@@ -502,7 +503,7 @@ proptest! {
             let got = kept.score(&mut cycle, &profile, &all);
             keeper.end(cycle, kept);
             prop_assert_eq!(got, scores(&info, &cache));
-            let around = Around { profile: &profile, cluster: &cache, nominated: &none, budgets: &[] };
+            let around = Around { profile: &profile, cluster: &cache, nominated: &none, budgets: &[], part: Part::default() };
             let shown = |d: Decision| match d {
                 // Equals may be taken in any order.
                 Decision::Unschedulable(e, Help::Room(c)) => {
@@ -516,6 +517,48 @@ proptest! {
             let kept = shown(decide(&info, around, &mut keeper, &mut |_| 0));
             let fresh = shown(decide(&info, around, &mut Keeper::default(), &mut |_| 0));
             prop_assert_eq!(kept, fresh);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A turn within a placement is one in which the other nodes are no choice: they count, but nobody goes there, and
+    /// nothing is said of them. What is kept of other turns changes nothing.
+    #[test]
+    fn nobody_leaves_a_placement(
+        world in a_world(), pod in a_pod(), inside in vec(any::<bool>(), 8), steps in vec(a_step(), 0..3),
+    ) {
+        let (mut world, mut keeper, pod) = (world, Keeper::default(), incoming(pod));
+        let mut cache = world.cache();
+        let (profile, none, info) = (profile(), Nominated::default(), PodInfo::new(pod.clone()));
+        for (number, step) in std::iter::once(None).chain(steps.into_iter().map(Some)).enumerate() {
+            if let Some(step) = step {
+                world.step(number, step, &mut cache);
+            }
+            let all = cache.nodes().len();
+            let nodes: Vec<usize> = (0..all).filter(|i| inside[i % inside.len()]).collect();
+            let within = Within::new(&Placement { name: "p".into(), nodes: nodes.clone() }, all).unwrap();
+            let part = Part { within: within.as_ref(), only_looks: true };
+            let around = Around { profile: &profile, cluster: &cache, nominated: &none, budgets: &[], part };
+            let is_in = |name: &str| cache.node(name).is_some_and(|n| nodes.contains(&n.index));
+            let fits: BTreeSet<&str> = world.nodes.iter()
+                .filter(|(n, _)| may_run(&world, &pod, n))
+                .filter_map(|(n, _)| n.metadata.name.as_deref())
+                .filter(|name| is_in(name))
+                .collect();
+            match decide(&info, around, &mut keeper, &mut |_| 0) {
+                Decision::Node(node) => prop_assert!(fits.contains(node.as_str()), "{} of {:?}", node, fits),
+                Decision::Unschedulable(error, help) => {
+                    prop_assert!(fits.is_empty(), "{:?}: {}", fits, error);
+                    prop_assert!(matches!(help, Help::Keep) && error.post_filter.is_empty());
+                    let said: usize = error.verdicts.counts().map(|(_, n)| n).sum();
+                    prop_assert_eq!(error.nodes, nodes.len());
+                    prop_assert!(error.stopped.is_some() || said == nodes.len(), "{}: {}", nodes.len(), error);
+                }
+                Decision::Error(why) => prop_assert!(false, "{}", why),
+            }
         }
     }
 }

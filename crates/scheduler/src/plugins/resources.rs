@@ -13,8 +13,9 @@ use crate::cache::{Cache, NodeInfo};
 use crate::config::args::{NodeResourcesFitArgs, PluginArgs, ResourceSpec, ScoringStrategy, ShapePoint};
 use crate::events::{About, Events, Happening, Pair};
 use crate::framework::hint::Hint;
+use crate::framework::placement::{Assignments, GroupCycle};
 use crate::framework::plugin::{Plugin, Points};
-use crate::framework::points::{Cycle, Filter, MAX_SCORE, PreScore, Score};
+use crate::framework::points::{Cycle, Filter, MAX_SCORE, PlacementScore, PreScore, Score};
 use crate::framework::verdict::{Reason, Rejection};
 use crate::pod::PodInfo;
 
@@ -233,6 +234,49 @@ impl Score for Fit {
     }
 }
 
+/// How full a placement would be, in percent: the weighted mean of its resources as if it were one node (upstream's
+/// `scorePlacement`, always by MostAllocated).
+fn fullness(resources: &[ResourceSpec], cluster: &Cache, of: &Assignments<'_>) -> i64 {
+    let (mut sum, mut weights) = (0, 0);
+    for spec in resources {
+        let name = spec.name.as_str();
+        let wanted = of.proposed.iter().map(|(pod, _)| match name {
+            "cpu" => pod.requests.nonzero_milli_cpu,
+            "memory" => pod.requests.nonzero_memory,
+            _ => pod.requests.fit.get(name),
+        });
+        let wanted: Amount = wanted.sum();
+        let own = matches!(name, "cpu" | "memory" | "ephemeral-storage");
+        if !own && wanted == 0 {
+            continue;
+        }
+        let (mut used, mut have) = (wanted, 0);
+        for node in of.placement.nodes(cluster) {
+            let offered = node.allocatable.get(name);
+            if offered <= 0 {
+                continue;
+            }
+            have += offered;
+            used += match name {
+                "cpu" => node.nonzero.0,
+                "memory" => node.nonzero.1,
+                _ => node.requested.get(name),
+            };
+        }
+        if have > 0 {
+            sum += used.clamp(0, have) * MOST / have * Amount::from(spec.weight);
+            weights += Amount::from(spec.weight);
+        }
+    }
+    if weights == 0 { 0 } else { (sum / weights) as i64 }
+}
+
+impl PlacementScore for Fit {
+    fn score(&self, cycle: &GroupCycle<'_>, of: &Assignments<'_>) -> Result<i64, String> {
+        Ok(fullness(&self.args.scoring_strategy.resources, cycle.cluster, of))
+    }
+}
+
 struct Balanced {
     resources: Vec<ResourceSpec>,
 }
@@ -282,7 +326,12 @@ pub(super) fn node_resources_fit(args: &PluginArgs, gates: FeatureGates) -> Resu
     let by_devices = gates.enabled(Gate::DRAExtendedResource);
     let fit = || Fit { args: args.clone(), by_devices };
     let plugin = Arc::new(fit());
-    let points = Points { filter: Some(plugin.clone()), score: Some(plugin), ..Points::default() };
+    let points = Points {
+        filter: Some(plugin.clone()),
+        score: Some(plugin.clone()),
+        placement_score: Some(plugin),
+        ..Points::default()
+    };
     let pods = Events::POD_DELETED | Events::POD_SCALED_DOWN | Events::OWN_SCALED_DOWN;
     let mut events = Events::NODE_ADDED | Events::NODE_ALLOCATABLE | pods;
     if by_devices {
@@ -307,6 +356,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::framework::placement::Placement;
 
     fn pod(cpu: &str, memory: &str) -> PodInfo {
         let requests = json!({"cpu": cpu, "memory": memory});
@@ -338,6 +388,56 @@ mod tests {
         check(ratio(&shape), 45);
         check(ratio(&json!([{"utilization": 0, "score": 10}, {"utilization": 50, "score": 0}])), 20); // only memory counts
         check(json!({"resources": [{"name": "example.com/x"}]}), 0);
+    }
+
+    /// The seven cases of upstream's `TestScorePlacement_Resources`.
+    #[test]
+    fn upstreams_placements() {
+        let asks = |uid: &str, [cpu, memory, gpus]: [&str; 3]| {
+            let requests = json!({"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpus});
+            let spec = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+            PodInfo::new(serde_json::from_value(json!({"metadata": {"uid": uid}, "spec": spec})).unwrap())
+        };
+        let check = |nodes: &[usize],
+                     pods: [[&str; 3]; 2],
+                     on: [&str; 2],
+                     others: &[[&str; 3]],
+                     weights: &[(&str, i64)],
+                     expected: i64| {
+            let mut cluster = Cache::default();
+            for name in ["node1", "node2", "node3"] {
+                let room = json!({"cpu": "5", "memory": "5000", "nvidia.com/gpu": "5"});
+                let node = json!({"metadata": {"name": name}, "status": {"allocatable": room}});
+                cluster.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+            }
+            for other in others {
+                cluster.set_pod(asks("baz", *other), "node1");
+            }
+            let pods = [("foo", pods[0], on[0]), ("bar", pods[1], on[1])];
+            let proposed = pods.map(|(uid, pod, node)| (asks(uid, pod), node.to_owned()));
+            let placement = Placement { name: "p".into(), nodes: nodes.to_vec() };
+            let of = Assignments { placement: &placement, proposed: &proposed };
+            let resources: Vec<ResourceSpec> = weights
+                .iter()
+                .map(|(name, weight)| {
+                    serde_json::from_value(json!({"name": name, "weight": weight})).unwrap()
+                })
+                .collect();
+            assert_eq!(fullness(&resources, &cluster, &of), expected, "{weights:?}");
+        };
+        let (equal, by_cpu) = ([("cpu", 1), ("memory", 1)], [("cpu", 4), ("memory", 1)]);
+        let with_gpus = [("cpu", 1), ("memory", 1), ("nvidia.com/gpu", 1)];
+        let pods = [["1", "0", "0"], ["2", "2000", "0"]];
+        let apart = ["node1", "node2"];
+        check(&[0, 1], pods, apart, &[], &equal, 25);
+        check(&[0, 1], pods, apart, &[], &by_cpu, 28);
+        check(&[0, 1], pods, ["node1", "node1"], &[], &by_cpu, 28);
+        // In all other cases the third node is not in the placement.
+        check(&[0, 1, 2], pods, apart, &[], &equal, 16);
+        check(&[0, 1], pods, apart, &[["1", "0", "0"]], &equal, 30);
+        let (none, one) = (["1", "2000", "0"], ["1", "2000", "1"]);
+        check(&[0, 1], [["1", "0", "0"], one], apart, &[["1", "0", "0"]], &with_gpus, 20);
+        check(&[0, 1], [["1", "0", "0"], none], apart, &[["1", "0", "1"]], &with_gpus, 25);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cache::{Cache, NodeInfo};
 use crate::config::defaults;
 use crate::config::document::Document;
-use crate::cycle::{Around, Decision, decide};
+use crate::cycle::{Around, Decision, Part, decide};
 use crate::framework::points::Cycle;
 use crate::framework::profile::{Profile, profiles};
 use crate::framework::verdict::Rejection;
@@ -37,7 +37,7 @@ pub(crate) fn decided_with(
     budgets: &[Arc<PodDisruptionBudget>],
 ) -> Decision {
     let profile = profile();
-    let around = Around { profile: &profile, cluster, nominated, budgets };
+    let around = Around { profile: &profile, cluster, nominated, budgets, part: Part::default() };
     decide(pod, around, &mut Keeper::default(), &mut |_| 0)
 }
 

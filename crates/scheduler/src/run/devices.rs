@@ -2,6 +2,7 @@
 
 use tokio::time::Instant;
 
+use super::evict::Evicted;
 use super::{Input, Scheduler};
 use crate::events::Events;
 use crate::framework::points::Errand;
@@ -39,7 +40,7 @@ impl Scheduler {
                 && !e.is_not_found()
             {
                 tracing::warn!(error = %e, "a claim could not be written");
-                uid.map(|uid| tx.send(Input::Evicted(uid)));
+                uid.map(|uid| tx.send(Input::Evicted(Evicted { uid, group: None })));
             }
         });
     }

@@ -9,24 +9,79 @@ use tokio::time::Instant;
 
 use super::pods::scheduler_of;
 use super::{Input, Scheduler};
-use crate::framework::points::Candidate;
 use crate::pod::{PREEMPTED, PodInfo, PodView};
 
+/// A Pod or a group for which others go.
+pub(super) struct Preemptor {
+    uid: String,
+    /// Upstream's word for what it is.
+    kind: &'static str,
+    /// The node, or all of them.
+    node: String,
+    scheduler: String,
+    /// One of the Pods, if it is a group.
+    group: Option<PodInfo>,
+}
+
+impl Preemptor {
+    /// A Pod that gets room on a node.
+    pub(super) fn pod(pod: &PodInfo, node: String) -> Self {
+        let (uid, scheduler) = (pod.uid().to_owned(), scheduler_of(pod).to_owned());
+        Self { uid, kind: "pod", node, scheduler, group: None }
+    }
+    /// A group with this uid and Pod, which gets room anywhere.
+    pub(super) fn group(uid: String, pod: &PodInfo) -> Self {
+        let scheduler = scheduler_of(pod).to_owned();
+        Self { uid, kind: "podgroup", node: "cluster".to_owned(), scheduler, group: Some(pod.clone()) }
+    }
+}
+
+/// The victims of a preemptor are gone, or some could not be deleted.
+pub(super) struct Evicted {
+    pub(super) uid: String,
+    /// One of the Pods, if it is a group.
+    pub(super) group: Option<PodInfo>,
+}
+
 impl Scheduler {
+    /// Whether others are being deleted for a Pod, or for its group.
+    pub(super) fn is_preempting(&self, pod: &PodInfo) -> bool {
+        if self.preempting.is_empty() {
+            return false;
+        }
+        let group = || self.cache.groups().of(pod).and_then(|group| group.metadata.uid.clone());
+        self.preempting.contains(pod.uid())
+            || self.by_group && group().is_some_and(|uid| self.preempting.contains(&uid))
+    }
+
+    /// That is done: whether they went or not, the preemptor is tried again, and decides by what it sees then.
+    pub(super) fn evicted(&mut self, evicted: &Evicted, now: Instant) {
+        self.preempting.remove(&evicted.uid);
+        let Some(pod) = &evicted.group else {
+            self.queue.activate(&evicted.uid, now);
+            return;
+        };
+        let members: Vec<_> = self.cache.groups().members(pod, |all| all.unplaced().cloned().collect());
+        for uid in &members {
+            self.queue.activate(uid, now);
+        }
+    }
+
     /// Deletes the victims; the preemptor is not tried before that is done. If one can't be deleted the others stay:
     /// the next try looks anew.
-    pub(super) fn evict(&mut self, candidate: Candidate, preemptor: &PodInfo) {
-        let scheduler = scheduler_of(preemptor).to_owned();
+    pub(super) fn evict(&mut self, victims: &[PodInfo], preemptor: Preemptor) {
+        let Preemptor { uid, kind, node, scheduler, group } = preemptor;
         let Some(recorder) = self.recorders.get(&scheduler).cloned() else { return };
-        let (client, now) = (self.client.clone(), self.clock.now());
-        let (uid, tx) = (preemptor.uid().to_owned(), self.tx.clone());
+        let (client, now, tx) = (self.client.clone(), self.clock.now(), self.tx.clone());
+        let victims: Vec<PodInfo> = victims.iter().filter(|v| !v.leaving).cloned().collect();
         self.preempting.insert(uid.clone());
         let metrics = self.metrics.clone();
         self.aside(async move {
             let (start, mut ok) = (Instant::now(), true);
-            let message = format!("Preempted by pod {uid} on node {}", candidate.node);
-            for victim in candidate.victims.iter().filter(|v| !v.leaving) {
-                if let Err(e) = preempt(&client, &recorder, victim, [&message, &scheduler], now).await {
+            let event = format!("Preempted by {kind} {uid} on node {node}");
+            let condition = format!("{scheduler}: preempting to accommodate a higher priority {kind}");
+            for victim in &victims {
+                if let Err(e) = preempt(&client, &recorder, victim, [&event, &condition], now).await {
                     let (pod, namespace) = (victim.name(), victim.namespace());
                     tracing::warn!(pod, namespace, error = %e, "a victim could not be deleted");
                     ok = false;
@@ -34,7 +89,7 @@ impl Scheduler {
                 }
             }
             metrics.evicted(ok, start.elapsed());
-            let _ = tx.send(Input::Evicted(uid));
+            let _ = tx.send(Input::Evicted(Evicted { uid, group }));
         });
     }
 }
@@ -45,7 +100,7 @@ async fn preempt(
     client: &Client,
     recorder: &Recorder,
     pod: &PodView,
-    [message, scheduler]: [&str; 2],
+    [event, condition]: [&str; 2],
     now: Timestamp,
 ) -> Result<(), api::Status> {
     let (name, namespace) = (pod.name(), pod.namespace());
@@ -54,7 +109,7 @@ async fn preempt(
     if !pod.preempted {
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": PREEMPTED,
-            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            "message": condition,
             "lastTransitionTime": api::time::format(now).as_str(),
             "observedGeneration": pod.generation,
         }]}});
@@ -69,7 +124,7 @@ async fn preempt(
         ..DeleteOptions::default()
     };
     match api.delete(name, Some(&options)).await {
-        Ok(()) => recorder.event_about(pod.reference(), EventType::Normal, "Preempted", message),
+        Ok(()) => recorder.event_about(pod.reference(), EventType::Normal, "Preempted", event),
         Err(e) if gone(&e) => {}
         Err(e) => return Err(e),
     }

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ReplicationController, Service};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::cycle::{Decision, Step};
+use crate::cycle::{Decision, Part, Step};
 use crate::extender::{Question, Talk};
 use crate::owners::Kind;
 use crate::pod::PodInfo;
@@ -29,10 +29,10 @@ impl Scheduler {
 
     /// Decides about a Pod. Meanwhile nothing else is decided and no news is taken in, as upstream has it, so that each
     /// try of the turn sees the same cluster.
-    pub(super) async fn decide(&mut self, info: &PodInfo) -> Decision {
+    pub(super) async fn decide(&mut self, info: &PodInfo, part: Part<'_>) -> Decision {
         let mut talk = Talk::new(self.extenders.clone());
         loop {
-            match self.step(info, &talk) {
+            match self.step(info, &talk, part) {
                 Step::Decided(decision) => return decision,
                 Step::Ask(question) => {
                     let asked = match question {

@@ -42,7 +42,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::Cache;
-use crate::cycle::{Around, Decision, FitError, Help, Step, decide_with};
+use crate::cycle::{Around, Decision, FitError, Help, Part, Step, decide_with};
 use crate::events::{self, About, Events, Happening, Pair};
 use crate::extender::{Extender, Talk};
 use crate::framework::points::Prospects;
@@ -59,6 +59,7 @@ use crate::pod::{PodInfo, PodView};
 use crate::queue::{Counts, Entry, Mark, Queue, Rules};
 use crate::resources;
 use crate::storage::News;
+use evict::{Evicted, Preemptor};
 use metrics::{Metrics, Result as Turn};
 use pods::{panic_text, panicked, scheduler_of};
 pub use settings::Settings;
@@ -82,8 +83,8 @@ enum Input {
     Bound(Box<Bound>),
     /// A report about a Pod was written, or could not be: namespace, name, uid.
     Written(String, String, String),
-    /// The victims of a preemptor (by uid) are gone, or some could not be deleted.
-    Evicted(String),
+    /// The victims of a preemptor are gone, or some could not be deleted.
+    Evicted(Evicted),
 }
 
 /// The user that the scheduler works as.
@@ -177,6 +178,8 @@ pub async fn run_with(
         ways: HashMap::new(),
         writes: Writes::default(),
         grouped: settings.gates.enabled(Gate::GenericWorkload),
+        by_topology: settings.gates.enabled(Gate::TopologyAwareWorkloadScheduling),
+        by_group: settings.gates.enabled(Gate::WorkloadAwarePreemption),
         tx,
         permits: Arc::new(tokio::sync::Semaphore::new(BINDINGS)),
         shutdown: shutdown.clone(),
@@ -253,13 +256,17 @@ struct Scheduler {
     /// The queue's metrics.
     counts: Counts,
     nominated: Nominated,
-    /// Preemptors, by uid, whose victims are being deleted: they are not tried before that is done.
+    /// Preemptors, Pods and groups by uid, whose victims are being deleted: they are not tried before that is done.
     preempting: HashSet<String>,
     /// Pods that may be on their way to a node for long, by uid: they are told when they are deleted.
     ways: HashMap<Arc<str>, watch::Sender<bool>>,
     writes: Writes,
     /// Whether the Pods of a PodGroup have their turn together.
     grouped: bool,
+    /// Whether a group is tried in each placement for it.
+    by_topology: bool,
+    /// Whether room is made for groups as a whole.
+    by_group: bool,
     tx: mpsc::UnboundedSender<Input>,
     permits: Arc<tokio::sync::Semaphore>,
     shutdown: Shutdown,
@@ -318,10 +325,8 @@ impl Scheduler {
                 }
                 Events::NONE
             }
-            Input::Evicted(uid) => {
-                self.preempting.remove(&uid);
-                // Whether they went or not: it is tried again, and decides by what it sees then.
-                self.queue.activate(&uid, now);
+            Input::Evicted(evicted) => {
+                self.evicted(&evicted, now);
                 Events::NONE
             }
         };
@@ -492,14 +497,15 @@ impl Scheduler {
     }
 
     /// A try of a Pod's turn. Neither a Pod nor a plugin may end the scheduler: a panic costs this Pod alone.
-    fn step(&mut self, info: &PodInfo, talk: &Talk) -> Step {
+    fn step(&mut self, info: &PodInfo, talk: &Talk, part: Part<'_>) -> Step {
         let name = scheduler_of(info);
         let (Some(profile), Some(keeper)) = (self.profiles.get(name), self.keepers.get_mut(name)) else {
             let why = format!("there is no profile for scheduler name {name:?}");
             return Step::Decided(Decision::Error(why));
         };
         let budgets = self.budgets.list();
-        let around = Around { profile, cluster: &self.cache, nominated: &self.nominated, budgets: &budgets };
+        let (cluster, nominated) = (&self.cache, &self.nominated);
+        let around = Around { profile, cluster, nominated, budgets: &budgets, part };
         // Only the keeper is changed in there, and what a turn uses of it is taken out before.
         let decision = || decide_with(info, around, talk, keeper, &mut |n| fastrand::usize(..n));
         match catch_unwind(AssertUnwindSafe(decision)) {
@@ -517,7 +523,7 @@ impl Scheduler {
     async fn try_one(&mut self, mut entry: Entry, mark: Mark) {
         let refused = std::mem::take(&mut entry.refused_by);
         self.metrics.refused(&refused, scheduler_of(&entry.info), false);
-        if self.preempting.contains(entry.info.uid()) {
+        if self.is_preempting(&entry.info) {
             self.queue.held(entry, Instant::now());
             return;
         }
@@ -525,7 +531,7 @@ impl Scheduler {
             Box::pin(self.try_group(entry, mark)).await;
             return;
         }
-        match self.decide(&entry.info).await {
+        match self.decide(&entry.info, Part::default()).await {
             Decision::Node(node) => self.placed(entry, mark, node).await,
             Decision::Unschedulable(error, help) => self.failed(entry, &mark, *error, help),
             Decision::Error(why) => self.errored(entry, &why),
@@ -598,7 +604,7 @@ impl Scheduler {
             Help::Room(candidate) => {
                 let node = candidate.node.clone();
                 self.nominate(&entry.info, &node);
-                self.evict(candidate, &entry.info);
+                self.evict(&candidate.victims, Preemptor::pod(&entry.info, candidate.node));
                 Nominate::Node(node)
             }
             Help::Keep => Nominate::Keep,

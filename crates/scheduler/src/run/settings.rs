@@ -13,6 +13,7 @@ use crate::framework::profile::{Profile, profiles};
 use crate::framework::registry::Registry as Plugins;
 use crate::framework::waiting::Waiting;
 use crate::plugins::gang_scheduling::NAME as GANG;
+use crate::plugins::{pod_group_pods_count, topology_placement};
 
 /// The settings of the scheduler: profiles, and how long Pods back off.
 pub struct Settings {
@@ -36,9 +37,14 @@ impl Settings {
         let mut config = config.clone();
         let hidden: Vec<String> = extenders.iter().flat_map(Extender::hidden).map(str::to_owned).collect();
         defaults::hide(&mut config, &hidden);
-        // It is among the plugins only if its gate is on.
-        if plugins.get(GANG).is_some() {
-            defaults::add(&mut config, GANG);
+        // They are among the plugins only if their gates are on.
+        for (name, weight) in [(GANG, 0), (topology_placement::NAME, 0), (pod_group_pods_count::NAME, 1)] {
+            if plugins.get(name).is_some() {
+                defaults::add(&mut config, name, weight);
+            }
+        }
+        if plugins.get(topology_placement::NAME).is_none() {
+            no_placements(&config)?;
         }
         Ok(Self {
             profiles: profiles(&config, plugins)?,
@@ -77,4 +83,18 @@ impl Settings {
         self.waiting = waiting;
         self
     }
+}
+
+/// Refuses plugins that nothing would ask, since their gate is off.
+fn no_placements(config: &Document) -> Result<(), String> {
+    for (i, profile) in config.profiles.iter().enumerate() {
+        for (point, set) in profile.plugins.iter().flat_map(|plugins| plugins.sets()) {
+            if point.starts_with("placement") && !set.enabled.is_empty() {
+                return Err(format!(
+                    "profiles[{i}].plugins.{point}.enabled: Forbidden: the gate TopologyAwareWorkloadScheduling is off"
+                ));
+            }
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ::scheduler::cache::Cache;
 use ::scheduler::config::defaults::{self, SCHEDULER_NAME};
 use ::scheduler::config::document::Document;
-use ::scheduler::cycle::{Around, Decision, Help, decide};
+use ::scheduler::cycle::{Around, Decision, Help, Part, decide};
 use ::scheduler::framework::profile::{Profile, profiles};
 use ::scheduler::kept::Keeper;
 use ::scheduler::nominated::Nominated;
@@ -100,6 +100,7 @@ impl Run {
                 cluster: &self.cluster,
                 nominated: &self.nominated,
                 budgets: &[],
+                part: Part::default(),
             };
             match decide(pod, around, &mut self.keeper, &mut |n| fastrand::usize(..n)) {
                 Decision::Node(node) => {

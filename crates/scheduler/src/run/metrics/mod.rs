@@ -273,6 +273,11 @@ impl Metrics {
         }
     }
 
+    /// So many Pods have to go for a group.
+    pub(super) fn victims(&self, victims: usize) {
+        self.lock().victims.observe(victims as f64);
+    }
+
     /// The victims of a preemption were deleted in this time, or one could not be.
     ///
     /// DIFFERENCE: upstream reads the result and the time when the deletion begins.
