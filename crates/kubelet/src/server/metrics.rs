@@ -3,10 +3,9 @@
 use component::metrics::{Page, process};
 
 use super::served::Served;
-use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;
 use crate::stats::usage::Usage;
-use crate::stats::{Container, Interface, Stats};
+use crate::stats::{Container, Stats};
 
 fn nanos(n: u64) -> f64 {
     n as f64 / 1e9
@@ -200,99 +199,6 @@ pub(super) fn resource(stats: Option<&Stats>) -> String {
         "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
     )
     .value("resource_scrape_error", &[], if stats.is_some() { 0.0 } else { 1.0 });
-    page.text()
-}
-
-/// `/metrics/cadvisor`: the metrics of containers under the names that dashboards know.
-pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
-    let mut page = Page::default();
-    page.metric("machine_cpu_cores", "gauge", "Number of logical CPU cores.").value(
-        "machine_cpu_cores",
-        &[],
-        machine.milli_cpus as f64 / 1000.0,
-    );
-    page.metric("machine_memory_bytes", "gauge", "Amount of memory installed on the machine.").value(
-        "machine_memory_bytes",
-        &[],
-        machine.memory as f64,
-    );
-    type Pick = fn(&Usage) -> Option<f64>;
-    let all: [(&str, &str, &str, Pick); 5] = [
-        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |u| {
-            u.cpu_nanos.map(nanos)
-        }),
-        (
-            "container_memory_usage_bytes",
-            "gauge",
-            "Current memory usage in bytes, including all memory regardless of when it was accessed",
-            |u| u.memory.map(|n| n as f64),
-        ),
-        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |u| {
-            u.working_set.map(|n| n as f64)
-        }),
-        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |u| u.rss.map(|n| n as f64)),
-        ("container_memory_swap", "gauge", "Container swap usage in bytes.", |u| u.swap.map(|n| n as f64)),
-    ];
-    for (name, kind, help, pick) in all {
-        page.metric(name, kind, help);
-        if let Some(value) = pick(&stats.node) {
-            page.value(
-                name,
-                &[
-                    ("container", ""),
-                    ("id", "/"),
-                    ("image", ""),
-                    ("name", ""),
-                    ("namespace", ""),
-                    ("pod", ""),
-                ],
-                value,
-            );
-        }
-        for pod in &stats.pods {
-            for c in &pod.containers {
-                if let Some(value) = pick(&c.usage) {
-                    let labels = [
-                        ("container", c.name.as_str()),
-                        ("id", c.id.as_str()),
-                        ("image", ""),
-                        ("name", c.id.as_str()),
-                        ("namespace", pod.namespace.as_str()),
-                        ("pod", pod.name.as_str()),
-                    ];
-                    page.value(name, &labels, value);
-                }
-            }
-        }
-    }
-    type Count = fn(&Interface) -> u64;
-    let network: [(&str, &str, Count); 4] = [
-        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| i.rx),
-        (
-            "container_network_receive_errors_total",
-            "Cumulative count of errors encountered while receiving",
-            |i| i.rx_errors,
-        ),
-        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |i| i.tx),
-        (
-            "container_network_transmit_errors_total",
-            "Cumulative count of errors encountered while transmitting",
-            |i| i.tx_errors,
-        ),
-    ];
-    for (name, help, count) in network {
-        page.metric(name, "counter", help);
-        for pod in &stats.pods {
-            for interface in &pod.interfaces {
-                let labels = [
-                    ("interface", interface.name.as_str()),
-                    ("namespace", pod.namespace.as_str()),
-                    ("pod", pod.name.as_str()),
-                ];
-                page.value(name, &labels, count(interface) as f64);
-            }
-        }
-    }
     page.text()
 }
 

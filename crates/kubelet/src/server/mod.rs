@@ -109,8 +109,7 @@ impl Server {
                 return metrics_answer(metrics::resource(stats.as_ref().ok()));
             }
             ["metrics", "cadvisor"] => {
-                let stats = served.collector.collect().await.map_err(runtime_failure)?;
-                return metrics_answer(metrics::cadvisor(&stats, &served.collector.machine));
+                return metrics_answer(served.collector.cadvisor.page().await.to_string());
             }
             ["metrics", "slis"] => return metrics_answer(self.health.slis().page().text()),
             ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),

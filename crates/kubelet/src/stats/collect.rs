@@ -15,6 +15,7 @@ use super::room::Room;
 use super::tree::Taken;
 use super::usage::Usage;
 use super::{Container, PodStats, Stats};
+use crate::cadvisor::Cadvisor;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::health::Health;
@@ -38,6 +39,8 @@ pub(crate) struct Collector {
     pub(crate) cgroups: Cgroups,
     pub(crate) disks: Arc<Disks>,
     pub(crate) machine: Machine,
+    /// The metrics of cgroups.
+    pub(crate) cadvisor: Cadvisor,
     last: Mutex<Looked>,
 }
 
@@ -51,7 +54,10 @@ impl Collector {
         disks: Arc<Disks>,
     ) -> Self {
         let machine = Machine::read().shared_by(config.node.nodes_of_machine);
-        Self { config, clock, runtime, pods, health, cgroups, disks, machine, last: Mutex::default() }
+        let told = (config.clone(), clock);
+        let cadvisor = Cadvisor::new(told, runtime.clone(), pods.clone(), machine.clone());
+        let last = Mutex::default();
+        Self { config, clock, runtime, pods, health, cgroups, disks, machine, cadvisor, last }
     }
 
     /// The room that is left on the node.
