@@ -126,4 +126,8 @@ pub trait Transport: Send + Sync + 'static {
         &self,
         call: Call,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>>;
+    /// The server, for those who count requests: host and port, or a word for one in the same process.
+    fn host(&self) -> &str {
+        "in-process"
+    }
 }

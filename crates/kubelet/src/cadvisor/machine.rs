@@ -9,9 +9,30 @@ use super::sample::Mounted;
 const MOST: usize = 128;
 /// Kinds of file systems that have no room of their own, and those behind a network, whose server may never answer.
 const WITHOUT: [&str; 24] = [
-    "cgroup", "cgroup2", "cpuset", "mqueue", "proc", "sysfs", "devtmpfs", "devpts", "securityfs", "debugfs", "tracefs",
-    "pstore", "configfs", "fusectl", "hugetlbfs", "autofs", "binfmt_misc", "efivarfs", "rpc_pipefs", "nsfs", "bpf", "nfs",
-    "nfs4", "cifs",
+    "cgroup",
+    "cgroup2",
+    "cpuset",
+    "mqueue",
+    "proc",
+    "sysfs",
+    "devtmpfs",
+    "devpts",
+    "securityfs",
+    "debugfs",
+    "tracefs",
+    "pstore",
+    "configfs",
+    "fusectl",
+    "hugetlbfs",
+    "autofs",
+    "binfmt_misc",
+    "efivarfs",
+    "rpc_pipefs",
+    "nsfs",
+    "bpf",
+    "nfs",
+    "nfs4",
+    "cifs",
 ];
 
 /// How many cores and sockets the machine's processors have.
@@ -100,7 +121,8 @@ fn places(mountinfo: &str, without: &[&Path]) -> BTreeMap<String, Place> {
         let Some((major, minor)) = device.split_once(':') else { continue };
         let (Ok(major), Ok(minor)) = (major.parse(), minor.parse()) else { continue };
         let at = PathBuf::from(unescape(at));
-        if WITHOUT.contains(kind) || kind.starts_with("fuse") || without.iter().any(|dir| at.starts_with(dir)) {
+        if WITHOUT.contains(kind) || kind.starts_with("fuse") || without.iter().any(|dir| at.starts_with(dir))
+        {
             continue;
         }
         let name = match *kind {
@@ -141,7 +163,9 @@ mod tests {
     #[test]
     fn processors() {
         let dir = tempfile::tempdir().unwrap();
-        for (cpu, core, socket) in [("cpu0", "0", "0"), ("cpu1", "0", "0"), ("cpu2", "0", "1"), ("cpu3", "1", "1")] {
+        for (cpu, core, socket) in
+            [("cpu0", "0", "0"), ("cpu1", "0", "0"), ("cpu2", "0", "1"), ("cpu3", "1", "1")]
+        {
             let at = dir.path().join(cpu).join("topology");
             std::fs::create_dir_all(&at).unwrap();
             std::fs::write(at.join("core_id"), format!("{core}\n")).unwrap();

@@ -236,7 +236,11 @@ impl Cadvisor {
             hierarchy: self.hierarchy.clone(),
             kubepods: self.kubepods.clone(),
             machine: self.machine.clone(),
-            without: vec![self.config.root_dir.clone(), PathBuf::from("/run/containerd"), PathBuf::from("/run/netns")],
+            without: vec![
+                self.config.root_dir.clone(),
+                PathBuf::from("/run/containerd"),
+                PathBuf::from("/run/netns"),
+            ],
             cpus: PathBuf::from("/sys/devices/system/cpu"),
         };
         let at = self.clock.now().as_millisecond();

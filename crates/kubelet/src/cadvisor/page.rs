@@ -69,7 +69,15 @@ impl Values<'_> {
     }
 
     /// An operation of each disk, then of each file system.
-    fn disks(&mut self, disks: &[Disk], operation: &str, unit: f64, mounted: &[Mounted], work: usize, of_work: f64) {
+    fn disks(
+        &mut self,
+        disks: &[Disk],
+        operation: &str,
+        unit: f64,
+        mounted: &[Mounted],
+        work: usize,
+        of_work: f64,
+    ) {
         for disk in disks {
             let name = self.disks.name(disk.major, disk.minor).to_owned();
             self.of(&name, disk.counts.get(operation).copied().unwrap_or_default() as f64 / unit);
@@ -96,7 +104,8 @@ enum Timed {
 }
 
 /// A metric of cgroups: name, type, help, its own labels, how it is told, and its values.
-type Metric = (&'static str, &'static str, &'static str, &'static [&'static str], Timed, fn(&Sample, &mut Values<'_>));
+type Metric =
+    (&'static str, &'static str, &'static str, &'static [&'static str], Timed, fn(&Sample, &mut Values<'_>));
 
 const GAUGE: &str = "gauge";
 const COUNTER: &str = "counter";
@@ -174,17 +183,33 @@ fn cfs_seconds(s: &Sample, v: &mut Values<'_>, nanos: u64) {
 }
 
 const CPU: &[Metric] = &[
-    metric!("container_cpu_user_seconds_total", COUNTER, "Cumulative user cpu time consumed in seconds.", |s, v| {
-        v.seconds(s.cpu.user);
-    }),
-    metric!("container_cpu_system_seconds_total", COUNTER, "Cumulative system cpu time consumed in seconds.", |s, v| {
-        v.seconds(s.cpu.system);
-    }),
-    metric!("container_cpu_usage_seconds_total", COUNTER, "Cumulative cpu time consumed in seconds.", ["cpu"], |s, v| {
-        if s.cpu.total > 0 {
-            v.of("total", s.cpu.total as f64 / NANOS);
+    metric!(
+        "container_cpu_user_seconds_total",
+        COUNTER,
+        "Cumulative user cpu time consumed in seconds.",
+        |s, v| {
+            v.seconds(s.cpu.user);
         }
-    }),
+    ),
+    metric!(
+        "container_cpu_system_seconds_total",
+        COUNTER,
+        "Cumulative system cpu time consumed in seconds.",
+        |s, v| {
+            v.seconds(s.cpu.system);
+        }
+    ),
+    metric!(
+        "container_cpu_usage_seconds_total",
+        COUNTER,
+        "Cumulative cpu time consumed in seconds.",
+        ["cpu"],
+        |s, v| {
+            if s.cpu.total > 0 {
+                v.of("total", s.cpu.total as f64 / NANOS);
+            }
+        }
+    ),
     metric!(
         "container_cpu_cfs_periods_total",
         COUNTER,
@@ -203,9 +228,14 @@ const CPU: &[Metric] = &[
         "Total time duration the container has been throttled.",
         |s, v| cfs_seconds(s, v, s.cpu.throttled)
     ),
-    metric!("container_cpu_cfs_burst_periods_total", COUNTER, "Number of periods when burst occurs.", |s, v| {
-        cfs(s, v, s.cpu.burst_periods);
-    }),
+    metric!(
+        "container_cpu_cfs_burst_periods_total",
+        COUNTER,
+        "Number of periods when burst occurs.",
+        |s, v| {
+            cfs(s, v, s.cpu.burst_periods);
+        }
+    ),
     metric!(
         "container_cpu_cfs_burst_seconds_total",
         COUNTER,
@@ -233,7 +263,8 @@ const CPU: &[Metric] = &[
 ];
 
 const MEMORY: &[Metric] = &[
-    metric!("container_memory_cache", GAUGE, "Number of bytes of page cache memory.", |s, v| v.one(s.memory.cache)),
+    metric!("container_memory_cache", GAUGE, "Number of bytes of page cache memory.", |s, v| v
+        .one(s.memory.cache)),
     metric!("container_memory_rss", GAUGE, "Size of RSS in bytes.", |s, v| v.one(s.memory.rss)),
     metric!("container_memory_kernel_usage", GAUGE, "Size of kernel memory allocated in bytes.", |s, v| {
         v.one(s.memory.kernel);
@@ -257,12 +288,22 @@ const MEMORY: &[Metric] = &[
     metric!("container_memory_working_set_bytes", GAUGE, "Current working set in bytes.", |s, v| {
         v.one(s.memory.working_set);
     }),
-    metric!("container_memory_total_active_file_bytes", GAUGE, "Current total active file in bytes.", |s, v| {
-        v.one(s.memory.active_file);
-    }),
-    metric!("container_memory_total_inactive_file_bytes", GAUGE, "Current total inactive file in bytes.", |s, v| {
-        v.one(s.memory.inactive_file);
-    }),
+    metric!(
+        "container_memory_total_active_file_bytes",
+        GAUGE,
+        "Current total active file in bytes.",
+        |s, v| {
+            v.one(s.memory.active_file);
+        }
+    ),
+    metric!(
+        "container_memory_total_inactive_file_bytes",
+        GAUGE,
+        "Current total inactive file in bytes.",
+        |s, v| {
+            v.one(s.memory.inactive_file);
+        }
+    ),
     metric!(
         "container_memory_failures_total",
         COUNTER,
@@ -307,12 +348,24 @@ const DISKS: &[Metric] = &[
         ["device"],
         |s, v| v.mounted(&s.mounted, |fs| fs.capacity.saturating_sub(fs.free))
     ),
-    metric!("container_fs_reads_bytes_total", COUNTER, "Cumulative count of bytes read", ["device"], |s, v| {
-        v.disks(&s.io.bytes, "Read", 1.0, &[], 0, 1.0);
-    }),
-    metric!("container_fs_reads_total", COUNTER, "Cumulative count of reads completed", ["device"], |s, v| {
-        v.disks(&s.io.operations, "Read", 1.0, &s.mounted, 0, 1.0);
-    }),
+    metric!(
+        "container_fs_reads_bytes_total",
+        COUNTER,
+        "Cumulative count of bytes read",
+        ["device"],
+        |s, v| {
+            v.disks(&s.io.bytes, "Read", 1.0, &[], 0, 1.0);
+        }
+    ),
+    metric!(
+        "container_fs_reads_total",
+        COUNTER,
+        "Cumulative count of reads completed",
+        ["device"],
+        |s, v| {
+            v.disks(&s.io.operations, "Read", 1.0, &s.mounted, 0, 1.0);
+        }
+    ),
     metric!(
         "container_fs_sector_reads_total",
         COUNTER,
@@ -320,9 +373,15 @@ const DISKS: &[Metric] = &[
         ["device"],
         |s, v| v.disks(&s.io.sectors, "Read", 1.0, &s.mounted, 2, 1.0)
     ),
-    metric!("container_fs_reads_merged_total", COUNTER, "Cumulative count of reads merged", ["device"], |s, v| {
-        v.disks(&s.io.merged, "Read", 1.0, &s.mounted, 1, 1.0);
-    }),
+    metric!(
+        "container_fs_reads_merged_total",
+        COUNTER,
+        "Cumulative count of reads merged",
+        ["device"],
+        |s, v| {
+            v.disks(&s.io.merged, "Read", 1.0, &s.mounted, 1, 1.0);
+        }
+    ),
     // DIFFERENCE: upstream divides the kernel's milliseconds by a billion.
     metric!(
         "container_fs_read_seconds_total",
@@ -331,12 +390,24 @@ const DISKS: &[Metric] = &[
         ["device"],
         |s, v| v.disks(&s.io.time, "Read", NANOS, &s.mounted, 3, MILLIS)
     ),
-    metric!("container_fs_writes_bytes_total", COUNTER, "Cumulative count of bytes written", ["device"], |s, v| {
-        v.disks(&s.io.bytes, "Write", 1.0, &[], 0, 1.0);
-    }),
-    metric!("container_fs_writes_total", COUNTER, "Cumulative count of writes completed", ["device"], |s, v| {
-        v.disks(&s.io.operations, "Write", 1.0, &s.mounted, 4, 1.0);
-    }),
+    metric!(
+        "container_fs_writes_bytes_total",
+        COUNTER,
+        "Cumulative count of bytes written",
+        ["device"],
+        |s, v| {
+            v.disks(&s.io.bytes, "Write", 1.0, &[], 0, 1.0);
+        }
+    ),
+    metric!(
+        "container_fs_writes_total",
+        COUNTER,
+        "Cumulative count of writes completed",
+        ["device"],
+        |s, v| {
+            v.disks(&s.io.operations, "Write", 1.0, &s.mounted, 4, 1.0);
+        }
+    ),
     metric!(
         "container_fs_sector_writes_total",
         COUNTER,
@@ -344,9 +415,15 @@ const DISKS: &[Metric] = &[
         ["device"],
         |s, v| v.disks(&s.io.sectors, "Write", 1.0, &s.mounted, 6, 1.0)
     ),
-    metric!("container_fs_writes_merged_total", COUNTER, "Cumulative count of writes merged", ["device"], |s, v| {
-        v.disks(&s.io.merged, "Write", 1.0, &s.mounted, 5, 1.0);
-    }),
+    metric!(
+        "container_fs_writes_merged_total",
+        COUNTER,
+        "Cumulative count of writes merged",
+        ["device"],
+        |s, v| {
+            v.disks(&s.io.merged, "Write", 1.0, &s.mounted, 5, 1.0);
+        }
+    ),
     metric!(
         "container_fs_write_seconds_total",
         COUNTER,
@@ -492,9 +569,14 @@ const PROCESSES: &[Metric] = &[
     metric!("container_processes", GAUGE, "Number of processes running inside the container.", |s, v| {
         v.one(s.processes.count);
     }),
-    metric!("container_file_descriptors", GAUGE, "Number of open file descriptors for the container.", |s, v| {
-        v.one(s.processes.descriptors);
-    }),
+    metric!(
+        "container_file_descriptors",
+        GAUGE,
+        "Number of open file descriptors for the container.",
+        |s, v| {
+            v.one(s.processes.descriptors);
+        }
+    ),
     metric!("container_sockets", GAUGE, "Number of open sockets for the container.", |s, v| {
         v.one(s.processes.sockets);
     }),

@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::hierarchy::Hierarchy;
-use super::sample::{Cpu, CpuLimits, Disk, Io, Link, Memory, MemoryLimits, Pressure, Processes, Sample, Waited};
+use super::sample::{
+    Cpu, CpuLimits, Disk, Io, Link, Memory, MemoryLimits, Pressure, Processes, Sample, Waited,
+};
 
 /// The kernel's hundredths of a second in nanoseconds.
 const TICK: u64 = 10_000_000;
@@ -192,9 +194,8 @@ fn memory_v2(proc: &Path, dir: &Path) -> Memory {
     let of = |key: &str| stat.get(key).copied().unwrap_or_default();
     // The root has no numbers of its own: what version 1 had for it is summed up.
     let usage = number(dir, "memory.current").unwrap_or_else(|| of("anon").saturating_add(of("file")));
-    let swap = number(dir, "memory.swap.current").unwrap_or_else(|| {
-        if dir.join("memory.current").exists() { 0 } else { machine_swap(proc) }
-    });
+    let swap = number(dir, "memory.swap.current")
+        .unwrap_or_else(|| if dir.join("memory.current").exists() { 0 } else { machine_swap(proc) });
     let inactive_file = of("inactive_file");
     Memory {
         usage,
@@ -309,8 +310,12 @@ fn blkio(dir: &Path, file: &str) -> Option<Vec<Disk>> {
 
 /// From the first scheduler of disks that tells something: BFQ, CFQ, then what every one has.
 fn io_v1(dir: &Path) -> Io {
-    const LAYERS: [(&str, &str); 4] =
-        [("blkio.bfq.", "_recursive"), ("blkio.", "_recursive"), ("blkio.throttle.", "_recursive"), ("blkio.throttle.", "")];
+    const LAYERS: [(&str, &str); 4] = [
+        ("blkio.bfq.", "_recursive"),
+        ("blkio.", "_recursive"),
+        ("blkio.throttle.", "_recursive"),
+        ("blkio.throttle.", ""),
+    ];
     let mut io = Io::default();
     for (prefix, suffix) in LAYERS {
         let of = |name: &str| blkio(dir, &format!("{prefix}{name}{suffix}")).unwrap_or_default();

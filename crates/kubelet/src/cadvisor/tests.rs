@@ -46,13 +46,18 @@ impl Fake {
 }
 
 fn names() -> Names {
-    let metadata = pb::PodSandboxMetadata { name: "web".into(), namespace: "shop".into(), ..Default::default() };
+    let metadata =
+        pb::PodSandboxMetadata { name: "web".into(), namespace: "shop".into(), ..Default::default() };
     let sandbox = pb::PodSandbox { id: "box".into(), metadata: Some(metadata), ..Default::default() };
     let labels = [(CONTAINER_NAME, "c"), (POD_NAME, "web"), (POD_NAMESPACE, "shop")];
     let container = pb::Container {
         id: "ctr".into(),
         pod_sandbox_id: "box".into(),
-        image: Some(pb::ImageSpec { image: "sha256:1".into(), user_specified_image: "busybox:1".into(), ..Default::default() }),
+        image: Some(pb::ImageSpec {
+            image: "sha256:1".into(),
+            user_specified_image: "busybox:1".into(),
+            ..Default::default()
+        }),
         labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         ..Default::default()
     };
@@ -68,7 +73,9 @@ fn check(fake: &Fake, lines: &[&str]) -> String {
     let page = page::page(&fake.source().scrape(&names(), false, 5000));
     let of = |id: &str, container: &str, image: &str, name: &str, extra: &str| {
         let middle = if extra.is_empty() { String::new() } else { format!("{extra},") };
-        format!("container=\"{container}\",{middle}id=\"{id}\",image=\"{image}\",name=\"{name}\",namespace=\"shop\",pod=\"web\"")
+        format!(
+            "container=\"{container}\",{middle}id=\"{id}\",image=\"{image}\",name=\"{name}\",namespace=\"shop\",pod=\"web\""
+        )
     };
     for line in lines {
         let line = line

@@ -268,7 +268,7 @@ impl CsiVolumes {
         };
         let mut all = Vec::new();
         for (name, wanted, path) in known.into_iter().filter(|(_, wanted, _)| !wanted.block) {
-            let Ok(mut node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
+            let Ok(node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
             match node.abilities().await {
                 Ok(can) if can.has(Capability::GetVolumeStats) => {}
                 _ => continue,

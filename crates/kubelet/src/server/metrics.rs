@@ -1,7 +1,9 @@
 //! `/metrics` and its relatives, in Prometheus' text format.
 
+use api::gate::{Gate, Stage};
 use component::metrics::{Page, process};
 
+use super::gauges;
 use super::served::Served;
 use crate::node::status::KUBELET_VERSION;
 use crate::stats::usage::Usage;
@@ -11,7 +13,7 @@ fn nanos(n: u64) -> f64 {
     n as f64 / 1e9
 }
 
-/// `/metrics/probes`: what probes said.
+/// `/metrics/probes`: what probes said, and how long they took.
 pub(super) fn probes(served: &Served) -> String {
     let mut page = Page::default();
     let name = "prober_probe_total";
@@ -29,54 +31,74 @@ pub(super) fn probes(served: &Served) -> String {
         ];
         page.value(name, &labels, count as f64);
     }
+    let name = "prober_probe_duration_seconds";
+    page.metric(name, "histogram", "[ALPHA] Duration in seconds for a probe response.");
+    for (c, durations) in served.probes.durations() {
+        let labels = [
+            ("container", c.container.as_str()),
+            ("namespace", &c.namespace),
+            ("pod", &c.pod),
+            ("probe_type", c.kind),
+        ];
+        page.histogram(name, &labels, &durations);
+    }
+    let name = "process_start_time_seconds";
+    let help = "[ALPHA] Start time of the process since unix epoch in seconds.";
+    if let Some(started) = component::metrics::started() {
+        page.metric(name, "gauge", help).value(name, &[], started);
+    }
     page.text()
 }
 
 /// `/metrics`: the kubelet's own.
-pub(super) fn own(served: &Served) -> String {
+pub(super) async fn own(served: &Served) -> String {
     let mut page = Page::default();
-    let name = served.config.node_name.as_str();
-    page.metric("kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.").value(
-        "kubelet_node_name",
-        &[("node", name)],
-        1.0,
-    );
-    page.metric(
-        "kubernetes_build_info",
-        "gauge",
-        "[ALPHA] A metric with a constant '1' value labeled by version.",
-    )
-    .value("kubernetes_build_info", &[("git_version", KUBELET_VERSION), ("platform", "linux")], 1.0);
-    let pods = served.pods.pods();
-    let running =
-        pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")).count();
-    page.metric("kubelet_running_pods", "gauge", "[BETA] Number of pods that have a running pod sandbox")
-        .value("kubelet_running_pods", &[], running as f64);
-    page.metric("kubelet_running_containers", "gauge", "[BETA] Number of containers currently running");
-    let (mut up, mut down) = (0u32, 0u32);
-    for status in
-        pods.iter().filter_map(|p| p.status.as_ref()).flat_map(|s| s.container_statuses.iter().flatten())
-    {
-        match &status.state {
-            Some(state) if state.running.is_some() => up += 1,
-            Some(state) if state.terminated.is_some() => down += 1,
-            _ => {}
-        }
-    }
-    page.value("kubelet_running_containers", &[("container_state", "exited")], f64::from(down));
-    page.value("kubelet_running_containers", &[("container_state", "running")], f64::from(up));
-    page.metric(
-        "kubelet_desired_pods",
-        "gauge",
-        "[ALPHA] The number of pods the kubelet is being instructed to run.",
-    )
-    .value("kubelet_desired_pods", &[("static", "")], pods.len() as f64);
+    let name = "kubernetes_build_info";
+    let help = "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.";
+    let platform = format!("linux/{}", served.collector.machine.architecture);
+    let labels = [
+        ("build_date", ""),
+        ("compiler", ""),
+        ("git_commit", ""),
+        ("git_tree_state", ""),
+        ("git_version", KUBELET_VERSION),
+        ("go_version", ""),
+        ("major", "1"),
+        ("minor", "36"),
+        ("platform", &platform),
+    ];
+    page.metric(name, "gauge", help).value(name, &labels, 1.0);
+    gates(&mut page);
+    gauges::read(served).await;
     served.metrics.write(&mut page);
     served.devices.dra.write_metrics(&mut page);
     served.devices.plugins.write_metrics(&mut page);
     served.pod_resources.write_metrics(&mut page);
+    if let Some(requests) = served.client.requests() {
+        requests.write(&mut page);
+    }
     process(&mut page);
     page.text()
+}
+
+/// Which gates are on: those of this version by default, since a kubelet has no switches of its own for them.
+fn gates(page: &mut Page) {
+    let name = "kubernetes_feature_enabled";
+    page.metric(
+        name,
+        "gauge",
+        "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+    );
+    for gate in Gate::all() {
+        let stage = match gate.stage() {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Stable => "",
+            Stage::Deprecated => "DEPRECATED",
+        };
+        let on = f64::from(u8::from(gate.default()));
+        page.value(name, &[("name", gate.name()), ("stage", stage)], on);
+    }
 }
 
 /// A value of `/metrics/resource`, and the milliseconds since 1970 when it was measured, if it was.
@@ -85,7 +107,7 @@ type Measured = (f64, Option<i64>);
 /// A metric of `/metrics/resource`: its name, its type, its help, and its value of a container, a Pod or the node.
 type Series<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<Measured>);
 
-const OF_CONTAINERS: [Series<Container>; 4] = [
+const OF_CONTAINERS: [Series<Container>; 5] = [
     (
         "container_cpu_usage_seconds_total",
         "counter",
@@ -103,6 +125,18 @@ const OF_CONTAINERS: [Series<Container>; 4] = [
         "gauge",
         "[STABLE] Start time of the container since unix epoch in seconds",
         |c| c.started.map(|started| (started.as_millisecond() as f64 / 1e3, None)),
+    ),
+    (
+        "container_swap_limit_bytes",
+        "gauge",
+        "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        |c| {
+            let usage = &c.usage;
+            measured(
+                usage,
+                usage.swap.zip(usage.swap_available).map(|(used, left)| used.saturating_add(left) as f64),
+            )
+        },
     ),
     (
         "container_swap_usage_bytes",

@@ -37,6 +37,7 @@ use self::ownership::group;
 use self::tokens::Issuer;
 use crate::config::Config;
 use crate::csi::{CsiVolumes, Wanted};
+use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::pods::downward::Facts;
@@ -63,6 +64,41 @@ pub(crate) fn plugin(volume: &Volume) -> &'static str {
     }
 }
 
+/// Whether a volume's files come from objects, which may change.
+fn has_files(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
+/// Upstream's name of a volume's plugin.
+pub(crate) fn plugin_name(volume: &Volume) -> String {
+    let driver = volume.csi.as_ref().map(|csi| csi.driver.as_str());
+    match driver {
+        Some(driver) => format!("kubernetes.io/csi:{driver}"),
+        None if volume.host_path.is_some() => "kubernetes.io/host-path".into(),
+        None if volume.image.is_some() => "kubernetes.io/image".into(),
+        None if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() => {
+            "kubernetes.io/csi".into()
+        }
+        None => plugin(volume).replace('~', "/"),
+    }
+}
+
+/// The volumes that are in a Pod's directory of volumes: their plugins and names.
+pub(crate) fn volumes_in(dir: &Path) -> Vec<(String, String)> {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(|e| e.file_name().into_string().ok()).collect::<Vec<_>>()
+    };
+    let of = |plugin: String| {
+        let volumes = names(&dir.join(&plugin));
+        volumes.into_iter().map(move |volume| (plugin.replace('~', "/"), volume))
+    };
+    names(dir).into_iter().flat_map(of).collect()
+}
+
 /// Makes the volumes of Pods, and removes them.
 pub(crate) struct VolumeManager {
     /// Where Pods' directories are.
@@ -71,6 +107,7 @@ pub(crate) struct VolumeManager {
     claims: claims::Claims,
     csi: Arc<CsiVolumes>,
     clock: Clock,
+    metrics: Metrics,
 }
 
 impl VolumeManager {
@@ -82,11 +119,12 @@ impl VolumeManager {
         objects: Arc<Objects>,
         (node, giver): (NodeView, Giver),
         csi: Arc<CsiVolumes>,
+        metrics: &Metrics,
     ) -> Self {
         let issuer = Issuer::new(client.clone(), clock);
         let claims = claims::Claims::new(config, (client, clock), node, giver, csi.clone());
         let sources = payload::Sources { objects, issuer };
-        Self { pods: config.pods_dir(), sources, claims, csi, clock }
+        Self { pods: config.pods_dir(), sources, claims, csi, clock, metrics: metrics.clone() }
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
@@ -118,7 +156,13 @@ impl VolumeManager {
         let deadline = Instant::now() + REFRESH;
         for volume in spec::spec(facts.pod).volumes.iter().flatten() {
             let error = |error| VolumeError { volume: volume.name.clone(), error };
-            let (mounted, old) = self.mount(facts, volume, running, deadline).await.map_err(error)?;
+            let began = Instant::now();
+            let made = self.mount(facts, volume, running, deadline).await;
+            // A volume that is there already is left alone, but for files, which are brought up to date.
+            if !running || has_files(volume) {
+                self.did("volume_mount", &plugin_name(volume), made.is_ok(), began);
+            }
+            let (mounted, old) = made.map_err(error)?;
             stale.extend(old.map(error));
             volumes.insert(volume.name.clone(), mounted);
         }
@@ -190,8 +234,25 @@ impl VolumeManager {
         }
     }
 
+    /// Counts work on a volume of a plugin.
+    fn did(&self, operation: &str, plugin: &str, done: bool, began: Instant) {
+        let labels = ["false", operation, if done { "success" } else { "fail-unknown" }, plugin];
+        self.metrics.took(&metrics::STORAGE_OPERATION_DURATION_SECONDS, &labels, began.elapsed());
+    }
+
     /// Unmounts and removes a Pod's volumes; what its containers said last stays.
     pub(crate) async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
+        let dir = self.pod_dir(uid).join("volumes");
+        let began = Instant::now();
+        let there = blocking(move || volumes_in(&dir)).await?;
+        let removed = self.remove_all(uid).await;
+        for (plugin, _) in there {
+            self.did("volume_unmount", &plugin, removed.is_ok(), began);
+        }
+        removed
+    }
+
+    async fn remove_all(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
         let subpaths = dir.join("volume-subpaths");
         try_blocking(move || mounts::remove_unmounted(&subpaths)).await?;
