@@ -40,7 +40,7 @@ struct Place {
 /// The most lives of certificates that are remembered.
 const LIVES: usize = 1000;
 
-/// What became of the certificates of a place.
+/// The fate of the certificates of a place.
 #[derive(Debug, Clone, Default)]
 pub struct Renewals {
     /// How often no new certificate could be had.
@@ -102,7 +102,7 @@ impl Certificate {
         self.0.renewals.read().validity
     }
 
-    /// What became of its certificates.
+    /// The fate of its certificates.
     pub fn renewals(&self) -> Renewals {
         self.0.renewals.read().clone()
     }

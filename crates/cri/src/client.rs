@@ -35,7 +35,7 @@ fn after(seconds: i64) -> Duration {
 /// Hears of each call that has ended: its name, how long it took, and whether it failed.
 type Hear = dyn Fn(&'static str, Duration, bool) + Send + Sync;
 
-/// Who hears of the calls, if anybody does.
+/// The listener that hears of the calls, if there is one.
 #[derive(Clone, Default)]
 struct Told(Option<Arc<Hear>>);
 

@@ -444,7 +444,7 @@ impl Kubelet {
         let metrics = &runtime.metrics;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics);
+        let volumes = Arc::new( VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics));
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -459,7 +459,7 @@ impl Kubelet {
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
         let disks =
-            Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(storage.volumes.clone())));
+            Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
         let collector = Collector::new(
             (config.clone(), clock),
             (runtime.clone(), health.clone()),
@@ -473,7 +473,7 @@ impl Kubelet {
             metrics: runtime.metrics.clone(),
             mirrors: Arc::default(),
             services: Informer::new(&client, Selection::default()),
-            volumes: Arc::new(volumes),
+            volumes,
             storage,
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
             devices,

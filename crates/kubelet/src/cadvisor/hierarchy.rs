@@ -12,7 +12,7 @@ const MOST: usize = 4096;
 /// How far below its top a cgroup is looked for.
 const DEPTH: usize = 8;
 
-/// Where the kernel shows cgroups and processes.
+/// The directories in which the kernel shows cgroups and processes.
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchy {
     mount: PathBuf,

@@ -106,7 +106,7 @@ struct Place {
     minor: u64,
 }
 
-/// The file systems of `/proc/self/mountinfo`, each once, by the names that upstream has for them. What lies below the
+/// The file systems of `/proc/self/mountinfo`, each once, by the names that upstream has for them. Those below the
 /// directories `without` belongs to Pods.
 fn places(mountinfo: &str, without: &[&Path]) -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();

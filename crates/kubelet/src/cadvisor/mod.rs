@@ -1,4 +1,4 @@
-//! The metrics of cgroups and of the machine under cAdvisor's names: what upstream's kubelet serves at `/metrics/cadvisor`.
+//! The metrics of cgroups and of the machine under cAdvisor's names, which upstream's kubelet serves at `/metrics/cadvisor`.
 //!
 //! Nothing is read or kept between scrapes. A scrape walks the cgroups of Pods once and asks the runtime once whose they
 //! are; scrapes that come meanwhile share the next one. It does not matter which runtime it is: figures are the kernel's, and
@@ -51,7 +51,7 @@ pub(crate) struct Cadvisor {
     begun: std::sync::atomic::AtomicU64,
 }
 
-/// Whose cgroups they are.
+/// The owners of cgroups.
 #[derive(Debug, Default)]
 struct Names {
     /// By the ids of containers and sandboxes.
@@ -108,7 +108,7 @@ impl Names {
     }
 }
 
-/// What a scrape reads of the machine.
+/// The places that a scrape reads.
 struct Source {
     hierarchy: Hierarchy,
     kubepods: String,

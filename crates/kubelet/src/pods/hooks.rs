@@ -96,20 +96,22 @@ pub(crate) async fn run(
         };
     }
     if let Some(sleep) = &hook.sleep {
-        let ends_early = Early(&runtime.metrics);
+        let mut ends_early = Early(Some(&runtime.metrics));
         tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))).await;
-        std::mem::forget(ends_early);
+        ends_early.0 = None;
         return Ok(());
     }
     Err(HookError::Unknown)
 }
 
 /// Counts a sleep that is given up before its end.
-struct Early<'a>(&'a Metrics);
+struct Early<'a>(Option<&'a Metrics>);
 
 impl Drop for Early<'_> {
     fn drop(&mut self) {
-        self.0.count(&metrics::SLEEP_ACTION_TERMINATED_EARLY_TOTAL, &[]);
+        if let Some(metrics) = self.0 {
+            metrics.count(&metrics::SLEEP_ACTION_TERMINATED_EARLY_TOTAL, &[]);
+        }
     }
 }
 

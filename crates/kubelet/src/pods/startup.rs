@@ -1,4 +1,4 @@
-//! What the changes of a Pod's status say of its start and of its containers' ends, for the counters.
+//! A Pod's start and its containers' ends, as the changes of its status tell of them, for the counters.
 
 use std::time::Duration;
 

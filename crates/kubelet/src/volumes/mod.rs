@@ -25,7 +25,7 @@ use std::sync::Arc;
 use client::Client;
 use component::Clock;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -105,9 +105,9 @@ pub(crate) struct VolumeManager {
     pods: PathBuf,
     sources: payload::Sources,
     claims: claims::Claims,
-    csi: Arc<CsiVolumes>,
+    pub(crate) csi: Arc<CsiVolumes>,
     clock: Clock,
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
 impl VolumeManager {
@@ -129,6 +129,17 @@ impl VolumeManager {
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods.join(uid)
+    }
+
+    /// The volumes of the node that a Pod has by claims: names, namespaces and claims, and where they are mounted.
+    pub(crate) fn local_claims(&self, pod: &Pod) -> Vec<(String, (String, String), PathBuf)> {
+        let uid = spec::uid(pod);
+        let of = |volume: &Volume| {
+            let (claim, _) = objects::volumes::claim_of(spec::name(pod), volume)?;
+            let path = self.claims.local(uid, &volume.name)?;
+            Some((volume.name.clone(), (spec::namespace(pod).to_owned(), claim), path))
+        };
+        spec::spec(pod).volumes.iter().flatten().filter_map(of).collect()
     }
 
     /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
