@@ -34,6 +34,14 @@ impl Kind {
             Self::Histogram(_) => "histogram",
         }
     }
+
+    /// The value of a series before anything is counted.
+    fn first(self) -> Value {
+        match self {
+            Self::Counter | Self::Gauge => Value::Number(0.0),
+            Self::Histogram(bounds) => Value::Histogram(Histogram::new(bounds)),
+        }
+    }
 }
 
 /// A metric as data.
@@ -68,11 +76,7 @@ impl Metrics {
         if series.len() >= MOST && !series.contains_key(&labels) {
             return;
         }
-        let first = || match metric.kind {
-            Kind::Counter | Kind::Gauge => Value::Number(0.0),
-            Kind::Histogram(bounds) => Value::Histogram(Histogram::new(bounds)),
-        };
-        change(series.entry(labels).or_insert_with(first));
+        change(series.entry(labels).or_insert_with(|| metric.kind.first()));
     }
 
     /// Counts one.
@@ -122,22 +126,17 @@ impl Metrics {
     pub(crate) fn write(&self, page: &mut Page) {
         for metric in ALL {
             page.metric(metric.name, metric.kind.name(), metric.help);
-            let series = self.0.lock().get(metric.name).cloned().unwrap_or_default();
+            let mut series = self.0.lock().get(metric.name).cloned().unwrap_or_default();
+            if metric.labels.is_empty() {
+                series.entry(Vec::new()).or_insert_with(|| metric.kind.first());
+            }
             for (values, value) in &series {
                 let labels: Vec<(&str, &str)> =
                     metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
                 match value {
-                    Value::Number(number) => drop(page.value(metric.name, &labels, *number)),
-                    Value::Histogram(histogram) => drop(page.histogram(metric.name, &labels, histogram)),
-                }
-            }
-            if series.is_empty() && metric.labels.is_empty() {
-                match metric.kind {
-                    Kind::Counter | Kind::Gauge => drop(page.value(metric.name, &[], 0.0)),
-                    Kind::Histogram(bounds) => {
-                        drop(page.histogram(metric.name, &[], &Histogram::new(bounds)))
-                    }
-                }
+                    Value::Number(number) => page.value(metric.name, &labels, *number),
+                    Value::Histogram(histogram) => page.histogram(metric.name, &labels, histogram),
+                };
             }
         }
     }
