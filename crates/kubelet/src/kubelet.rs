@@ -444,7 +444,7 @@ impl Kubelet {
         let metrics = &runtime.metrics;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let volumes = Arc::new( VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics));
+        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -458,8 +458,7 @@ impl Kubelet {
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
-        let disks =
-            Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
+        let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
         let collector = Collector::new(
             (config.clone(), clock),
             (runtime.clone(), health.clone()),

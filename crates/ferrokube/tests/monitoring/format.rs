@@ -127,7 +127,8 @@ impl Page {
             } else {
                 let (name, labels, value) = sample(line).with_context(|| line.to_owned())?;
                 let family = page.0.get_mut(&current).context("a sample before any type")?;
-                let rest = name.strip_prefix(current.as_str()).with_context(|| format!("{line} below {current}"))?;
+                let rest =
+                    name.strip_prefix(current.as_str()).with_context(|| format!("{line} below {current}"))?;
                 let fits = match family.kind.as_str() {
                     "histogram" => matches!(rest, "_bucket" | "_sum" | "_count"),
                     _ => rest.is_empty(),
@@ -145,10 +146,15 @@ impl Page {
     }
 
     /// The values of a sample that has all these labels.
-    pub(super) fn values<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = f64> + 'a {
+    pub(super) fn values<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&'a str, &'a str)],
+    ) -> impl Iterator<Item = f64> + 'a {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|s| self.0.get(name.strip_suffix(s)?));
         let samples = self.0.get(name).or(family).map(|f| f.samples.iter()).into_iter().flatten();
-        let has = move |of: &Labels| labels.iter().all(|(key, value)| of.get(*key).is_some_and(|v| v == value));
+        let has =
+            move |of: &Labels| labels.iter().all(|(key, value)| of.get(*key).is_some_and(|v| v == value));
         samples.filter(move |(of, all, _)| of == name && has(all)).map(|(_, _, value)| *value)
     }
 
@@ -163,7 +169,10 @@ fn the_parser_is_strict() {
     let good = "# HELP a A.\n# TYPE a counter\na{x=\"1\\\"\\n\"} 1 5\na 2\n# HELP h H.\n# TYPE h histogram\n\
         h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n";
     let page = Page::parse(good).unwrap();
-    assert_eq!((page.sum("a", &[]), page.sum("a", &[("x", "1\"\n")]), page.sum("h_count", &[])), (Some(3.0), Some(1.0), Some(2.0)));
+    assert_eq!(
+        (page.sum("a", &[]), page.sum("a", &[("x", "1\"\n")]), page.sum("h_count", &[])),
+        (Some(3.0), Some(1.0), Some(2.0))
+    );
     for bad in [
         "a 1\n",
         "# HELP a A.\n# TYPE a counter\na 1",

@@ -76,7 +76,10 @@ fn scrape(c: &Cluster, page: &str) -> Result<Page> {
 }
 
 fn pages(c: &Cluster) -> Result<Vec<(&'static str, Page)>> {
-    ["", "cadvisor", "probes", "resource", "slis"].into_iter().map(|page| Ok((page, scrape(c, page)?))).collect()
+    ["", "cadvisor", "probes", "resource", "slis"]
+        .into_iter()
+        .map(|page| Ok((page, scrape(c, page)?)))
+        .collect()
 }
 
 /// The reads of the rules that would find nothing, and why.
@@ -141,10 +144,14 @@ fn plausible(c: &Cluster) -> Result<()> {
             ("root", sum("container_memory_usage_bytes", &[("id", "/")]) > 20_000_000.0),
         ];
         let network = |name: &str| sum(name, &[("pod", "answers"), ("interface", "eth0")]);
-        let network =
-            network("container_network_receive_bytes_total") > 500.0 && network("container_network_transmit_bytes_total") > 500.0;
+        let network = network("container_network_receive_bytes_total") > 500.0
+            && network("container_network_transmit_bytes_total") > 500.0;
         let wrong: Vec<&str> = checks.iter().filter(|(_, good)| !good).map(|(what, _)| *what).collect();
-        let series = page.0.values().flat_map(|f| &f.samples).map(|(name, labels, value)| format!("{name}{labels:?} {value}"));
+        let series = page
+            .0
+            .values()
+            .flat_map(|f| &f.samples)
+            .map(|(name, labels, value)| format!("{name}{labels:?} {value}"));
         last = format!("{wrong:?} network: {network}\n{}", series.collect::<Vec<_>>().join("\n"));
         Ok((wrong.is_empty() && network).then_some(()))
     });
@@ -189,6 +196,11 @@ fn scraped(c: &mut Cluster) -> Result<()> {
         let labels = [("name", check), ("type", "healthz")];
         ensure!(slis.sum("kubernetes_healthcheck", &labels) == Some(1.0), "{check}");
         ensure!(slis.sum("kubernetes_healthchecks_total", &labels).is_some(), "{check}");
+    }
+    let server = Page::parse(&c.kubectl(&["get", "--raw", "/metrics/slis"])?)?;
+    for check in ["etcd", "ping", "poststarthook/rbac/bootstrap-roles"] {
+        let labels = [("name", check), ("type", "livez")];
+        ensure!(server.sum("kubernetes_healthcheck", &labels) == Some(1.0), "{check}");
     }
     c.apply(PODS)?;
     let before = told(c)?;

@@ -5,8 +5,18 @@
 /// test's does.
 pub(super) const READ: &[(&str, &str, &[&str], bool)] = &[
     // k8s.rules.container_*
-    ("cadvisor", "container_cpu_usage_seconds_total", &["namespace", "pod", "container", "image", "id", "name", "cpu"], true),
-    ("cadvisor", "container_memory_working_set_bytes", &["namespace", "pod", "container", "image", "id"], true),
+    (
+        "cadvisor",
+        "container_cpu_usage_seconds_total",
+        &["namespace", "pod", "container", "image", "id", "name", "cpu"],
+        true,
+    ),
+    (
+        "cadvisor",
+        "container_memory_working_set_bytes",
+        &["namespace", "pod", "container", "image", "id"],
+        true,
+    ),
     ("cadvisor", "container_memory_rss", &["namespace", "pod", "container", "image"], true),
     ("cadvisor", "container_memory_cache", &["namespace", "pod", "container", "image"], true),
     ("cadvisor", "container_memory_swap", &["namespace", "pod", "container", "image"], true),
@@ -20,7 +30,12 @@ pub(super) const READ: &[(&str, &str, &[&str], bool)] = &[
     ("cadvisor", "container_network_receive_packets_total", &["namespace", "pod", "interface"], true),
     ("cadvisor", "container_network_transmit_packets_total", &["namespace", "pod", "interface"], true),
     ("cadvisor", "container_network_receive_packets_dropped_total", &["namespace", "pod", "interface"], true),
-    ("cadvisor", "container_network_transmit_packets_dropped_total", &["namespace", "pod", "interface"], true),
+    (
+        "cadvisor",
+        "container_network_transmit_packets_dropped_total",
+        &["namespace", "pod", "interface"],
+        true,
+    ),
     // The dashboards of storage: a disk is there only once somebody used it
     ("cadvisor", "container_fs_reads_total", &["namespace", "pod", "container", "device"], false),
     ("cadvisor", "container_fs_writes_total", &["namespace", "pod", "container", "device"], false),
@@ -72,7 +87,12 @@ pub(super) const READ: &[(&str, &str, &[&str], bool)] = &[
     ("", "process_resident_memory_bytes", &[], true),
     ("", "process_cpu_seconds_total", &[], true),
     ("", "process_start_time_seconds", &[], true),
-    ("probes", "prober_probe_total", &["container", "namespace", "pod", "pod_uid", "probe_type", "result"], true),
+    (
+        "probes",
+        "prober_probe_total",
+        &["container", "namespace", "pod", "pod_uid", "probe_type", "result"],
+        true,
+    ),
     ("probes", "prober_probe_duration_seconds_count", &["container", "namespace", "pod", "probe_type"], true),
     ("resource", "node_cpu_usage_seconds_total", &[], true),
     ("resource", "node_memory_working_set_bytes", &[], true),

@@ -120,11 +120,12 @@ impl VolumeManager {
         (node, giver): (NodeView, Giver),
         csi: Arc<CsiVolumes>,
         metrics: &Metrics,
-    ) -> Self {
+    ) -> Arc<Self> {
         let issuer = Issuer::new(client.clone(), clock);
         let claims = claims::Claims::new(config, (client, clock), node, giver, csi.clone());
         let sources = payload::Sources { objects, issuer };
-        Self { pods: config.pods_dir(), sources, claims, csi, clock, metrics: metrics.clone() }
+        let metrics = metrics.clone();
+        Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, clock, metrics })
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
