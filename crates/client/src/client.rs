@@ -49,7 +49,7 @@ impl Client {
     /// The same client, whose requests are counted from now on.
     #[must_use]
     pub fn counted(self) -> Self {
-        let requests = Requests::new(self.transport.host());
+        let requests = Requests::new(self.transport.server().unwrap_or("in-process"));
         let counted = Counted { inner: self.transport, requests: requests.clone() };
         Self { transport: Arc::new(counted), requests: Some(requests), ..self }
     }

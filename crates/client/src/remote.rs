@@ -426,8 +426,8 @@ impl Transport for Remote {
         .boxed()
     }
 
-    fn host(&self) -> &str {
-        &self.0.authority
+    fn server(&self) -> Option<&str> {
+        Some(&self.0.authority)
     }
 }
 

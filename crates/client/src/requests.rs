@@ -152,8 +152,8 @@ impl Transport for Counted {
         let of = (call.verb, call.body.len());
         self.count(of, self.inner.watch(call), |_| 0).boxed()
     }
-    fn host(&self) -> &str {
-        self.inner.host()
+    fn server(&self) -> Option<&str> {
+        self.inner.server()
     }
 }
 

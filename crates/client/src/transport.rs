@@ -126,8 +126,8 @@ pub trait Transport: Send + Sync + 'static {
         &self,
         call: Call,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>>;
-    /// The server, for those who count requests: host and port, or a word for one in the same process.
-    fn host(&self) -> &str {
-        "in-process"
+    /// Host and port of the server, for those who count requests; none of one in the same process.
+    fn server(&self) -> Option<&str> {
+        None
     }
 }

@@ -94,7 +94,7 @@ fn own_cgroup(text: &str, unified: bool) -> Option<String> {
 pub(crate) fn kubepods(root: &str, driver: CgroupDriver) -> String {
     let parts = root.split('/').filter(|part| !part.is_empty()).chain(["kubepods"]);
     match driver {
-        CgroupDriver::Cgroupfs => parts.map(|part| format!("/{part}")).collect(),
+        CgroupDriver::Cgroupfs => parts.flat_map(|part| ["/", part]).collect(),
         CgroupDriver::Systemd => {
             let mut slice = String::new();
             let mut path = String::new();
@@ -103,7 +103,7 @@ pub(crate) fn kubepods(root: &str, driver: CgroupDriver) -> String {
                     slice.push('-');
                 }
                 slice.push_str(&part.replace('-', "_"));
-                path.push_str(&format!("/{slice}.slice"));
+                path.extend(["/", &slice, ".slice"]);
             }
             path
         }

@@ -194,7 +194,8 @@ mod tests {
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
         assert_eq!(names, ["/dev/vda", "/run", "overlay_0-26"]);
         assert_eq!(found["/dev/vda"], Place { at: "/".into(), major: 254, minor: 0 });
-        let many: String = (0..1000).map(|n| format!("1 1 0:{n} / / rw - overlay o rw\n")).collect();
+        let many: Vec<String> = (0..1000).map(|n| format!("1 1 0:{n} / / rw - overlay o rw")).collect();
+        let many = many.join("\n");
         assert_eq!(places(&many, &[]).len(), MOST);
     }
 }

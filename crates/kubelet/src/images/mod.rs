@@ -105,7 +105,9 @@ impl ImageManager {
             error
         };
         let mut found_credentials = None;
-        if policy != "Always" {
+        if policy == "Always" {
+            self.asked(policy, "unknown", "true");
+        } else {
             let there = self
                 .inspect(&image_spec)
                 .await
@@ -129,8 +131,6 @@ impl ImageManager {
                     return Err(absent());
                 }
             }
-        } else {
-            self.asked(policy, "unknown", "true");
         }
 
         let key = format!("{}_{wanted}", spec::uid(pod));
