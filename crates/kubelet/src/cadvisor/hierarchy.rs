@@ -150,6 +150,25 @@ mod tests {
     }
 
     #[test]
+    fn a_container_with_many_cgroups_hides_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("cgroup.controllers"), "").unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for n in 0..MOST + 10 {
+            std::fs::create_dir_all(at("kubepods/poda/evil").join(n.to_string())).unwrap();
+        }
+        std::fs::create_dir_all(at("kubepods/podb/c")).unwrap();
+        std::fs::create_dir_all(at(&format!("kubepods/{}", "deep/".repeat(20)))).unwrap();
+        let hierarchy = Hierarchy::new(dir.path(), Path::new("/proc"));
+        let found = hierarchy.tree("/kubepods");
+        let has = |cgroup: &str| found.iter().any(|c| c == cgroup);
+        assert_eq!(found.len(), MOST);
+        assert!(has("/kubepods/poda/evil") && has("/kubepods/podb/c"), "nearer ones come first");
+        assert!(!has(&format!("/kubepods{}", "/deep".repeat(DEPTH + 1))), "not deeper than that");
+        assert_eq!(hierarchy.tree("/missing"), Vec::<String>::new());
+    }
+
+    #[test]
     fn the_cgroup_of_a_process() {
         let check = |text: &str, unified, expected: Option<&str>| {
             assert_eq!(own_cgroup(text, unified).as_deref(), expected, "{text}");
