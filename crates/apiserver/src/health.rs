@@ -145,9 +145,14 @@ impl Health {
             text(200, "ok")
         })
     }
-    /// The outcomes of the checks so far.
-    pub(crate) fn slis(&self) -> &Slis {
-        &self.slis
+    /// `/metrics/slis`: the outcomes of all checks.
+    pub(crate) fn slis(&self) -> String {
+        for endpoint in ["healthz", "livez", "readyz"] {
+            for check in self.of(endpoint) {
+                self.slis.known(&check.name, endpoint, (check.check)().is_ok());
+            }
+        }
+        self.slis.page().text()
     }
     fn of(&self, endpoint: &str) -> Vec<Named> {
         let has = |of: Of| match endpoint {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use rustls::client::ResolvesClientCert;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -32,6 +34,21 @@ struct Place {
     held: RwLock<Option<Arc<CertifiedKey>>>,
     /// Counts the exchanges.
     version: AtomicU64,
+    renewals: RwLock<Renewals>,
+}
+
+/// The most lives of certificates that are remembered.
+const LIVES: usize = 1000;
+
+/// The fate of the certificates of a place.
+#[derive(Debug, Clone, Default)]
+pub struct Renewals {
+    /// How often no new certificate could be had.
+    pub failures: u64,
+    /// How long those lived that were exchanged for others, from their begin.
+    pub lives: Vec<Duration>,
+    /// Begin and end of the present one.
+    validity: Option<(Timestamp, Timestamp)>,
 }
 
 impl Certificate {
@@ -63,6 +80,31 @@ impl Certificate {
     /// The number of exchanges so far: a connection made at another one has another certificate.
     pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
+    }
+
+    /// Notes begin and end of the present certificate, and that it took the place of another one at `now`.
+    pub fn renewed(&self, validity: (Timestamp, Timestamp), now: Timestamp) {
+        let mut renewals = self.0.renewals.write();
+        if let Some((begin, _)) = renewals.validity.replace(validity)
+            && renewals.lives.len() < LIVES
+        {
+            renewals.lives.push(Duration::try_from(now.duration_since(begin)).unwrap_or_default());
+        }
+    }
+
+    /// Notes that no new certificate could be had.
+    pub fn not_renewed(&self) {
+        self.0.renewals.write().failures += 1;
+    }
+
+    /// Begin and end of the present certificate, if its keeper told.
+    pub fn validity(&self) -> Option<(Timestamp, Timestamp)> {
+        self.0.renewals.read().validity
+    }
+
+    /// The fate of its certificates.
+    pub fn renewals(&self) -> Renewals {
+        self.0.renewals.read().clone()
     }
 
     /// Whether there is a certificate.

@@ -14,6 +14,7 @@ use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
 
 use crate::json::{FromJson, ToJson};
+use crate::requests::{Counted, Requests};
 use crate::transport::{Call, EventKind, Resource, Transport, Verb};
 
 /// A type of k8s-openapi that the API serves with object metadata. [`json`](crate::json) lists them.
@@ -37,12 +38,24 @@ pub fn resource_of<T: KubeObject>() -> Resource {
 pub struct Client {
     transport: Arc<dyn Transport>,
     field_manager: Text,
+    requests: Option<Requests>,
 }
 
 impl Client {
     /// A client over `transport`; `field_manager` is the name that its writes leave in `managedFields`.
     pub fn new(transport: Arc<dyn Transport>, field_manager: &str) -> Self {
-        Self { transport, field_manager: field_manager.into() }
+        Self { transport, field_manager: field_manager.into(), requests: None }
+    }
+    /// The same client, whose requests are counted from now on.
+    #[must_use]
+    pub fn counted(self) -> Self {
+        let requests = Requests::new(self.transport.server().unwrap_or("in-process"));
+        let counted = Counted { inner: self.transport, requests: requests.clone() };
+        Self { transport: Arc::new(counted), requests: Some(requests), ..self }
+    }
+    /// The requests so far, of a client that counts them.
+    pub fn requests(&self) -> Option<&Requests> {
+        self.requests.as_ref()
     }
     /// The transport of its requests.
     pub fn transport(&self) -> &Arc<dyn Transport> {

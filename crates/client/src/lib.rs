@@ -20,6 +20,7 @@ pub mod post;
 pub mod queue;
 mod reflector;
 pub mod remote;
+pub mod requests;
 #[cfg(test)]
 mod script;
 mod skim;
@@ -43,5 +44,6 @@ pub use post::{PostError, PostTls, Poster};
 pub use queue::{Queue, RateLimit};
 pub use reflector::Selection;
 pub use remote::Remote;
+pub use requests::Requests;
 pub use store::{Cached, Change, Identity, PartialObject, Store};
 pub use transport::{Call, EventKind, ListAnswer, Resource, Transport, Verb, WatchEvent};

@@ -425,6 +425,10 @@ impl Transport for Remote {
         }
         .boxed()
     }
+
+    fn server(&self) -> Option<&str> {
+        Some(&self.0.authority)
+    }
 }
 
 /// The events of a watch's body.

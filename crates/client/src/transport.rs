@@ -126,4 +126,8 @@ pub trait Transport: Send + Sync + 'static {
         &self,
         call: Call,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>>;
+    /// Host and port of the server, for those who count requests; none of one in the same process.
+    fn server(&self) -> Option<&str> {
+        None
+    }
 }

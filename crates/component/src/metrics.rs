@@ -81,10 +81,19 @@ fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64, mil
     if !labels.is_empty() {
         out.push('}');
     }
+    let value = number(value);
     let _ = match millis {
         Some(millis) => writeln!(out, " {value} {millis}"),
         None => writeln!(out, " {value}"),
     };
+}
+
+/// A number as the format has it: there is a sign before infinity.
+fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    value.to_string()
 }
 
 /// A histogram: counts of values by bounds. Its owner keeps it under a lock.
@@ -144,30 +153,71 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// Adds the metrics that every process has: its memory and CPU time.
+/// The clock ticks of a second in the kernel's files about processes.
+const TICKS: f64 = 100.0;
+
+/// Adds the metrics that Prometheus' library for Go has of every process, with its names and helps.
 pub fn process(page: &mut Page) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-    if let Some(kib) = rss.and_then(|r| r.split_ascii_whitespace().next()?.parse::<u64>().ok()) {
-        page.metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.").value(
-            "process_resident_memory_bytes",
-            &[],
-            (kib * 1024) as f64,
-        );
-    }
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Fields 14 and 15, in hundredths of a second; the second field may hold spaces, but ends with ")".
-    let ticks: f64 = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|f| f.parse::<f64>().ok())
-        .sum();
-    page.metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.")
-        .value("process_cpu_seconds_total", &[], ticks / 100.0);
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    let stat = read("stat");
+    let mut tell = |name: &str, kind: &str, help: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            page.metric(name, kind, help).value(name, &[], value);
+        }
+    };
+    let field = |number: usize| field(&stat, number);
+    let status = read("status");
+    let kib = |key: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
+        line.split_ascii_whitespace().next()?.parse::<f64>().ok().map(|kib| kib * 1024.0)
+    };
+    let limits = read("limits");
+    let limit = |key: &str| {
+        let soft = limits.lines().find_map(|l| l.strip_prefix(key))?.split_ascii_whitespace().next()?;
+        if soft == "unlimited" { Some(u64::MAX as f64) } else { soft.parse().ok() }
+    };
+    let used = field(14).zip(field(15)).map(|(user, system)| (user + system) / TICKS);
+    let open = std::fs::read_dir("/proc/self/fd").ok().map(|all| all.count() as f64);
+    let (received, sent) = network(&read("net/netstat"));
+    let counter = "counter";
+    tell("process_cpu_seconds_total", counter, "Total user and system CPU time spent in seconds.", used);
+    tell("process_max_fds", "gauge", "Maximum number of open file descriptors.", limit("Max open files"));
+    tell("process_open_fds", "gauge", "Number of open file descriptors.", open);
+    tell("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", kib("VmRSS:"));
+    let help = "Start time of the process since unix epoch in seconds.";
+    tell("process_start_time_seconds", "gauge", help, started());
+    tell("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", kib("VmSize:"));
+    let help = "Maximum amount of virtual memory available in bytes.";
+    tell("process_virtual_memory_max_bytes", "gauge", help, limit("Max address space"));
+    let help = "Number of bytes received by the process over the network.";
+    tell("process_network_receive_bytes_total", counter, help, received);
+    let help = "Number of bytes sent by the process over the network.";
+    tell("process_network_transmit_bytes_total", counter, help, sent);
+}
+
+/// A field of `/proc/PID/stat`, from the third on. The second may hold spaces, but ends with ")".
+fn field(stat: &str, number: usize) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    fields.nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+/// When this process started, in seconds since 1970.
+pub fn started() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let machine = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted: f64 = machine.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(booted + field(&stat, 22)? / TICKS)
+}
+
+/// The bytes that came and went, of `/proc/PID/net/netstat`: a line of names, and one of numbers.
+fn network(netstat: &str) -> (Option<f64>, Option<f64>) {
+    let mut lines = netstat.lines().filter_map(|l| l.strip_prefix("IpExt: "));
+    let (Some(names), Some(numbers)) = (lines.next(), lines.next()) else { return (None, None) };
+    let of = |name: &str| {
+        let at = names.split(' ').position(|n| n == name)?;
+        numbers.split(' ').nth(at)?.parse().ok()
+    };
+    (of("InOctets"), of("OutOctets"))
 }
 
 #[cfg(test)]
@@ -183,6 +233,22 @@ mod tests {
             2.0,
         );
         assert_eq!(page.text(), "# HELP m Help.\n# TYPE m gauge\nm{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nm 2\n");
+    }
+
+    #[test]
+    fn infinity_has_a_sign() {
+        for (value, expected) in
+            [(f64::INFINITY, "+Inf"), (f64::NEG_INFINITY, "-Inf"), (1e3, "1000"), (0.25, "0.25")]
+        {
+            assert_eq!(number(value), expected);
+        }
+    }
+
+    #[test]
+    fn bytes_of_the_network() {
+        let text = "TcpExt: A B\nTcpExt: 1 2\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 30 40\n";
+        assert_eq!(network(text), (Some(30.0), Some(40.0)));
+        assert_eq!(network("IpExt: InOctets\n"), (None, None));
     }
 
     #[test]
@@ -220,6 +286,8 @@ mod tests {
         assert!(text.contains("m{name=\"a\"} 1\nm{name=\"b\"} 1\n# HELP other"), "{text}");
         let mut own = Page::default();
         process(&mut own);
-        assert!(own.text().contains("\nprocess_resident_memory_bytes "), "{}", own.text());
+        let own = own.text();
+        let told = own.lines().filter(|l| l.starts_with("process_")).count();
+        assert!(told == 9 && own.contains("\nprocess_resident_memory_bytes "), "{own}");
     }
 }

@@ -3,8 +3,9 @@
 //! A call that changes something runs in a task of its own: it still ends by itself if its caller goes away. So a
 //! runtime never sees such a call given up midway, unless its time is up.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tonic::transport::Channel;
 use tonic::{Response, Status};
@@ -31,6 +32,34 @@ fn after(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + LIMIT
 }
 
+/// Hears of each call that has ended: its name, how long it took, and whether it failed.
+type Hear = dyn Fn(&'static str, Duration, bool) + Send + Sync;
+
+/// The listener that hears of the calls, if there is one.
+#[derive(Clone, Default)]
+struct Told(Option<Arc<Hear>>);
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Told")
+    }
+}
+
+impl Told {
+    async fn of<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let began = Instant::now();
+        let answer = call.await;
+        if let Some(hear) = &self.0 {
+            hear(name, began.elapsed(), answer.is_err());
+        }
+        answer
+    }
+}
+
 /// Defines calls that only read: they end with their callers.
 macro_rules! reads {
     ($($name:ident: $request:ident => $answer:ident;)*) => {$(
@@ -41,7 +70,7 @@ macro_rules! reads {
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
             // The call is boxed: its future is large, and its callers' futures are kept in many places.
-            limited(LIMIT, Box::pin(client.$name(request))).await
+            self.told.of(stringify!($name), limited(LIMIT, Box::pin(client.$name(request)))).await
         }
     )*};
 }
@@ -56,7 +85,7 @@ macro_rules! changes {
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
             let call = Box::pin(async move { client.$name(request).await });
-            self.calls.finish(self.owner.clone(), $limit, call).await
+            self.told.of(stringify!($name), self.calls.finish(self.owner.clone(), $limit, call)).await
         }
     )*};
 }
@@ -67,6 +96,7 @@ pub struct Runtime {
     client: RuntimeServiceClient<Channel>,
     calls: Calls,
     owner: Arc<str>,
+    told: Told,
 }
 
 impl Runtime {
@@ -75,7 +105,13 @@ impl Runtime {
         let client = RuntimeServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client, calls: Calls::default(), owner: NOBODY.into() }
+        Self { client, calls: Calls::default(), owner: NOBODY.into(), told: Told::default() }
+    }
+
+    /// The same client; `hear` is told of each call that ended: its name, how long it took, and whether it failed.
+    #[must_use]
+    pub fn heard(self, hear: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
+        Self { told: Told(Some(Arc::new(hear))), ..self }
     }
 
     /// The same client with an owner, for whose calls one can wait.
@@ -133,7 +169,8 @@ impl Runtime {
     ) -> Result<Response<pb::StopContainerResponse>, Status> {
         let mut client = self.client.clone();
         let limit = after(request.timeout);
-        detached(Box::pin(async move { limited(limit, client.stop_container(request)).await })).await
+        let call = detached(Box::pin(async move { limited(limit, client.stop_container(request)).await }));
+        self.told.of("stop_container", call).await
     }
 
     /// Runs a command in a container. A command without a time limit is given up with its caller: the runtime ends it
@@ -147,10 +184,11 @@ impl Runtime {
     ) -> Result<Response<pb::ExecSyncResponse>, Status> {
         let mut client = self.client.clone();
         if request.timeout <= 0 {
-            return Box::pin(client.exec_sync(request)).await;
+            return self.told.of("exec_sync", Box::pin(client.exec_sync(request))).await;
         }
         let limit = after(request.timeout);
-        detached(Box::pin(async move { limited(limit, client.exec_sync(request)).await })).await
+        let call = detached(Box::pin(async move { limited(limit, client.exec_sync(request)).await }));
+        self.told.of("exec_sync", call).await
     }
 
     /// The events of containers as they come. The answer itself has the time limit, the stream none.
@@ -162,7 +200,8 @@ impl Runtime {
         request: pb::GetEventsRequest,
     ) -> Result<Response<tonic::Streaming<pb::ContainerEventResponse>>, Status> {
         let mut client = self.client.clone();
-        limited(LIMIT, Box::pin(client.get_container_events(request))).await
+        let call = limited(LIMIT, Box::pin(client.get_container_events(request)));
+        self.told.of("get_container_events", call).await
     }
 }
 
@@ -177,6 +216,7 @@ async fn detached<T: Send + 'static>(
 #[derive(Debug, Clone)]
 pub struct Images {
     client: ImageServiceClient<Channel>,
+    told: Told,
 }
 
 impl Images {
@@ -185,7 +225,13 @@ impl Images {
         let client = ImageServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client }
+        Self { client, told: Told::default() }
+    }
+
+    /// The same client; `hear` is told of each call that ended: its name, how long it took, and whether it failed.
+    #[must_use]
+    pub fn heard(self, hear: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
+        Self { told: Told(Some(Arc::new(hear))), ..self }
     }
 
     reads! {
@@ -203,7 +249,8 @@ impl Images {
         request: pb::RemoveImageRequest,
     ) -> Result<Response<pb::RemoveImageResponse>, Status> {
         let mut client = self.client.clone();
-        detached(Box::pin(async move { limited(LIMIT, client.remove_image(request)).await })).await
+        let call = detached(Box::pin(async move { limited(LIMIT, client.remove_image(request)).await }));
+        self.told.of("remove_image", call).await
     }
 
     /// Pulls an image. Like upstream's, the call has no limit of its own, since the runtime watches the progress, and
@@ -215,6 +262,7 @@ impl Images {
         &self,
         request: pb::PullImageRequest,
     ) -> Result<Response<pb::PullImageResponse>, Status> {
-        Box::pin(self.client.clone().pull_image(request)).await
+        let mut client = self.client.clone();
+        self.told.of("pull_image", Box::pin(client.pull_image(request))).await
     }
 }

@@ -331,6 +331,7 @@ impl ControlPlane {
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
             tls,
+            certificates: kubelet::config::Certificates::default(),
             parts,
             cluster_dns: None,
             pod_network: None,

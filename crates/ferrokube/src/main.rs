@@ -232,8 +232,9 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
         admin: plane.admin(),
         clock: plane.clock(),
     };
-    let serving = certificates.keep(plane.shutdown())?;
+    let (serving, client) = certificates.keep(plane.shutdown())?;
     let mut seat = plane.seat(server.bind_address, identity, parts, serving.tls(&plane.roots()?)?);
+    seat.certificates = kubelet::config::Certificates { client: Some(client), server: Some(serving.place()) };
     seat.pod_network = runtime.network.clone();
     seat.cluster_dns = flags.node.cluster_dns;
     plane.kubelet_at(node::start_kubelet(&flags.node, &seat)?);

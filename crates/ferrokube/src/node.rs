@@ -153,6 +153,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             nodes_of_machine: seat.nodes_of_machine,
             ..kubelet::node::Options::default()
         },
+        certificates: seat.certificates.clone(),
         server: Some(kubelet::server::Options {
             address: SocketAddr::new(address, port),
             tls: Arc::new(seat.tls.clone()),

@@ -91,6 +91,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) cluster_dns: Option<IpAddr>,
     /// The TLS of the kubelet's server.
     pub(crate) tls: rustls::ServerConfig,
+    /// The node's certificates that are kept good.
+    pub(crate) certificates: kubelet::config::Certificates,
     /// The parts that run.
     pub(crate) parts: NodeParts,
     /// The Pod network of the built-in container runtime; none of another program's.

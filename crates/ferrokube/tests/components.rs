@@ -72,6 +72,11 @@ fn controllers_and_scheduler_run_in_processes_of_their_own() -> Result<()> {
     let token = server.kubectl(&["-n", "n", "create", "token", "default"])?;
     let nobody = ["-H", &format!("Authorization: Bearer {}", token.trim())];
     for component in [&controllers, &scheduler] {
+        // Before anybody has asked for the check.
+        let outcome = "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"readyz\"} 0\n";
+        eventually("the outcomes of checks", || {
+            Ok(component.get("/metrics/slis", &admin)?.1.contains(outcome).then_some(()))
+        })?;
         for path in ["/healthz", "/livez", "/readyz", "/healthz/ping"] {
             ensure!(component.get(path, &[])? == ("200".into(), "ok".into()), "{path}");
         }

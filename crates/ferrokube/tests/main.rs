@@ -20,6 +20,7 @@ mod kubelet_alone;
 mod kubelet_pressure;
 mod kubelet_sources;
 mod load_balancers;
+mod monitoring;
 mod neighbours;
 mod network;
 mod network_policy;

@@ -127,6 +127,9 @@ fn services_are_reached_by_every_address_and_go_with_the_cluster() -> Result<()>
     let by_name =
         ["exec", "deploy/web", "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", "http://web/"];
     ensure!(cluster.kubectl(&by_name)?.contains("web-"));
+    let outcomes = get(cluster.host(), "http://127.0.0.1:10249/metrics/slis")?;
+    let outcome = "kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1\n";
+    ensure!(outcomes.contains(outcome), "{outcomes}");
     let modes = get(cluster.host(), "http://127.0.0.1:10249/proxyMode")?;
     ensure!(modes == "nftables", "{modes}");
 

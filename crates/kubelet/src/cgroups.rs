@@ -5,10 +5,12 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use cri::runtime::CgroupDriver;
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::metrics::{self, Metrics};
 use crate::pods::resources::{MIN_SHARES, PodCgroup, QUOTA_PERIOD, pod_cgroup, shares, weight};
 use crate::pods::spec::{self, Qos};
 
@@ -25,6 +27,7 @@ pub(crate) struct Cgroups {
     driver: CgroupDriver,
     /// How many process ids a Pod may have.
     pids: Option<i64>,
+    metrics: Metrics,
 }
 
 impl Cgroups {
@@ -32,7 +35,20 @@ impl Cgroups {
     pub(crate) fn new(root: &str, driver: CgroupDriver, pids: Option<i64>) -> Self {
         let mount = PathBuf::from(MOUNT);
         let unified = mount.join("cgroup.controllers").exists();
-        Self { mount, root: root.trim_matches('/').to_owned(), unified, driver, pids }
+        let metrics = Metrics::default();
+        Self { mount, root: root.trim_matches('/').to_owned(), unified, driver, pids, metrics }
+    }
+
+    /// The same; its work is counted there.
+    #[must_use]
+    pub(crate) fn counted_by(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
+        self
+    }
+
+    /// The version of the hierarchy.
+    pub(crate) fn version(&self) -> u8 {
+        if self.unified { 2 } else { 1 }
     }
 
     /// Names of the cgroups from the root to the Pod's.
@@ -196,9 +212,12 @@ impl Cgroups {
         if self.driver == CgroupDriver::Systemd {
             return Ok(());
         }
+        let (operation, began) = (if self.exists(pod) { "update" } else { "create" }, Instant::now());
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;
-        self.set(&names, &PodCgroup { pids: self.pids, ..pod_cgroup(pod) })
+        self.set(&names, &PodCgroup { pids: self.pids, ..pod_cgroup(pod) })?;
+        self.metrics.took(&metrics::CGROUP_MANAGER_DURATION_SECONDS, &[operation], began.elapsed());
+        Ok(())
     }
 
     /// Every hierarchy's root: the runtime makes a Pod's cgroup in each of them.
@@ -235,6 +254,7 @@ impl Cgroups {
         if self.driver == CgroupDriver::Systemd {
             return Ok(());
         }
+        let began = Instant::now();
         let mut result = Ok(());
         for base in self.bases() {
             for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
@@ -244,6 +264,7 @@ impl Cgroups {
                 }
             }
         }
+        self.metrics.took(&metrics::CGROUP_MANAGER_DURATION_SECONDS, &["destroy"], began.elapsed());
         result
     }
 

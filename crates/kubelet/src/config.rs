@@ -76,8 +76,19 @@ pub struct Config {
     pub standalone: bool,
     /// How the Node is registered.
     pub node: NodeOptions,
+    /// The certificates that are exchanged in time, for the metrics about them.
+    pub certificates: Certificates,
     /// Where this kubelet serves, and with which certificates; without, it does not.
     pub server: Option<ServerOptions>,
+}
+
+/// The places of the certificates that a kubelet has exchanged; none where there is no such certificate.
+#[derive(Debug, Clone, Default)]
+pub struct Certificates {
+    /// With which it asks the API server.
+    pub client: Option<client::Certificate>,
+    /// With which it serves.
+    pub server: Option<client::Certificate>,
 }
 
 impl Config {
@@ -113,6 +124,7 @@ impl Config {
             statics: None,
             standalone: false,
             node: NodeOptions::default(),
+            certificates: Certificates::default(),
             server: None,
         }
     }

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::Clock;
 use cri::runtime as pb;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::Code;
 
 use crate::health::Health;
+use crate::metrics;
 use crate::pods::labels;
 use crate::pods::workers::Workers;
 use crate::runtime::Runtime;
@@ -24,6 +26,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// Hears of what happens in the runtime, and tells those whom it concerns.
 pub(crate) struct Follower {
+    pub(crate) clock: Clock,
     pub(crate) runtime: Runtime,
     /// Learns when the runtime's lists were seen last.
     pub(crate) health: Arc<Health>,
@@ -39,9 +42,13 @@ impl Follower {
         let s = streaming.clone();
         let listen = async {
             loop {
+                let (metrics, began) = (&self.runtime.metrics, Instant::now());
                 let answer = self.runtime.service().get_container_events(pb::GetEventsRequest {}).await;
                 match answer {
                     Ok(stream) => {
+                        metrics.count(&metrics::EVENTED_PLEG_CONNECTION_SUCCESS_COUNT, &[]);
+                        let took = began.elapsed();
+                        metrics.took(&metrics::EVENTED_PLEG_CONNECTION_LATENCY_SECONDS, &[], took);
                         s.send_replace(true);
                         let mut stream = stream.into_inner();
                         while let Ok(Some(event)) = stream.message().await {
@@ -52,19 +59,27 @@ impl Follower {
                         self.workers.wake_all();
                     }
                     Err(error) if error.code() == Code::Unimplemented => return,
-                    Err(error) => tracing::debug!(error = error.message(), "no container events"),
+                    Err(error) => {
+                        metrics.count(&metrics::EVENTED_PLEG_CONNECTION_ERROR_COUNT, &[]);
+                        tracing::debug!(error = error.message(), "no container events");
+                    }
                 }
                 tokio::time::sleep(RETRY).await;
             }
         };
         let compare = async {
-            let mut known = None;
+            let (mut known, mut before) = (None, None);
             let mut changed = streaming.subscribe();
             loop {
                 let began = Instant::now();
+                if let Some(before) = before.replace(began) {
+                    let metrics = &self.runtime.metrics;
+                    metrics.took(&metrics::PLEG_RELIST_INTERVAL_SECONDS, &[], began.duration_since(before));
+                }
                 let listed = match list(&self.runtime).await {
                     Ok(now) => {
                         self.health.relisted(began);
+                        self.relisted(began);
                         for uid in differing(known.as_ref(), &now) {
                             self.wake_pod(&uid);
                         }
@@ -87,6 +102,13 @@ impl Follower {
             }
         };
         futures::future::join(listen, compare).await;
+    }
+
+    /// Counts a comparison of the lists.
+    fn relisted(&self, began: Instant) {
+        let metrics = &self.runtime.metrics;
+        metrics.took(&metrics::PLEG_RELIST_DURATION_SECONDS, &[], began.elapsed());
+        metrics.set(&metrics::PLEG_LAST_SEEN_SECONDS, &[], self.clock.now().as_millisecond() as f64 / 1e3);
     }
 
     fn heard(&self, event: &pb::ContainerEventResponse) {

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::files;
 use crate::garbage::containers::{ContainerCollector, GarbageError};
 use crate::listing::Listing;
+use crate::metrics;
 use crate::pods::spec;
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
@@ -108,6 +109,8 @@ impl Housekeeper {
         // A Pod may have come back under the uid of one that was still being removed.
         for pod in self.sources.pods() {
             if self.workers.get(spec::uid(&pod)).is_none() {
+                let is_static = if spec::is_static(&pod) { "true" } else { "" };
+                self.runtime.metrics.count(&metrics::RESTARTED_PODS_TOTAL, &[is_static]);
                 start(Worker::new(pod));
             }
         }
@@ -115,6 +118,7 @@ impl Housekeeper {
         for uid in &listed {
             if self.workers.get(uid).is_none() {
                 tracing::info!(uid, "containers of a Pod that is gone are removed");
+                self.runtime.metrics.count(&metrics::ORPHANED_RUNTIME_PODS_TOTAL, &[]);
                 // DIFFERENCE: upstream gives them one second; here they get the end that they asked for.
                 let worker = Worker::new(Arc::new(listing.restore(uid)));
                 worker.deleted();
@@ -123,9 +127,14 @@ impl Housekeeper {
         }
         errors.extend(self.collector.collect(&listing, false).await.into_iter().map(SweepError::Garbage));
         let nobodys = |uid: &str| self.workers.get(uid).is_none() && !listed.contains(uid);
+        let (mut cleaned, mut failed) = (0.0, 0.0);
         for uid in remains.dirs.iter().filter(|uid| nobodys(uid)) {
-            errors.extend(self.volumes.remove_pod(uid).await.err().map(SweepError::Volumes));
+            let removed = self.volumes.remove_pod(uid).await;
+            *(if removed.is_ok() { &mut cleaned } else { &mut failed }) += 1.0;
+            errors.extend(removed.err().map(SweepError::Volumes));
         }
+        self.runtime.metrics.set(&metrics::ORPHAN_POD_CLEANED_VOLUMES, &[], cleaned + failed);
+        self.runtime.metrics.set(&metrics::ORPHAN_POD_CLEANED_VOLUMES_ERRORS, &[], failed);
         errors.extend(self.volumes.sweep().await.err().map(SweepError::Volumes));
         for uid in remains.cgroups.iter().filter(|uid| nobodys(uid)) {
             errors.extend(

@@ -111,9 +111,10 @@ impl Storage {
         node: NodeView,
         giver: Giver,
         others: impl IntoIterator<Item = Arc<dyn PluginHandler>>,
+        metrics: &Metrics,
     ) -> Self {
         let (rules, in_use) = (Informer::new(client, Selection::default()), Arc::new(InUse::default()));
-        let drivers = Drivers::default();
+        let drivers = Drivers::counted_by(metrics.clone());
         let given = Given {
             client: client.clone(),
             node_name: config.node_name.clone(),
@@ -381,6 +382,8 @@ impl Base {
                 self.devices.clone(),
             ),
             metrics: self.metrics.clone(),
+            plugins: self.storage.plugins.clone(),
+            mirrors: self.mirrors.clone(),
             shutdown: self.shutdown.clone(),
         }
     }
@@ -407,14 +410,15 @@ impl Kubelet {
         let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;
-        let client = clients.of(&format!("system:node:{}", config.node_name));
+        let client = clients.of(&format!("system:node:{}", config.node_name)).counted();
         let named = |field: &str| Selection {
             field_selector: format!("{field}={}", config.node_name),
             ..Selection::default()
         };
         let nodes: Informer<Node> = Informer::new(&client, named("metadata.name"));
         let node = NodeView::new(&config.node_name, nodes.clone(), config.node.nodes_of_machine);
-        let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, config.pod_pids_limit);
+        let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, config.pod_pids_limit)
+            .counted_by(&runtime.metrics);
         let reserved = config.node.reserved;
         let own = i64::try_from(reserved.memory).unwrap_or(i64::MAX);
         let limited = config.node.nodes_of_machine > 1 || (own > 0 && config.node.enforce_allocatable);
@@ -437,9 +441,10 @@ impl Kubelet {
         let giver = Giver { recorder: recorder.clone(), pods: config.pods_dir() };
         let devices = devices(&config, (&client, &node), &workers, &shutdown)?;
         let handlers = devices.handlers();
-        let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers);
+        let metrics = &runtime.metrics;
+        let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi);
+        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -453,8 +458,7 @@ impl Kubelet {
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
-        let disks =
-            Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(storage.volumes.clone())));
+        let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
         let collector = Collector::new(
             (config.clone(), clock),
             (runtime.clone(), health.clone()),
@@ -465,10 +469,10 @@ impl Kubelet {
         let base = Base {
             images: Arc::new(images),
             collector: Arc::new(collector),
-            metrics: Metrics::default(),
+            metrics: runtime.metrics.clone(),
             mirrors: Arc::default(),
             services: Informer::new(&client, Selection::default()),
-            volumes: Arc::new(volumes),
+            volumes,
             storage,
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
             devices,
@@ -515,6 +519,7 @@ impl Kubelet {
             mirrors: base.mirrors.clone(),
         };
         let follower = Follower {
+            clock: base.clock,
             runtime: base.runtime.clone(),
             health: base.health.clone(),
             workers: base.workers.clone(),

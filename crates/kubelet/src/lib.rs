@@ -5,6 +5,7 @@
 //! what it finds by labels.
 
 mod backoff;
+mod cadvisor;
 mod cgroups;
 mod checkpoint;
 pub mod config;

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use tokio::time::timeout;
 use tonic::Code;
 
+use crate::metrics::{self, Metrics};
 use crate::pods::labels;
 use crate::pods::observed::{ContainerStatus, PodStatus, SandboxStatus};
 
@@ -24,21 +25,29 @@ pub struct Runtime {
     /// The cgroup driver that the runtime asks for; cgroupfs where it cannot say. As upstream's, it is
     /// the one of the kubelet's start: the cgroups of running Pods cannot change theirs.
     pub cgroup_driver: pb::CgroupDriver,
+    /// Counts its calls, and what else the kubelet does.
+    pub(crate) metrics: Metrics,
 }
 
 impl Runtime {
     /// Connects and asks for version and cgroup driver.
     pub async fn connect(endpoint: &str) -> Result<Self, RuntimeError> {
         let channel = cri::connect(endpoint).await?;
-        let runtime = cri::Runtime::new(channel.clone());
-        let images = cri::Images::new(channel);
+        let metrics = Metrics::default();
+        let hear = || {
+            let metrics = metrics.clone();
+            move |call, took, failed| heard(&metrics, call, took, failed)
+        };
+        let runtime = cri::Runtime::new(channel.clone()).heard(hear());
+        let images = cri::Images::new(channel).heard(hear());
         let version = ask_version(&runtime).await.map_err(Box::new)?;
         let cgroup_driver = match runtime.runtime_config(pb::RuntimeConfigRequest {}).await {
             Ok(answer) => answer.into_inner().linux.map_or(pb::CgroupDriver::Cgroupfs, |l| l.cgroup_driver()),
             Err(status) if status.code() == Code::Unimplemented => pb::CgroupDriver::Cgroupfs,
             Err(status) => return Err(Box::new(status).into()),
         };
-        Ok(Self { runtime, images, version: Arc::new(RwLock::new(Arc::new(version))), cgroup_driver })
+        let version = Arc::new(RwLock::new(Arc::new(version)));
+        Ok(Self { runtime, images, version, cgroup_driver, metrics })
     }
     /// The runtime service.
     pub fn service(&self) -> cri::Runtime {
@@ -119,6 +128,26 @@ impl Runtime {
         }
         status.sort();
         Ok(status)
+    }
+}
+
+/// Counts a call under upstream's name for it.
+fn heard(metrics: &Metrics, call: &'static str, took: Duration, failed: bool) {
+    let operation = match call {
+        "run_pod_sandbox" => "run_podsandbox",
+        "stop_pod_sandbox" => "stop_podsandbox",
+        "remove_pod_sandbox" => "remove_podsandbox",
+        "pod_sandbox_status" => "podsandbox_status",
+        "list_pod_sandbox" => "list_podsandbox",
+        "list_pod_sandbox_stats" => "list_podsandbox_stats",
+        "list_pod_sandbox_metrics" => "list_podsandbox_metrics",
+        "update_container_resources" => "update_container",
+        same => same,
+    };
+    metrics.count(&metrics::RUNTIME_OPERATIONS_TOTAL, &[operation]);
+    metrics.took(&metrics::RUNTIME_OPERATIONS_DURATION_SECONDS, &[operation], took);
+    if failed {
+        metrics.count(&metrics::RUNTIME_OPERATIONS_ERRORS_TOTAL, &[operation]);
     }
 }
 

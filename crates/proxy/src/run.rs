@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Change, Client, Informer, Key, Recorder, Selection};
-use component::Shutdown;
+use component::{Shutdown, Slis};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -418,9 +418,17 @@ async fn serve_pages(
     let own = metrics.clone();
     registry.register("proxy", move |page| own.write(page));
     let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown(mode) }).to_string();
+    let slis = Slis::default();
     let pages: Arc<Handler> = Arc::new(move |path, _| {
         Some(match path {
-            "/healthz" => answer(StatusCode::OK, TEXT, "ok"),
+            "/healthz" => {
+                slis.note("ping", "healthz", true);
+                answer(StatusCode::OK, TEXT, "ok")
+            }
+            "/metrics/slis" => {
+                slis.known("ping", "healthz", true);
+                answer(StatusCode::OK, component::metrics::CONTENT_TYPE, slis.page().text())
+            }
             "/proxyMode" => answer(StatusCode::OK, TEXT, mode),
             "/configz" => answer(StatusCode::OK, "application/json", configz.clone()),
             "/metrics" => metrics_of(&registry),

@@ -139,6 +139,11 @@ impl Endpoint {
                 Ok(typed(page.text().into_bytes(), metrics::CONTENT_TYPE))
             }
             "/metrics/slis" => {
+                for (check, answer) in self.checks() {
+                    for kind in ["healthz", "livez", "readyz"] {
+                        self.health.slis().known(&check, kind, answer.is_ok());
+                    }
+                }
                 Ok(typed(self.health.slis().page().text().into_bytes(), metrics::CONTENT_TYPE))
             }
             "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),

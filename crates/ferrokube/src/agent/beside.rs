@@ -42,7 +42,7 @@ pub(crate) struct Beside<'a> {
 impl Beside<'_> {
     /// Takes the certificates of an earlier start, or asks for others, and keeps them good until the shutdown. The
     /// kubelet of this process asks without HTTP; the client certificate and its kubeconfig are for the node's tools.
-    pub(crate) fn keep(self, shutdown: &Shutdown) -> Result<Serving> {
+    pub(crate) fn keep(self, shutdown: &Shutdown) -> Result<(Serving, Certificate)> {
         let pki = self.dir.path().join("pki");
         remove_older(&pki)?;
         let serving = Serving::new(self.name, self.addresses, &pki, self.clock).approved_by(self.admin);
@@ -52,7 +52,7 @@ impl Beside<'_> {
         let kept = Kept::new(Wanted::node_client(self.name), Store::new(&pki, CLIENT), self.clock);
         let kept = kept.tried_at(server.clone());
         let next = kept.load()?;
-        let (there, current) = (kept.there(), kept.store.current());
+        let (there, current, place) = (kept.there(), kept.store.current(), kept.place.clone());
         let kubeconfig = self.dir.path().join(KUBECONFIG);
         let stop = shutdown.clone();
         shutdown.spawn(async move { kept.keep(next, self.node, None, stop).await });
@@ -64,7 +64,7 @@ impl Beside<'_> {
                 tracing::warn!("the node has no kubeconfig: {error:#}");
             }
         });
-        Ok(serving)
+        Ok((serving, place))
     }
 }
 

@@ -52,6 +52,11 @@ pub(crate) struct Joined {
 pub(crate) struct Own(Kept, Timestamp);
 
 impl Own {
+    /// The place of the certificate.
+    pub(crate) fn place(&self) -> client::Certificate {
+        self.0.place.clone()
+    }
+
     /// Keeps it good in the background; `client` has it. `failure` tells if it expires all the same.
     pub(crate) fn keep(self, client: Client, failure: Failure, shutdown: &Shutdown) {
         let Self(kept, next) = self;

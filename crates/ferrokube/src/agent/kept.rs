@@ -105,6 +105,7 @@ impl Kept {
             return Ok(None);
         }
         self.end.send_replace(Some(end));
+        self.place.renewed((begin, end), now);
         Ok(Some(deadline(begin, end, fastrand::f64())))
     }
 
@@ -167,6 +168,7 @@ impl Kept {
                         next = Some(at);
                     }
                     Err(error) => {
+                        self.place.not_renewed();
                         let user = &self.wanted.common_name;
                         if let Some(failure) = failure.as_ref().filter(|_| self.has_expired(&error)) {
                             failure.report(format!(

@@ -27,7 +27,7 @@ use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
 pub(crate) use self::beside::Beside;
-pub(crate) use self::join::{Files, Joined, Way, join};
+pub(crate) use self::join::{Files, Joined, Own, Way, join};
 use self::kept::{Kept, Server};
 use self::request::Wanted;
 pub(crate) use self::serving::Serving;
@@ -182,6 +182,7 @@ async fn serve(
         shutdown.spawn(async move { keeping.keep(next, client, None, stop).await });
         anyhow::Ok(kept)
     };
+    let kept = own.as_ref().map(join::Own::place);
     if let Some(own) = own {
         own.keep(client.clone(), failure.clone(), shutdown);
     }
@@ -219,6 +220,7 @@ async fn serve(
         service_cidrs: settings.service_cidrs,
         cluster_dns: settings.cluster_dns,
         tls: serving.tls(&authorities(&at.authorities)?)?,
+        certificates: kubelet::config::Certificates { client: kept, server: Some(serving.place()) },
         parts,
         pod_network: runtime.network.clone(),
         nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),

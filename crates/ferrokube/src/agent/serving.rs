@@ -33,6 +33,11 @@ impl Serving {
         self.0.there()
     }
 
+    /// The place of the certificate.
+    pub(crate) fn place(&self) -> client::Certificate {
+        self.0.place.clone()
+    }
+
     /// The TLS of the kubelet's server. Until there is a certificate, nobody is served, as with upstream's kubelet.
     pub(crate) fn tls(&self, clients: &RootCertStore) -> Result<ServerConfig> {
         let (chain, key) = serving::tls::self_signed(vec!["localhost".to_owned()])?;

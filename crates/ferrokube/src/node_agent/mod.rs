@@ -35,7 +35,7 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
         eprintln!("ferrokube: {warning}");
     }
     settings.prepare()?;
-    let (config, serving) = config(flags, &settings)?;
+    let (mut config, serving) = config(flags, &settings)?;
     let shutdown = Shutdown::new();
     let lost = Failure::default();
     let clients = match (&flags.kubeconfig, &flags.bootstrap_kubeconfig) {
@@ -44,10 +44,12 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
         (Some(kubeconfig), None) => alone::clients(kubeconfig, "kubelet", false)?,
         (Some(kubeconfig), Some(path)) => {
             let starting = join(flags, (kubeconfig, path), &config.node_name, &lost, &shutdown);
-            tokio::select! {
+            let (clients, kept) = tokio::select! {
                 joined = starting => joined?,
                 signal = alone::a_signal() => return signal,
-            }
+            };
+            config.certificates.client = kept;
+            clients
         }
     };
     if let Some(serving) = serving {
@@ -75,29 +77,30 @@ pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
 }
 
 /// Gets the node's certificate with the credentials of a file, unless the kubeconfig leads to one that is good, and keeps
-/// it good from then on.
+/// it good from then on; answers its place, too.
 async fn join(
     flags: &cli::Kubelet,
     (kubeconfig, bootstrap): (&Path, &Path),
     node: &str,
     lost: &Failure,
     shutdown: &Shutdown,
-) -> Result<Clients> {
+) -> Result<(Clients, Option<client::Certificate>)> {
     let pki = &flags.cert_dir;
     // Somebody else's credentials are left as they are.
     let present = std::fs::read_to_string(kubeconfig).unwrap_or_default();
     if !present.is_empty() && !present.contains(&*pki.to_string_lossy()) {
-        return alone::clients(kubeconfig, "kubelet", false);
+        return Ok((alone::clients(kubeconfig, "kubelet", false)?, None));
     }
     std::fs::create_dir_all(pki).with_context(|| format!("cannot make --cert-dir {}", pki.display()))?;
     let files = Files { pki, kubeconfig };
     let Joined { config, own } = agent::join(&Way::by(bootstrap), &files, node, Clock::system()).await?;
     let remote = Remote::new(config).context("the API server cannot be asked")?;
     let client = Client::new(Arc::new(remote), "kubelet");
+    let place = own.as_ref().map(agent::Own::place);
     if let Some(own) = own {
         own.keep(client.clone(), lost.clone(), shutdown);
     }
-    Ok(Clients::new(move |_| client.clone()))
+    Ok((Clients::new(move |_| client.clone()), place))
 }
 
 /// The settings of the kubelet: a flag counts more than the file. With it the serving certificate that the cluster is
@@ -159,6 +162,10 @@ fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Opt
             external_cloud: external_cloud(&flags.cloud_provider)?,
             own_addresses: !flags.node_ip.is_empty(),
             ..node
+        },
+        certificates: kubelet::config::Certificates {
+            client: None,
+            server: serving.as_ref().map(Serving::place),
         },
         server: file.enable_server.unwrap_or(true).then(|| server::Options {
             address: SocketAddr::new(listening, port),

@@ -2,24 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plugins::csi as pb;
 use plugins::csi::node_client::NodeClient;
 use plugins::csi::node_service_capability::rpc::Type as Capability;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use super::drivers::{Driver, Drivers, NotRegistered};
-use crate::grpc;
 pub(crate) use crate::grpc::CallError;
+use crate::grpc::{self, code_name};
+use crate::metrics::{self, Metrics};
 
 /// How long a call may take; upstream's `csiTimeout`.
 pub(super) const LIMIT: Duration = Duration::from_mins(2);
-
-/// Waits for a driver's answer.
-async fn within<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, CallError> {
-    grpc::within(LIMIT, call).await
-}
 
 /// Abilities of a driver's node service.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +51,11 @@ impl Abilities {
 }
 
 /// The node service of a registered driver.
-pub(crate) struct NodeService(NodeClient<tonic::transport::Channel>);
+pub(crate) struct NodeService {
+    client: NodeClient<tonic::transport::Channel>,
+    driver: String,
+    metrics: Metrics,
+}
 
 impl NodeService {
     /// That of the driver of a name.
@@ -63,22 +63,43 @@ impl NodeService {
     /// # Errors
     /// It is not registered.
     pub(crate) fn of(drivers: &Drivers, name: &str) -> Result<Self, NotRegistered> {
-        Ok(Self::at(&drivers.get(name)?))
+        Ok(Self::at(name, &drivers.get(name)?, drivers))
     }
 
-    /// That of a driver.
-    pub(crate) fn at(driver: &Driver) -> Self {
-        Self(NodeClient::new(driver.channel.clone()))
+    /// That of a driver, which need not be among those that are registered.
+    pub(crate) fn at(name: &str, driver: &Driver, drivers: &Drivers) -> Self {
+        let client = NodeClient::new(driver.channel.clone());
+        Self { client, driver: name.to_owned(), metrics: drivers.metrics.clone() }
+    }
+
+    /// Waits for the driver's answer, and counts it under the method's name.
+    async fn within<T>(
+        &self,
+        method: &str,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let began = Instant::now();
+        let answer = grpc::within(LIMIT, call).await;
+        let code = answer.as_ref().err().map_or(Code::Ok, CallError::code);
+        let method = format!("/csi.v1.Node/{method}");
+        let labels = [self.driver.as_str(), code_name(code), &method, "false"];
+        self.metrics.took(&metrics::CSI_OPERATIONS_SECONDS, &labels, began.elapsed());
+        answer
     }
 
     /// Asks for the driver's name of the node, its limits and its place.
-    pub(crate) async fn info(&mut self) -> Result<pb::NodeGetInfoResponse, CallError> {
-        within(self.0.node_get_info(pb::NodeGetInfoRequest {})).await
+    pub(crate) async fn info(&self) -> Result<pb::NodeGetInfoResponse, CallError> {
+        self.within("NodeGetInfo", self.client.clone().node_get_info(pb::NodeGetInfoRequest {})).await
     }
 
     /// Asks for its abilities.
-    pub(crate) async fn abilities(&mut self) -> Result<Abilities, CallError> {
-        let answer = within(self.0.node_get_capabilities(pb::NodeGetCapabilitiesRequest {})).await?;
+    pub(crate) async fn abilities(&self) -> Result<Abilities, CallError> {
+        let answer = self
+            .within(
+                "NodeGetCapabilities",
+                self.client.clone().node_get_capabilities(pb::NodeGetCapabilitiesRequest {}),
+            )
+            .await?;
         let all = answer.capabilities.into_iter().filter_map(|c| {
             let pb::node_service_capability::Type::Rpc(rpc) = c.r#type?;
             Some(rpc.r#type)
@@ -87,37 +108,37 @@ impl NodeService {
     }
 
     /// Makes a volume ready for the node.
-    pub(crate) async fn stage(&mut self, request: pb::NodeStageVolumeRequest) -> Result<(), CallError> {
-        within(self.0.node_stage_volume(request)).await.map(drop)
+    pub(crate) async fn stage(&self, request: pb::NodeStageVolumeRequest) -> Result<(), CallError> {
+        self.within("NodeStageVolume", self.client.clone().node_stage_volume(request)).await.map(drop)
     }
 
     /// Undoes [`NodeService::stage`].
-    pub(crate) async fn unstage(&mut self, volume: &str, path: &Path) -> Result<(), CallError> {
+    pub(crate) async fn unstage(&self, volume: &str, path: &Path) -> Result<(), CallError> {
         let (volume_id, staging_target_path) = (volume.to_owned(), text(path));
         let request = pb::NodeUnstageVolumeRequest { volume_id, staging_target_path };
-        within(self.0.node_unstage_volume(request)).await.map(drop)
+        self.within("NodeUnstageVolume", self.client.clone().node_unstage_volume(request)).await.map(drop)
     }
 
     /// Makes a volume appear for a Pod.
-    pub(crate) async fn publish(&mut self, request: pb::NodePublishVolumeRequest) -> Result<(), CallError> {
-        within(self.0.node_publish_volume(request)).await.map(drop)
+    pub(crate) async fn publish(&self, request: pb::NodePublishVolumeRequest) -> Result<(), CallError> {
+        self.within("NodePublishVolume", self.client.clone().node_publish_volume(request)).await.map(drop)
     }
 
     /// Undoes [`NodeService::publish`].
-    pub(crate) async fn unpublish(&mut self, volume: &str, path: &Path) -> Result<(), CallError> {
+    pub(crate) async fn unpublish(&self, volume: &str, path: &Path) -> Result<(), CallError> {
         let request =
             pb::NodeUnpublishVolumeRequest { volume_id: volume.to_owned(), target_path: text(path) };
-        within(self.0.node_unpublish_volume(request)).await.map(drop)
+        self.within("NodeUnpublishVolume", self.client.clone().node_unpublish_volume(request)).await.map(drop)
     }
 
     /// Makes a volume larger.
-    pub(crate) async fn expand(&mut self, request: pb::NodeExpandVolumeRequest) -> Result<(), CallError> {
-        within(self.0.node_expand_volume(request)).await.map(drop)
+    pub(crate) async fn expand(&self, request: pb::NodeExpandVolumeRequest) -> Result<(), CallError> {
+        self.within("NodeExpandVolume", self.client.clone().node_expand_volume(request)).await.map(drop)
     }
 
     /// Asks for the room that a volume takes.
     pub(crate) async fn stats(
-        &mut self,
+        &self,
         volume: &str,
         path: &Path,
     ) -> Result<pb::NodeGetVolumeStatsResponse, CallError> {
@@ -126,7 +147,7 @@ impl NodeService {
             volume_path: text(path),
             staging_target_path: String::new(),
         };
-        within(self.0.node_get_volume_stats(request)).await
+        self.within("NodeGetVolumeStats", self.client.clone().node_get_volume_stats(request)).await
     }
 }
 

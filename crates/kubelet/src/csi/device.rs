@@ -18,15 +18,15 @@ impl Giving {
         let (room, wanted) = (&self.room, &self.wanted);
         let failed = |step, why| CsiError::Failed { step, name: wanted.name.clone(), why };
         let _turn = room.turn(&wanted.driver, &wanted.handle).await;
-        let mut node = NodeService::of(&room.drivers, &wanted.driver).map_err(|error| {
+        let node = NodeService::of(&room.drivers, &wanted.driver).map_err(|error| {
             failed(Step::SetUpDevice, Why::at("blockMapper.SetUpDevice failed to get CSI client", error))
         })?;
-        let done = self.stage_device(&mut node).await;
+        let done = self.stage_device(&node).await;
         done.map_err(|why| failed(Step::SetUpDevice, why))?;
-        self.publish_device(&mut node).await.map_err(|why| failed(Step::MapPodDevice, why))
+        self.publish_device(&node).await.map_err(|why| failed(Step::MapPodDevice, why))
     }
 
-    async fn stage_device(&self, node: &mut NodeService) -> Result<(), Why> {
+    async fn stage_device(&self, node: &NodeService) -> Result<(), Why> {
         let (room, wanted) = (&self.room, &self.wanted);
         let data = room.places.device(&wanted.name).join("data");
         let record = wanted.record(&room.node_name);
@@ -50,7 +50,7 @@ impl Giving {
         Ok(())
     }
 
-    async fn publish_device(&self, node: &mut NodeService) -> Result<PathBuf, Why> {
+    async fn publish_device(&self, node: &NodeService) -> Result<PathBuf, Why> {
         let (room, wanted, uid) = (&self.room, &self.wanted, spec::uid(&self.pod));
         let can = node.abilities().await?;
         let dir = room.places.device_published(&wanted.name);
@@ -84,7 +84,7 @@ pub(super) async fn unmap(room: &Room, uid: &str, link: PathBuf) -> io::Result<O
         return Ok(None);
     };
     let _turn = room.turn(&record.driver_name, &record.volume_handle).await;
-    let mut node = NodeService::of(&room.drivers, &record.driver_name).map_err(|error| {
+    let node = NodeService::of(&room.drivers, &record.driver_name).map_err(|error| {
         io::Error::other(format!(
             "kubernetes.io/csi: blockMapper.UnmapPodDevice failed to get CSI client: {error}"
         ))
@@ -124,7 +124,7 @@ pub(super) async fn unstage(room: &Room, name: &str, record: &Record) -> io::Res
     if used {
         return Ok(false);
     }
-    let mut node = NodeService::of(&room.drivers, driver).map_err(|error| {
+    let node = NodeService::of(&room.drivers, driver).map_err(|error| {
         io::Error::other(format!(
             "kubernetes.io/csi: blockMapper.TearDownDevice failed to get CSI client: {error}"
         ))

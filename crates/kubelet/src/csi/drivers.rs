@@ -7,6 +7,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tonic::transport::Channel;
 
+use crate::metrics::Metrics;
+
 /// A version of the protocol, as a driver tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u64, u64, u64);
@@ -63,23 +65,31 @@ pub(crate) struct NotRegistered(pub(crate) String);
 
 /// Drivers by name. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Drivers(Arc<RwLock<BTreeMap<String, Driver>>>);
+pub(crate) struct Drivers {
+    all: Arc<RwLock<BTreeMap<String, Driver>>>,
+    /// Counts the calls to them.
+    pub(crate) metrics: Metrics,
+}
 
 impl Drivers {
+    /// None yet.
+    pub(crate) fn counted_by(metrics: Metrics) -> Self {
+        Self { metrics, ..Self::default() }
+    }
     /// A driver.
     ///
     /// # Errors
     /// It is not registered.
     pub(crate) fn get(&self, name: &str) -> Result<Driver, NotRegistered> {
-        self.0.read().get(name).cloned().ok_or_else(|| NotRegistered(name.to_owned()))
+        self.all.read().get(name).cloned().ok_or_else(|| NotRegistered(name.to_owned()))
     }
     /// Takes a driver in.
     pub(crate) fn put(&self, name: &str, driver: Driver) {
-        self.0.write().insert(name.to_owned(), driver);
+        self.all.write().insert(name.to_owned(), driver);
     }
     /// Forgets the driver of a name that serves at an endpoint.
     pub(crate) fn remove(&self, name: &str, endpoint: &std::path::Path) {
-        let mut all = self.0.write();
+        let mut all = self.all.write();
         if all.get(name).is_some_and(|d| d.endpoint == endpoint) {
             all.remove(name);
         }

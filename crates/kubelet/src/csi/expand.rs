@@ -60,7 +60,7 @@ pub(super) async fn look(
     running: bool,
 ) -> Result<(), CsiError> {
     let Some((namespace, claim)) = wanted.claim.as_ref().filter(|_| !wanted.read_only) else { return Ok(()) };
-    let Ok(mut node) = NodeService::of(&room.drivers, &wanted.driver) else { return Ok(()) };
+    let Ok(node) = NodeService::of(&room.drivers, &wanted.driver) else { return Ok(()) };
     let failed = |why| CsiError::Failed { step: Step::Expand, name: wanted.name.clone(), why };
     let can = node.abilities().await.map_err(|e| failed(e.into()))?;
     if !can.has(Capability::ExpandVolume) {

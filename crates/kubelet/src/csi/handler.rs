@@ -48,7 +48,8 @@ impl Registrar {
         let version = self.version(plugin)?;
         let driver =
             Driver { endpoint: plugin.endpoint.clone(), version, channel: channel(&plugin.endpoint) };
-        let info = NodeService::at(&driver).info().await.map_err(|error| error.to_string())?;
+        let service = NodeService::at(&plugin.name, &driver, &self.drivers);
+        let info = service.info().await.map_err(|error| error.to_string())?;
         let told = Told::from(info);
         self.nodes.install(&plugin.name, &told).await.map_err(|error| error.to_string())?;
         self.drivers.put(&plugin.name, driver);
@@ -74,7 +75,7 @@ impl Registrar {
                     continue;
                 }
                 last.insert(name.clone(), now);
-                match NodeService::at(&driver).info().await {
+                match NodeService::at(&name, &driver, &self.drivers).info().await {
                     Ok(info) => {
                         if let Err(error) = self.nodes.update(&name, &Told::from(info)).await {
                             tracing::warn!(driver = name, %error, "the limits of a CSI driver are not told");

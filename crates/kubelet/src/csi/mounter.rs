@@ -38,7 +38,7 @@ impl Giving {
     pub(super) async fn set_up(&self) -> Result<Abilities, CsiError> {
         let (room, wanted) = (&self.room, &self.wanted);
         let _turn = room.turn(&wanted.driver, &wanted.handle).await;
-        let mut node = NodeService::of(&room.drivers, &wanted.driver).map_err(|error| {
+        let node = NodeService::of(&room.drivers, &wanted.driver).map_err(|error| {
             if wanted.ephemeral || self.again {
                 self.failed(Step::SetUp, Why::at(NO_MOUNTER, error))
             } else {
@@ -50,10 +50,10 @@ impl Giving {
         if let Some(path) = &staged
             && !self.again
         {
-            let done = self.stage(&mut node, &can, path).await;
+            let done = self.stage(&node, &can, path).await;
             done.map_err(|why| self.failed(Step::MountDevice, why))?;
         }
-        let done = self.publish(&mut node, &can, staged.as_deref()).await;
+        let done = self.publish(&node, &can, staged.as_deref()).await;
         done.map_err(|why| self.failed(Step::SetUp, why))?;
         Ok(can)
     }
@@ -69,7 +69,7 @@ impl Giving {
             .then(|| self.room.places.staged(&wanted.driver, &wanted.handle).join("globalmount"))
     }
 
-    async fn stage(&self, node: &mut NodeService, can: &Abilities, path: &Path) -> Result<(), Why> {
+    async fn stage(&self, node: &NodeService, can: &Abilities, path: &Path) -> Result<(), Why> {
         let (room, wanted) = (&self.room, &self.wanted);
         let key = (wanted.driver.clone(), wanted.handle.clone());
         if room.staged.lock().contains(&key) {
@@ -103,12 +103,7 @@ impl Giving {
         }
     }
 
-    async fn publish(
-        &self,
-        node: &mut NodeService,
-        can: &Abilities,
-        staged: Option<&Path>,
-    ) -> Result<(), Why> {
+    async fn publish(&self, node: &NodeService, can: &Abilities, staged: Option<&Path>) -> Result<(), Why> {
         let (room, wanted, pod) = (&self.room, &self.wanted, &self.pod);
         let target = target(room, spec::uid(pod), &wanted.name);
         let (attributes, secrets) = room.publication(pod, wanted, &self.rules).await?;
@@ -176,7 +171,7 @@ pub(super) async fn unpublish(room: &Room, dir: PathBuf) -> io::Result<()> {
         return try_blocking(move || remove_mount_dir(&dir.join("mount"))).await;
     };
     let _turn = room.turn(&record.driver_name, &record.volume_handle).await;
-    let mut node = NodeService::of(&room.drivers, &record.driver_name).map_err(|error| {
+    let node = NodeService::of(&room.drivers, &record.driver_name).map_err(|error| {
         io::Error::other(format!("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {error}"))
     })?;
     let mount = dir.join("mount");
@@ -203,7 +198,7 @@ pub(super) async fn unstage(room: &Room, driver: &str, handle: &str) -> io::Resu
     }
     let path = room.places.staged(driver, handle).join("globalmount");
     if record.is_some() {
-        let mut node = NodeService::of(&room.drivers, driver).map_err(|error| {
+        let node = NodeService::of(&room.drivers, driver).map_err(|error| {
             io::Error::other(format!(
                 "kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: {error}"
             ))

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,6 +20,7 @@ use super::mounter::{self, Giving, target};
 use super::record::{Record, names};
 use super::room::{Key, Room};
 use super::volume::{Rules, Texts, Wanted, unique_name};
+use crate::metrics;
 use crate::node::machine::Filesystem;
 use crate::pods::spec;
 use crate::work::{to_end, try_blocking};
@@ -268,12 +269,17 @@ impl CsiVolumes {
         };
         let mut all = Vec::new();
         for (name, wanted, path) in known.into_iter().filter(|(_, wanted, _)| !wanted.block) {
-            let Ok(mut node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
+            let Ok(node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
             match node.abilities().await {
                 Ok(can) if can.has(Capability::GetVolumeStats) => {}
                 _ => continue,
             }
-            match node.stats(&wanted.handle, &path).await {
+            let began = Instant::now();
+            let stats = node.stats(&wanted.handle, &path).await;
+            let metrics = &self.room.drivers.metrics;
+            let metric = &metrics::VOLUME_METRIC_COLLECTION_DURATION_SECONDS;
+            metrics.took(metric, &[&wanted.driver], began.elapsed());
+            match stats {
                 Ok(stats) => all.push(usage(name, wanted.claim.clone(), &stats)),
                 Err(error) => tracing::debug!(volume = wanted.name, %error, "no statistics of a volume"),
             }

@@ -19,7 +19,7 @@ use super::rank::{Candidate, rank};
 use super::state::State;
 use super::threshold::Threshold;
 use crate::garbage::Collectors;
-use crate::metrics::{Counted, Metrics};
+use crate::metrics::{self, Metrics};
 use crate::pods::spec;
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
@@ -138,7 +138,7 @@ impl Evictor {
             let Some(over) = limits::exceeded(&pod, &stats, layout.dedicated_images()) else { continue };
             let Exceeded { signal, message } = over;
             if self.evict(worker, IMMEDIATE, &Why { message, ..Why::default() }, false) {
-                self.metrics.count(Counted::Evictions, signal);
+                self.metrics.count(&metrics::EVICTIONS, &[signal]);
                 evicted.push(worker.clone());
             }
         }
@@ -193,7 +193,7 @@ impl Evictor {
         for t in &short.act {
             if let Some(at) = short.seen.get(&t.signal).and_then(|seen| seen.at) {
                 let age = self.clock.now().duration_since(at).as_secs_f64();
-                self.metrics.eviction_stats_age(t.signal.name(), age);
+                self.metrics.observe(&metrics::EVICTION_STATS_AGE_SECONDS, &[t.signal.name()], age);
             }
         }
         for candidate in &candidates {
@@ -201,7 +201,7 @@ impl Evictor {
             let pod = &candidate.pod;
             let why = why(resource, pod, candidate.stats.as_ref(), &short.act, &short.seen);
             if self.evict(worker, self.grace(threshold, pod), &why, true) {
-                self.metrics.count(Counted::Evictions, threshold.signal.name());
+                self.metrics.count(&metrics::EVICTIONS, &[threshold.signal.name()]);
                 return Some(worker.clone());
             }
         }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::policy::ImagePolicy as Policy;
 use crate::images::{self, ImageManager};
-use crate::metrics::{Counted, Metrics};
+use crate::metrics::{self, Metrics};
 use crate::pods::spec;
 use crate::pods::workers::Workers;
 use crate::recorder::{self, PodRecorder};
@@ -250,7 +250,7 @@ impl ImageCollector {
                 Ok(()) => {
                     known.0.remove(id);
                     freed = freed.saturating_add(record.size);
-                    self.metrics.count(Counted::ImagesRemoved, reason);
+                    self.metrics.count(&metrics::IMAGE_GARBAGE_COLLECTED_TOTAL, &[reason]);
                 }
                 Err(error) => errors.push(error.to_string()),
             }

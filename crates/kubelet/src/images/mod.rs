@@ -24,6 +24,7 @@ pub use self::records::Verification;
 use self::records::{Access, ImageCredentials, Records};
 use crate::backoff::Backoffs;
 use crate::config::Config;
+use crate::metrics;
 use crate::objects::Objects;
 use crate::pods::security::ImageUser;
 use crate::pods::spec;
@@ -104,13 +105,17 @@ impl ImageManager {
             error
         };
         let mut found_credentials = None;
-        if policy != "Always" {
+        if policy == "Always" {
+            self.asked(policy, "unknown", "true");
+        } else {
             let there = self
                 .inspect(&image_spec)
                 .await
                 .map_err(|error| inspect_failed(ImageError::Inspect { image: image.clone(), error }))?;
             if let Some(found) = there {
-                if self.may_use(pod, wanted, &found.id, &mut found_credentials).await {
+                let may = self.may_use(pod, wanted, &found.id, &mut found_credentials).await;
+                self.asked(policy, "true", if may || policy == "Never" { "false" } else { "true" });
+                if may {
                     let message = format!(
                         "Container image {wanted:?} already present on machine and can be accessed by the pod"
                     );
@@ -120,8 +125,11 @@ impl ImageManager {
                 if policy == "Never" {
                     return Err(absent());
                 }
-            } else if policy == "Never" {
-                return Err(absent());
+            } else {
+                self.asked(policy, "false", if policy == "Never" { "false" } else { "true" });
+                if policy == "Never" {
+                    return Err(absent());
+                }
             }
         }
 
@@ -147,6 +155,8 @@ impl ImageManager {
         self.records.ended(wanted, by).await;
         match pulled {
             Ok(Pull { reference, size, alone, .. }) => {
+                let metrics = &self.runtime.metrics;
+                metrics.took(&metrics::IMAGE_PULL_DURATION_SECONDS, &[size_class(size)], alone);
                 let message = format!(
                     "Successfully pulled image {wanted:?} in {} ({} including waiting). Image size: {size} bytes.",
                     go_millis(alone),
@@ -164,6 +174,12 @@ impl ImageManager {
                 Err(error)
             }
         }
+    }
+
+    /// Counts that an image was asked for: whether it was there, and whether it must be pulled.
+    fn asked(&self, policy: &str, there: &str, pull: &str) {
+        let labels = [there, &policy.to_lowercase(), pull];
+        self.runtime.metrics.count(&metrics::IMAGE_MANAGER_ENSURE_IMAGE_REQUESTS_TOTAL, &labels);
     }
 
     async fn inspect(&self, image: &pb::ImageSpec) -> Result<Option<pb::Image>, CallError> {
@@ -190,9 +206,18 @@ impl ImageManager {
     ) -> bool {
         let records = &self.records;
         self.reconciled.get_or_init(|| self.reconcile()).await;
+        let checked = |result: &str| {
+            self.runtime.metrics.count(&metrics::IMAGEMANAGER_IMAGE_MUSTPULL_CHECKS_TOTAL, &[result]);
+        };
         match records.access(&self.verification, image, reference).await {
-            Access::Everybody => true,
-            Access::Nobody => false,
+            Access::Everybody => {
+                checked("credentialPolicyAllowed");
+                true
+            }
+            Access::Nobody => {
+                checked("mustAuthenticate");
+                false
+            }
             Access::Some(recorded) => {
                 let own = credentials::of_pod(&self.secrets, &self.recorder, pod, image).await;
                 let matched = own.iter().find_map(|c| recorded.matching(&c.secret).map(|new| (new, c)));
@@ -201,6 +226,7 @@ impl ImageManager {
                     records.add(image, reference, by(Some(credential))).await;
                 }
                 let may = matched.is_some();
+                checked(if may { "credentialRecordFound" } else { "mustAuthenticate" });
                 *found = Some(own);
                 may
             }
@@ -261,6 +287,25 @@ impl ImageManager {
     }
 }
 
+/// Upstream's classes of sizes of images, in bytes.
+fn size_class(size: u64) -> &'static str {
+    const MIB: u64 = 1 << 20;
+    const CLASSES: [(u64, &str); 11] = [
+        (10 * MIB, "0-10MB"),
+        (100 * MIB, "10MB-100MB"),
+        (500 * MIB, "100MB-500MB"),
+        (1024 * MIB, "500MB-1GB"),
+        (5 * 1024 * MIB, "1GB-5GB"),
+        (10 * 1024 * MIB, "5GB-10GB"),
+        (20 * 1024 * MIB, "10GB-20GB"),
+        (30 * 1024 * MIB, "20GB-30GB"),
+        (40 * 1024 * MIB, "30GB-40GB"),
+        (60 * 1024 * MIB, "40GB-60GB"),
+        (100 * 1024 * MIB, "60GB-100GB"),
+    ];
+    CLASSES.iter().find(|(end, _)| size < *end).map_or("GT100GB", |(_, class)| class)
+}
+
 /// A duration in milliseconds as Go prints it (`1.234s`, `15ms`).
 fn go_millis(d: Duration) -> String {
     let ms = d.as_millis();
@@ -300,6 +345,15 @@ struct Pull {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn classes_of_sizes() {
+        for (size, want) in
+            [(0, "0-10MB"), (10 << 20, "10MB-100MB"), (1 << 30, "1GB-5GB"), (1 << 40, "GT100GB")]
+        {
+            assert_eq!(size_class(size), want);
+        }
+    }
 
     #[test]
     fn durations_as_go_prints_them() {

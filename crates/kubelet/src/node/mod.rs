@@ -4,6 +4,7 @@ mod lease;
 pub mod machine;
 mod options;
 mod reporter;
+mod startup;
 pub mod status;
 mod view;
 
@@ -16,6 +17,7 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use self::machine::{Filesystem, Machine};
 pub use self::options::{Options, Reserved};
 use self::reporter::Reporter;
+use self::startup::Startup;
 use self::status::{Observation, Pressures};
 pub(crate) use self::view::NodeView;
 use crate::csi::InUse;
@@ -74,14 +76,18 @@ async fn report(reported: Machinery) {
             &reported.config,
         );
         let initial = initial(&reported).await;
+        let mut startup = Startup::new(reported.clock.now(), &reported.runtime.metrics);
         if reported.config.node.register {
+            startup.registers(reported.clock.now());
             reporter.register(&initial).await;
+            startup.registered(reported.clock.now());
         }
         let alive = lease::keep(reported.client.clone(), reported.clock, &name, reported.config.node.lease);
         let report = async {
             loop {
                 let observation = observer.observe().await;
                 reporter.sync(&observation).await;
+                startup.reported(reported.clock.now(), observation.runtime.errors.is_empty());
                 tokio::select! {
                     () = tokio::time::sleep(reported.config.node.update) => {}
                     () = reported.health.changed.notified() => {}

@@ -1,6 +1,6 @@
 //! Sockets that come and go, and the plugins behind them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,11 +8,13 @@ use std::time::Duration;
 use client::Backoff;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::plugin::Handlers;
 use super::registration::register;
 use super::sockets::{self, Found, Stamp};
+use crate::metrics::{self, Metrics};
 use crate::work::{blocking, try_blocking};
 
 /// The least and the most time between two attempts to register a plugin; upstream's.
@@ -26,6 +28,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct PluginManager {
     dir: PathBuf,
     handlers: Handlers,
+    /// The sockets that are there, and whether their plugins are registered.
+    sockets: Mutex<BTreeMap<PathBuf, bool>>,
 }
 
 /// A socket that is attended.
@@ -37,7 +41,19 @@ struct Attended {
 impl PluginManager {
     /// Attends to those that register below `dir`.
     pub(crate) fn new(dir: PathBuf, handlers: Handlers) -> Self {
-        Self { dir, handlers }
+        Self { dir, handlers, sockets: Mutex::default() }
+    }
+
+    /// Writes how many plugins there are to be, and how many there are.
+    pub(crate) fn write_metrics(&self, metrics: &Metrics) {
+        metrics.reset(&metrics::PLUGIN_MANAGER_TOTAL_PLUGINS);
+        for (socket, registered) in &*self.sockets.lock() {
+            let socket = socket.to_string_lossy();
+            metrics.set(&metrics::PLUGIN_MANAGER_TOTAL_PLUGINS, &[&socket, "desired_state_of_world"], 1.0);
+            if *registered {
+                metrics.set(&metrics::PLUGIN_MANAGER_TOTAL_PLUGINS, &[&socket, "actual_state_of_world"], 1.0);
+            }
+        }
     }
 
     /// Attends to plugins as they come and go. Those that are registered when this ends stay so: the plugins outlive
@@ -94,6 +110,7 @@ impl PluginManager {
 
     /// Registers the plugin of a socket, again and again until it succeeds, and deregisters it when the socket is gone.
     async fn attend(&self, socket: PathBuf, gone: CancellationToken) -> PathBuf {
+        self.sockets.lock().insert(socket.clone(), false);
         let mut backoff = Backoff::new(AGAIN[0], AGAIN[1]);
         let registered = gone.run_until_cancelled(async {
             loop {
@@ -109,10 +126,12 @@ impl PluginManager {
         });
         if let Some((plugin, handler)) = registered.await {
             tracing::info!(plugin = plugin.name, kind = handler.kind(), "registered a plugin");
+            self.sockets.lock().insert(socket.clone(), true);
             gone.cancelled().await;
             handler.deregister(&plugin).await;
             tracing::info!(plugin = plugin.name, kind = handler.kind(), "a plugin is gone");
         }
+        self.sockets.lock().remove(&socket);
         socket
     }
 }

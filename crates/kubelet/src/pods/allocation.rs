@@ -116,6 +116,32 @@ fn is_empty(r: &ResourceRequirements) -> bool {
     same(r, &ResourceRequirements::default())
 }
 
+/// The changes that a Pod asks for: operation, requirement and resource, in upstream's words.
+pub(crate) fn operations(has: &Pod, asks: &Pod) -> Vec<[&'static str; 3]> {
+    let mut found = Vec::new();
+    for (old, new) in resizable(has).zip(resizable(asks)) {
+        type Of = fn(&ResourceRequirements) -> Option<&ResourceList>;
+        let lists: [(&'static str, Of); 2] =
+            [("requests", |r| r.requests.as_ref()), ("limits", |r| r.limits.as_ref())];
+        for name in RESIZABLE {
+            for (requirement, of) in lists {
+                let amount = |c: &Container| {
+                    quantity::milli(c.resources.as_ref().and_then(of).and_then(|list| list.get(name)))
+                };
+                let operation = match (amount(old), amount(new)) {
+                    (a, b) if a == b => continue,
+                    (0, _) => "add",
+                    (_, 0) => "remove",
+                    (a, b) if a < b => "increase",
+                    _ => "decrease",
+                };
+                found.push([operation, requirement, name]);
+            }
+        }
+    }
+    found
+}
+
 /// Whether the node cannot give a Pod what it asks for, beside what it gave to others; `now` is the Pod
 /// with what it has.
 ///
@@ -182,6 +208,28 @@ mod tests {
         let has = given(&pod("1000", status.clone()), &before(&pod("1000", status))).into_owned();
         assert_eq!(amount(&first(&has).limits, "cpu"), 2000);
         assert_eq!(amount(&first(&has).requests, "memory"), (1 << 30) * 1000);
+    }
+
+    #[test]
+    fn changes_have_names() {
+        let of = |resources: Value| -> Pod {
+            let pod = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+            serde_json::from_value(pod).unwrap()
+        };
+        let check = |has: Value, asks: Value, expected: &[[&str; 3]]| {
+            assert_eq!(operations(&of(has), &of(asks)), expected);
+        };
+        check(json!({"requests": {"cpu": "1"}}), json!({"requests": {"cpu": "1000m"}}), &[]);
+        check(
+            json!({"requests": {"cpu": "1", "memory": "2"}, "limits": {"cpu": "1"}}),
+            json!({"requests": {"cpu": "2", "memory": "1"}, "limits": {"memory": "1"}}),
+            &[
+                ["increase", "requests", "cpu"],
+                ["remove", "limits", "cpu"],
+                ["decrease", "requests", "memory"],
+                ["add", "limits", "memory"],
+            ],
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 
 use super::addresses::Addresses;
 use super::spec;
+use crate::metrics::{self, Metrics};
 use crate::probes::check::{self, HttpError, HttpTarget, Outcome, PortError};
 use crate::runtime::{CallError, Runtime};
 
@@ -76,6 +77,9 @@ pub(crate) async fn run(
             target.scheme = "http".into();
             target.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
             answer = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
+            if matches!(answer, Ok(Ok(_))) {
+                runtime.metrics.count(&metrics::LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL, &[]);
+            }
         }
         return match answer {
             Ok(Ok(_)) => Ok(()),
@@ -92,10 +96,23 @@ pub(crate) async fn run(
         };
     }
     if let Some(sleep) = &hook.sleep {
+        let mut ends_early = Early(Some(&runtime.metrics));
         tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))).await;
+        ends_early.0 = None;
         return Ok(());
     }
     Err(HookError::Unknown)
+}
+
+/// Counts a sleep that is given up before its end.
+struct Early<'a>(Option<&'a Metrics>);
+
+impl Drop for Early<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.0 {
+            metrics.count(&metrics::SLEEP_ACTION_TERMINATED_EARLY_TOTAL, &[]);
+        }
+    }
 }
 
 /// Runs a command in a container; what it printed with the error.

@@ -27,7 +27,7 @@ use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::device_manager;
 use crate::dra::DraError;
-use crate::metrics::{Counted, Metrics};
+use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::probes::Prober;
@@ -62,6 +62,40 @@ enum WorkError {
 const ANOTHER: Duration = Duration::from_secs(1);
 /// The message of Pods that make room.
 const PREEMPTED: &str = "Preempted in order to admit critical pod";
+
+/// The reason under which a refusal is counted: upstream's list, without the names that others choose.
+fn counted(reason: &str) -> &str {
+    const KNOWN: [&str; 21] = [
+        "AppArmor",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "PodOSNotSupported",
+        "InvalidNodeInfo",
+        "InitContainerRestartPolicyForbidden",
+        "SupplementalGroupsPolicyNotSupported",
+        "UnexpectedAdmissionError",
+        "UnknownReason",
+        "UnexpectedPredicateFailureType",
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfephemeral-storage",
+        "OutOfpods",
+        "PodLevelResourcesNotSupported",
+        "PodFeatureUnsupported",
+        "node(s) had taints that the pod didn't tolerate",
+        "Evicted",
+        "SysctlForbidden",
+        "TopologyAffinityError",
+        "NodeShutdown",
+        "VolumeAttachmentLimitExceeded",
+    ];
+    if KNOWN.contains(&reason) {
+        reason
+    } else if reason.starts_with("OutOf") {
+        "OutOfExtendedResources"
+    } else {
+        "Other"
+    }
+}
 
 enum Finish {
     /// Nothing of the Pod is left.
@@ -99,6 +133,13 @@ pub(crate) struct Lifecycle {
 impl Lifecycle {
     /// Works until the Pod is gone from the API and from this node, and reports its status meanwhile.
     pub(crate) async fn run(&self, worker: &Worker) {
+        let pod = worker.pod();
+        self.metrics.took(
+            &metrics::POD_WORKER_START_DURATION_SECONDS,
+            &[],
+            worker.state.lock().start.seen.elapsed(),
+        );
+        self.metrics.observe(&metrics::CONTAINERS_PER_POD_COUNT, &[], spec::containers(&pod).len() as f64);
         let mut work = Box::pin(self.work(worker));
         let mut report = Box::pin(self.reporter.run(worker));
         // The worker outlives its reporter by what is left to clean up.
@@ -112,7 +153,8 @@ impl Lifecycle {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
         loop {
             worker.work.idle().await;
-            let step = match worker.phase() {
+            let (began, phase) = (Instant::now(), worker.phase());
+            let step = match phase {
                 // Boxed: each of these steps is large, and most of a Pod's time none of them runs.
                 Phase::Running => worker.work.scope(Box::pin(self.sync(worker))).await,
                 Phase::Terminating => Box::pin(self.end(worker)).await,
@@ -122,6 +164,7 @@ impl Lifecycle {
                     Err(error) => Err(error),
                 },
             };
+            self.stepped(worker, phase, began);
             let wait = match step {
                 Ok(Step::Next(phase)) => {
                     worker.advance(phase);
@@ -147,6 +190,17 @@ impl Lifecycle {
         }
     }
 
+    /// Counts a step; upstream's words for its kind.
+    fn stepped(&self, worker: &Worker, phase: Phase, began: Instant) {
+        let first = !std::mem::replace(&mut worker.state.lock().start.synced, true);
+        let kind = match phase {
+            Phase::Running if first => "create",
+            Phase::Running => "sync",
+            Phase::Terminating | Phase::Terminated => "kill",
+        };
+        self.metrics.took(&metrics::POD_WORKER_DURATION_SECONDS, &[kind], began.elapsed());
+    }
+
     /// Admits the Pod if that was not decided yet, and takes a step towards what it wants.
     async fn sync(&self, worker: &Worker) -> Result<Step, WorkError> {
         if worker.terminate.is_cancelled() {
@@ -165,6 +219,7 @@ impl Lifecycle {
             let Some(refusal) = refusal else { return Ok(Box::pin(self.syncer.sync(worker)).await?) };
             let pod = worker.pod();
             self.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
+            self.metrics.count(&metrics::ADMISSION_REJECTIONS_TOTAL, &[counted(&refusal.reason)]);
             let now = self.clock.now();
             let status = generate::rejected(&pod, &refusal.reason, &refusal.message, now);
             worker.state.lock().rejected = Some(status);
@@ -221,7 +276,7 @@ impl Lifecycle {
                 },
                 None,
             );
-            self.metrics.count(Counted::Preemptions, resource);
+            self.metrics.count(&metrics::PREEMPTIONS, &[resource]);
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) mod sandboxes;
 pub(crate) mod security;
 pub(crate) mod spec;
 pub(crate) mod start;
+pub(crate) mod startup;
 pub(crate) mod sync;
 pub mod sysctls;
 pub(crate) mod worker;

@@ -27,6 +27,18 @@ pub enum State {
     Unknown,
 }
 
+impl State {
+    /// Upstream's word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Running => "running",
+            Self::Exited => "exited",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// A container as the runtime reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ContainerStatus {

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::manager::PodManager;
 use super::observed::{PodStatus, State};
 use super::worker::Worker;
 use super::{messages, spec};
 use crate::config::Config;
+use crate::metrics;
 use crate::runtime::{CallError, Runtime};
 
 /// Asks the runtime about Pods.
@@ -34,7 +37,9 @@ impl Observer {
         self.runtime.idle(&worker.uid).await;
         let pod = worker.pod();
         let uid = spec::uid(&pod);
+        let began = Instant::now();
         let mut observed = self.runtime.pod_status(uid, spec::namespace(&pod), spec::name(&pod)).await?;
+        self.runtime.metrics.took(&metrics::PLEG_POD_RELIST_DURATION_SECONDS, &[], began.elapsed());
         for c in observed.containers.iter_mut().filter(|c| c.state == State::Exited) {
             let dir = self.dir.join(uid).join("containers").join(&c.name);
             messages::complete(c, dir).await;

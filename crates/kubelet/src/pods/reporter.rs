@@ -9,12 +9,14 @@ use client::{Backoff, Client, Patch};
 use component::Clock;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::devices::Devices;
 use super::manager::PodManager;
 use super::worker::{Phase, Worker};
-use super::{allocation, spec};
+use super::{allocation, spec, startup};
 use crate::config::Config;
+use crate::metrics;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
 use crate::status::generate::{self, Inputs};
@@ -67,6 +69,8 @@ impl Reporter {
         } else {
             return None;
         };
+        startup::count_ended(&state.status, &status, &self.runtime.metrics);
+        state.start.computed(&status, &self.runtime.metrics);
         state.status = status.clone();
         let mut shown = (*state.pod).clone();
         shown.status = Some(status.clone());
@@ -80,6 +84,7 @@ impl Reporter {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
         loop {
             worker.report.notified().await;
+            let began = Instant::now();
             loop {
                 if worker.state.lock().gone {
                     worker.written.send_replace(true);
@@ -92,7 +97,16 @@ impl Reporter {
                 };
                 let Some(status) = self.compute(worker) else { break };
                 match self.write(worker, &status).await {
-                    Ok(()) => backoff.reset(),
+                    Ok(written) => {
+                        if written {
+                            self.runtime.metrics.took(
+                                &metrics::POD_STATUS_SYNC_DURATION_SECONDS,
+                                &[],
+                                began.elapsed(),
+                            );
+                        }
+                        backoff.reset();
+                    }
                     // The Pod is gone, or another one has its name: the watch will say so. A status that the
                     // server finds invalid stays so.
                     Err(error) if matches!(error.code, 404 | 409 | 422) => {
@@ -116,8 +130,8 @@ impl Reporter {
         }
     }
 
-    /// Brings the API's status to `status`.
-    async fn write(&self, worker: &Worker, status: &ApiStatus) -> Result<(), Status> {
+    /// Brings the API's status to `status`; answers whether it had to be written.
+    async fn write(&self, worker: &Worker, status: &ApiStatus) -> Result<bool, Status> {
         let (pod, sent, mirror) = {
             let state = worker.state.lock();
             (state.pod.clone(), state.sent.clone(), state.mirror.clone())
@@ -126,9 +140,9 @@ impl Reporter {
             (false, _) => worker.uid.as_str(),
             (true, Some(mirror)) => spec::uid(mirror),
             // Nobody would see it.
-            (true, None) => return Ok(()),
+            (true, None) => return Ok(false),
         };
-        let Some(difference) = patch::difference(&sent, status) else { return Ok(()) };
+        let Some(difference) = patch::difference(&sent, status) else { return Ok(false) };
         let body = json!({"metadata": {"uid": uid}, "status": difference});
         let pods = self.client.api::<Pod>(spec::namespace(&pod));
         let answer = pods.patch_status(spec::name(&pod), &Patch::Strategic(body)).await?;
@@ -136,6 +150,7 @@ impl Reporter {
         state.sent_revision =
             answer.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
         state.sent = answer.status.unwrap_or_default();
-        Ok(())
+        state.start.written(&pod, status, self.clock.now(), &self.runtime.metrics);
+        Ok(true)
     }
 }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::actions::KillReason;
+use super::allocation::Pending;
 use super::kill::Killer;
 use super::observed::{ContainerStatus, PodStatus};
-use super::worker::Worker;
+use super::worker::{State, Worker};
 use super::workers::Workers;
 use super::{allocation, resources, spec};
 use crate::cgroups::Cgroups;
+use crate::metrics;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
@@ -64,8 +67,9 @@ impl Resizer {
             allocation::decide(&pod, &now, &self.node.allocatable(), &others)
         };
         let mut state = worker.state.lock();
-        let changed = state.pending != pending;
-        state.pending.clone_from(&pending);
+        let before = std::mem::replace(&mut state.pending, pending.clone());
+        let changed = before != pending;
+        self.count(&state, before.as_ref(), &pod, &now);
         state.decided = pod.metadata.generation;
         if pending.is_none() {
             state.allocated = Some(allocation::wanted(&pod));
@@ -80,6 +84,25 @@ impl Resizer {
         now
     }
 
+    /// Counts what a Pod asks for, once for each generation of it, and what was decided: `before` is what it waited for.
+    fn count(&self, state: &State, before: Option<&Pending>, pod: &Arc<Pod>, now: &Arc<Pod>) {
+        let metrics = &self.runtime.metrics;
+        if state.decided.is_some() && state.decided != pod.metadata.generation {
+            for labels in allocation::operations(now, pod) {
+                metrics.count(&metrics::CONTAINER_REQUESTED_RESIZES_TOTAL, &labels);
+            }
+        }
+        match (before.map(|p| p.reason), &state.pending) {
+            (_, Some(new)) if new.reason == "Infeasible" && before != Some(new) => {
+                metrics.count(&metrics::POD_INFEASIBLE_RESIZES_TOTAL, &["insufficient_node_allocatable"]);
+            }
+            (Some("Deferred"), None) if !Arc::ptr_eq(now, pod) => {
+                metrics.count(&metrics::POD_DEFERRED_ACCEPTED_RESIZES_TOTAL, &["periodic_retry"]);
+            }
+            _ => {}
+        }
+    }
+
     /// Gives running containers the resources that the specification has now; answers whether any changed.
     pub(crate) async fn carry_out(
         &self,
@@ -90,7 +113,18 @@ impl Resizer {
         let mut resized = false;
         for c in spec::containers(pod).iter().chain(spec::init_containers(pod)) {
             let Some(status) = observed.container(&c.name).filter(|s| s.running()) else { continue };
-            resized |= self.resize(worker, pod, c, status).await?;
+            let began = Instant::now();
+            let done = self.resize(worker, pod, c, status).await;
+            let success = match &done {
+                Ok(false) => None,
+                Ok(true) => Some("true"),
+                Err(_) => Some("false"),
+            };
+            if let Some(success) = success {
+                let took = began.elapsed().as_secs_f64() * 1e3;
+                self.runtime.metrics.observe(&metrics::POD_RESIZE_DURATION_MILLISECONDS, &[success], took);
+            }
+            resized |= done?;
         }
         if resized {
             worker.state.lock().resize_error = None;

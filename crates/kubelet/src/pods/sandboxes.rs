@@ -7,9 +7,11 @@ use client::Client;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use tokio::time::Instant;
 
 use super::config::{Requests, SandboxConfigError};
 use super::spec;
+use crate::metrics;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
 
@@ -67,7 +69,19 @@ impl Sandboxes {
         pod: &Pod,
         config: &pb::PodSandboxConfig,
     ) -> Result<String, SandboxError> {
-        self.run(pod, config).await.map_err(|error| self.failed(pod, error))
+        let metrics = &self.runtime.metrics;
+        let own_users = spec::spec(pod).host_users == Some(false);
+        metrics.count(&metrics::STARTED_PODS_TOTAL, &[]);
+        if own_users {
+            metrics.count(&metrics::STARTED_USER_NAMESPACED_PODS_TOTAL, &[]);
+        }
+        self.run(pod, config).await.map_err(|error| {
+            metrics.count(&metrics::STARTED_PODS_ERRORS_TOTAL, &[]);
+            if own_users {
+                metrics.count(&metrics::STARTED_USER_NAMESPACED_PODS_ERRORS_TOTAL, &[]);
+            }
+            self.failed(pod, error)
+        })
     }
 
     fn failed(&self, pod: &Pod, error: SandboxError) -> SandboxError {
@@ -81,8 +95,14 @@ impl Sandboxes {
             self.network_ready().await.map_err(SandboxError::Network)?;
         }
         let runtime_handler = self.runtime_handler(pod).await?;
+        let (metrics, handler) = (&self.runtime.metrics, runtime_handler.clone());
+        let began = Instant::now();
         let request = pb::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler };
         let answer = self.runtime.of(spec::uid(pod)).run_pod_sandbox(request).await;
+        metrics.took(&metrics::RUN_PODSANDBOX_DURATION_SECONDS, &[&handler], began.elapsed());
+        if answer.is_err() {
+            metrics.count(&metrics::RUN_PODSANDBOX_ERRORS_TOTAL, &[&handler]);
+        }
         Ok(answer.map_err(CallError::from)?.into_inner().pod_sandbox_id)
     }
 

@@ -9,7 +9,7 @@ use component::Clock;
 use cri::runtime as pb;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Service};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::actions::KillReason;
 use super::addresses::Addresses;
@@ -22,9 +22,11 @@ use super::observed::{PodStatus, State};
 use super::observer::Observer;
 use super::security::ImageUser;
 use super::spec;
+use super::startup;
 use super::worker::Worker;
 use crate::backoff::{Backoffs, go_duration};
 use crate::images::{ImageError, ImageManager, ImageUserError};
+use crate::metrics;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
@@ -138,7 +140,15 @@ impl Starter {
         observed: &mut Arc<PodStatus>,
     ) -> Result<(), ContainerError> {
         let started = match self.not_backing_off(place, c, observed) {
-            Ok(()) => Box::pin(self.make_and_run(place, c, target, observed)).await,
+            Ok(()) => {
+                let (metrics, kind) = (&self.runtime.metrics, startup::kind(place.pod, &c.name));
+                metrics.count(&metrics::STARTED_CONTAINERS_TOTAL, &[kind]);
+                let made = Box::pin(self.make_and_run(place, c, target, observed)).await;
+                if let Err(error) = &made {
+                    metrics.count(&metrics::STARTED_CONTAINERS_ERRORS_TOTAL, &[error.reason(), kind]);
+                }
+                made
+            }
             Err(error) => Err(error),
         };
         if let Some(message) = started.as_ref().err().and_then(ContainerError::event) {
@@ -206,7 +216,9 @@ impl Starter {
         observed: &PodStatus,
     ) -> Result<pb::CreateContainerRequest, ContainerError> {
         let pod = place.pod;
+        let began = Instant::now();
         let image_ref = self.images.ensure(pod, c, place.sandbox).await.map_err(ContainerError::Image)?;
+        place.worker.state.lock().start.pulled += began.elapsed();
         let image_volumes = self.image_volumes(place, c).await?;
         let image_user = self.images.user(&image_ref).await?;
         let target = match target.filter(|t| !t.is_empty()) {
@@ -308,7 +320,16 @@ impl Starter {
                 image_pull_policy: pull_policy.clone(),
                 ..Container::default()
             };
+            let metrics = &self.runtime.metrics;
+            metrics.count(&metrics::IMAGE_VOLUME_REQUESTED_TOTAL, &[]);
             let pulled = self.images.ensure(place.pod, &stand_in, place.sandbox).await;
+            metrics.count(
+                match &pulled {
+                    Ok(_) => &metrics::IMAGE_VOLUME_MOUNTED_SUCCEED_TOTAL,
+                    Err(_) => &metrics::IMAGE_VOLUME_MOUNTED_ERRORS_TOTAL,
+                },
+                &[],
+            );
             found.insert(mount.name.clone(), pulled.map_err(ContainerError::ImageVolume)?);
         }
         Ok(found)

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::allocation::{self, Allocation, Pending};
 use super::observed::PodStatus;
 use super::spec;
+use super::startup::Start;
 use crate::status::generate::{Failure, Waiting};
 use crate::work::Work;
 
@@ -73,6 +74,8 @@ pub(crate) struct State {
     pub(crate) actuated: Actuated,
     /// Whether the Pod has the devices of plugins that it asks for.
     pub(crate) has_devices: bool,
+    /// How its start goes, for the counters.
+    pub(crate) start: Start,
 }
 
 /// A Pod's worker as others see it.
@@ -133,6 +136,7 @@ impl Worker {
                 pending: None,
                 actuated: Actuated::new(),
                 has_devices: false,
+                start: Start::new(spec::status(&pod)),
                 pod: pod.clone(),
             }),
             wake: Notify::new(),

@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::metrics::Histogram;
 use component::{Clock, Shutdown};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::pods::actions::ProbeResults;
 use crate::pods::addresses::Addresses;
@@ -40,6 +42,21 @@ pub(crate) struct Probes {
     results: RwLock<HashMap<Key, bool>>,
     workers: Mutex<HashMap<Key, Worker>>,
     counts: Mutex<BTreeMap<Counted, u64>>,
+    durations: Mutex<BTreeMap<Probed, Histogram>>,
+}
+
+/// The bounds of the durations of probes, in seconds; Prometheus' own.
+const SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Probes whose durations are counted together, as upstream's metric labels them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Probed {
+    uid: String,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) container: String,
+    /// `Liveness`, `Readiness` or `Startup`.
+    pub(crate) kind: &'static str,
 }
 
 /// Probes that are counted together, as upstream's metric labels them.
@@ -86,13 +103,26 @@ impl Probes {
         true
     }
 
-    fn count(&self, pod: &Pod, container: &Container, kind: Kind, outcome: &Outcome) {
+    /// Counts a check, which took so long.
+    fn count(&self, pod: &Pod, container: &Container, kind: Kind, outcome: &Outcome, took: Duration) {
         let result = match outcome {
             Outcome::Success | Outcome::Warning(_) => "successful",
             Outcome::Failure(_) => "failed",
             // An error says nothing of the container.
             Outcome::Error(_) => return,
         };
+        // Upstream tells how long those took that succeeded.
+        if result == "successful" {
+            let probed = Probed {
+                uid: spec::uid(pod).to_owned(),
+                namespace: spec::namespace(pod).to_owned(),
+                pod: spec::name(pod).to_owned(),
+                container: container.name.clone(),
+                kind: kind.title(),
+            };
+            let mut durations = self.durations.lock();
+            durations.entry(probed).or_insert_with(|| Histogram::new(SECONDS)).observe(took.as_secs_f64());
+        }
         let counted = Counted {
             uid: spec::uid(pod).to_owned(),
             namespace: spec::namespace(pod).to_owned(),
@@ -107,6 +137,11 @@ impl Probes {
     /// How often probes of the Pods that are there said what.
     pub(crate) fn counts(&self) -> Vec<(Counted, u64)> {
         self.counts.lock().iter().map(|(counted, n)| (counted.clone(), *n)).collect()
+    }
+
+    /// How long probes of the Pods that are there took.
+    pub(crate) fn durations(&self) -> Vec<(Probed, Histogram)> {
+        self.durations.lock().iter().map(|(probed, all)| (probed.clone(), all.clone())).collect()
     }
 
     /// The value before the first check: that of the API for a container which ran before this
@@ -146,6 +181,7 @@ impl Probes {
             results.remove(&key);
         }
         self.counts.lock().retain(|counted, _| counted.uid != uid);
+        self.durations.lock().retain(|probed, _| probed.uid != uid);
     }
 }
 
@@ -301,8 +337,9 @@ impl Prober {
         let mut streak = Streak::default();
         let mut pauses = Pauses::new(period, self.probes.get(id, kind) == Some(false));
         loop {
+            let began = Instant::now();
             let outcome = self.ask(&pod, &container, &probe, id).await;
-            self.probes.count(&pod, &container, kind, &outcome);
+            self.probes.count(&pod, &container, kind, &outcome, began.elapsed());
             let (ok, event) = match &outcome {
                 Outcome::Success => (true, None),
                 Outcome::Warning(text) => {
@@ -389,12 +426,14 @@ mod tests {
             Outcome::Failure(String::new()),
             Outcome::Error(String::new()),
         ] {
-            probes.count(&pod, &container, Kind::Liveness, &outcome);
+            probes.count(&pod, &container, Kind::Liveness, &outcome, Duration::from_millis(20));
         }
         let got: Vec<_> = probes.counts().into_iter().map(|(c, n)| (c.kind, c.result, n)).collect();
         assert_eq!(got, [("Liveness", "failed", 1), ("Liveness", "successful", 2)]);
+        let durations: Vec<_> = probes.durations().into_iter().map(|(p, d)| (p.kind, d.count())).collect();
+        assert_eq!(durations, [("Liveness", 2)]);
         probes.forget("u");
-        assert!(probes.counts().is_empty());
+        assert!(probes.counts().is_empty() && probes.durations().is_empty());
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! `/metrics` and its relatives, in Prometheus' text format.
 
+use api::gate::{Gate, Stage};
 use component::metrics::{Page, process};
 
+use super::gauges;
 use super::served::Served;
-use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;
 use crate::stats::usage::Usage;
-use crate::stats::{Container, Interface, Stats};
+use crate::stats::{Container, Stats};
 
 fn nanos(n: u64) -> f64 {
     n as f64 / 1e9
 }
 
-/// `/metrics/probes`: what probes said.
+/// `/metrics/probes`: what probes said, and how long they took.
 pub(super) fn probes(served: &Served) -> String {
     let mut page = Page::default();
     let name = "prober_probe_total";
@@ -30,54 +31,74 @@ pub(super) fn probes(served: &Served) -> String {
         ];
         page.value(name, &labels, count as f64);
     }
+    let name = "prober_probe_duration_seconds";
+    page.metric(name, "histogram", "[ALPHA] Duration in seconds for a probe response.");
+    for (c, durations) in served.probes.durations() {
+        let labels = [
+            ("container", c.container.as_str()),
+            ("namespace", &c.namespace),
+            ("pod", &c.pod),
+            ("probe_type", c.kind),
+        ];
+        page.histogram(name, &labels, &durations);
+    }
+    let name = "process_start_time_seconds";
+    let help = "[ALPHA] Start time of the process since unix epoch in seconds.";
+    if let Some(started) = component::metrics::started() {
+        page.metric(name, "gauge", help).value(name, &[], started);
+    }
     page.text()
 }
 
 /// `/metrics`: the kubelet's own.
-pub(super) fn own(served: &Served) -> String {
+pub(super) async fn own(served: &Served) -> String {
     let mut page = Page::default();
-    let name = served.config.node_name.as_str();
-    page.metric("kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.").value(
-        "kubelet_node_name",
-        &[("node", name)],
-        1.0,
-    );
-    page.metric(
-        "kubernetes_build_info",
-        "gauge",
-        "[ALPHA] A metric with a constant '1' value labeled by version.",
-    )
-    .value("kubernetes_build_info", &[("git_version", KUBELET_VERSION), ("platform", "linux")], 1.0);
-    let pods = served.pods.pods();
-    let running =
-        pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")).count();
-    page.metric("kubelet_running_pods", "gauge", "[BETA] Number of pods that have a running pod sandbox")
-        .value("kubelet_running_pods", &[], running as f64);
-    page.metric("kubelet_running_containers", "gauge", "[BETA] Number of containers currently running");
-    let (mut up, mut down) = (0u32, 0u32);
-    for status in
-        pods.iter().filter_map(|p| p.status.as_ref()).flat_map(|s| s.container_statuses.iter().flatten())
-    {
-        match &status.state {
-            Some(state) if state.running.is_some() => up += 1,
-            Some(state) if state.terminated.is_some() => down += 1,
-            _ => {}
-        }
-    }
-    page.value("kubelet_running_containers", &[("container_state", "exited")], f64::from(down));
-    page.value("kubelet_running_containers", &[("container_state", "running")], f64::from(up));
-    page.metric(
-        "kubelet_desired_pods",
-        "gauge",
-        "[ALPHA] The number of pods the kubelet is being instructed to run.",
-    )
-    .value("kubelet_desired_pods", &[("static", "")], pods.len() as f64);
+    let name = "kubernetes_build_info";
+    let help = "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.";
+    let platform = format!("linux/{}", served.collector.machine.architecture);
+    let labels = [
+        ("build_date", ""),
+        ("compiler", ""),
+        ("git_commit", ""),
+        ("git_tree_state", ""),
+        ("git_version", KUBELET_VERSION),
+        ("go_version", ""),
+        ("major", "1"),
+        ("minor", "36"),
+        ("platform", &platform),
+    ];
+    page.metric(name, "gauge", help).value(name, &labels, 1.0);
+    gates(&mut page);
+    gauges::read(served).await;
     served.metrics.write(&mut page);
     served.devices.dra.write_metrics(&mut page);
     served.devices.plugins.write_metrics(&mut page);
     served.pod_resources.write_metrics(&mut page);
+    if let Some(requests) = served.client.requests() {
+        requests.write(&mut page);
+    }
     process(&mut page);
     page.text()
+}
+
+/// Which gates are on: those of this version by default, since a kubelet has no switches of its own for them.
+fn gates(page: &mut Page) {
+    let name = "kubernetes_feature_enabled";
+    page.metric(
+        name,
+        "gauge",
+        "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+    );
+    for gate in Gate::all() {
+        let stage = match gate.stage() {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Stable => "",
+            Stage::Deprecated => "DEPRECATED",
+        };
+        let on = f64::from(u8::from(gate.default()));
+        page.value(name, &[("name", gate.name()), ("stage", stage)], on);
+    }
 }
 
 /// A value of `/metrics/resource`, and the milliseconds since 1970 when it was measured, if it was.
@@ -86,7 +107,7 @@ type Measured = (f64, Option<i64>);
 /// A metric of `/metrics/resource`: its name, its type, its help, and its value of a container, a Pod or the node.
 type Series<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<Measured>);
 
-const OF_CONTAINERS: [Series<Container>; 4] = [
+const OF_CONTAINERS: [Series<Container>; 5] = [
     (
         "container_cpu_usage_seconds_total",
         "counter",
@@ -104,6 +125,18 @@ const OF_CONTAINERS: [Series<Container>; 4] = [
         "gauge",
         "[STABLE] Start time of the container since unix epoch in seconds",
         |c| c.started.map(|started| (started.as_millisecond() as f64 / 1e3, None)),
+    ),
+    (
+        "container_swap_limit_bytes",
+        "gauge",
+        "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        |c| {
+            let usage = &c.usage;
+            measured(
+                usage,
+                usage.swap.zip(usage.swap_available).map(|(used, left)| used.saturating_add(left) as f64),
+            )
+        },
     ),
     (
         "container_swap_usage_bytes",
@@ -200,99 +233,6 @@ pub(super) fn resource(stats: Option<&Stats>) -> String {
         "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
     )
     .value("resource_scrape_error", &[], if stats.is_some() { 0.0 } else { 1.0 });
-    page.text()
-}
-
-/// `/metrics/cadvisor`: the metrics of containers under the names that dashboards know.
-pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
-    let mut page = Page::default();
-    page.metric("machine_cpu_cores", "gauge", "Number of logical CPU cores.").value(
-        "machine_cpu_cores",
-        &[],
-        machine.milli_cpus as f64 / 1000.0,
-    );
-    page.metric("machine_memory_bytes", "gauge", "Amount of memory installed on the machine.").value(
-        "machine_memory_bytes",
-        &[],
-        machine.memory as f64,
-    );
-    type Pick = fn(&Usage) -> Option<f64>;
-    let all: [(&str, &str, &str, Pick); 5] = [
-        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |u| {
-            u.cpu_nanos.map(nanos)
-        }),
-        (
-            "container_memory_usage_bytes",
-            "gauge",
-            "Current memory usage in bytes, including all memory regardless of when it was accessed",
-            |u| u.memory.map(|n| n as f64),
-        ),
-        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |u| {
-            u.working_set.map(|n| n as f64)
-        }),
-        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |u| u.rss.map(|n| n as f64)),
-        ("container_memory_swap", "gauge", "Container swap usage in bytes.", |u| u.swap.map(|n| n as f64)),
-    ];
-    for (name, kind, help, pick) in all {
-        page.metric(name, kind, help);
-        if let Some(value) = pick(&stats.node) {
-            page.value(
-                name,
-                &[
-                    ("container", ""),
-                    ("id", "/"),
-                    ("image", ""),
-                    ("name", ""),
-                    ("namespace", ""),
-                    ("pod", ""),
-                ],
-                value,
-            );
-        }
-        for pod in &stats.pods {
-            for c in &pod.containers {
-                if let Some(value) = pick(&c.usage) {
-                    let labels = [
-                        ("container", c.name.as_str()),
-                        ("id", c.id.as_str()),
-                        ("image", ""),
-                        ("name", c.id.as_str()),
-                        ("namespace", pod.namespace.as_str()),
-                        ("pod", pod.name.as_str()),
-                    ];
-                    page.value(name, &labels, value);
-                }
-            }
-        }
-    }
-    type Count = fn(&Interface) -> u64;
-    let network: [(&str, &str, Count); 4] = [
-        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| i.rx),
-        (
-            "container_network_receive_errors_total",
-            "Cumulative count of errors encountered while receiving",
-            |i| i.rx_errors,
-        ),
-        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |i| i.tx),
-        (
-            "container_network_transmit_errors_total",
-            "Cumulative count of errors encountered while transmitting",
-            |i| i.tx_errors,
-        ),
-    ];
-    for (name, help, count) in network {
-        page.metric(name, "counter", help);
-        for pod in &stats.pods {
-            for interface in &pod.interfaces {
-                let labels = [
-                    ("interface", interface.name.as_str()),
-                    ("namespace", pod.namespace.as_str()),
-                    ("pod", pod.name.as_str()),
-                ];
-                page.value(name, &labels, count(interface) as f64);
-            }
-        }
-    }
     page.text()
 }
 

@@ -7,12 +7,14 @@ mod auth;
 mod body;
 mod configz;
 mod files;
+mod gauges;
 mod health;
 mod log_lines;
 mod logs;
 mod metrics;
 mod options;
 mod query;
+mod requests;
 mod served;
 mod stream;
 
@@ -82,6 +84,8 @@ impl serving::Service for Server {
 
     async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
         let path = request.uri().path().to_owned();
+        let _under_way =
+            requests::UnderWay::new(&self.served.metrics, (request.method(), request.headers()), &path);
         let node = &self.served.config.node_name;
         auth::authorize(&self.auth, node, user, request.method(), &path).await?;
         let decoded = unescape(&path).ok_or_else(|| Failure::bad_request("invalid URL escape"))?;
@@ -103,16 +107,15 @@ impl Server {
         match parts.as_slice() {
             ["healthz"] => return Ok(self.health.answer(query.get("verbose").is_some())),
             ["healthz", check] => return self.health.one(check).ok_or_else(Failure::not_found),
-            ["metrics"] => return metrics_answer(metrics::own(served)),
+            ["metrics"] => return metrics_answer(metrics::own(served).await),
             ["metrics", "resource"] => {
                 let stats = served.collector.collect().await;
                 return metrics_answer(metrics::resource(stats.as_ref().ok()));
             }
             ["metrics", "cadvisor"] => {
-                let stats = served.collector.collect().await.map_err(runtime_failure)?;
-                return metrics_answer(metrics::cadvisor(&stats, &served.collector.machine));
+                return metrics_answer(served.collector.cadvisor.page().await.to_string());
             }
-            ["metrics", "slis"] => return metrics_answer(self.health.slis().page().text()),
+            ["metrics", "slis"] => return metrics_answer(self.health.slis()),
             ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),
             ["configz"] => return json_answer(&configz::settings(&served.config)),
             ["statusz"] => {

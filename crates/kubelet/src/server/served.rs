@@ -7,10 +7,12 @@ use component::{Clock, Shutdown};
 
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::plugin_manager::PluginManager;
 use crate::pod_resources::PodResources;
 use crate::pods::PodManager;
 use crate::pods::admission::Admission;
 use crate::pods::devices::Devices;
+use crate::pods::mirrors::Mirrors;
 use crate::pods::workers::Workers;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
@@ -33,6 +35,9 @@ pub(crate) struct Served {
     pub(crate) devices: Devices,
     pub(crate) pod_resources: Arc<PodResources>,
     pub(crate) metrics: Metrics,
+    /// Plugins that register by sockets.
+    pub(crate) plugins: Arc<PluginManager>,
+    pub(crate) mirrors: Arc<Mirrors>,
     /// Streams end with the kubelet.
     pub(crate) shutdown: Shutdown,
 }

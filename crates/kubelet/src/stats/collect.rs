@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
 use super::disks::Disks;
-use super::network::first_interface;
+use super::network::interfaces;
 use super::room::Room;
 use super::tree::Taken;
 use super::usage::Usage;
 use super::{Container, PodStats, Stats};
+use crate::cadvisor::Cadvisor;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::health::Health;
@@ -38,7 +39,11 @@ pub(crate) struct Collector {
     pub(crate) cgroups: Cgroups,
     pub(crate) disks: Arc<Disks>,
     pub(crate) machine: Machine,
-    last: Mutex<Looked>,
+    /// The metrics of cgroups.
+    pub(crate) cadvisor: Cadvisor,
+    /// When this kubelet started.
+    started: Timestamp,
+    last: Mutex<BTreeMap<&'static str, Looked>>,
 }
 
 impl Collector {
@@ -51,7 +56,11 @@ impl Collector {
         disks: Arc<Disks>,
     ) -> Self {
         let machine = Machine::read().shared_by(config.node.nodes_of_machine);
-        Self { config, clock, runtime, pods, health, cgroups, disks, machine, last: Mutex::default() }
+        let told = (config.clone(), clock);
+        let cadvisor = Cadvisor::new(told, runtime.clone(), pods.clone(), machine.clone());
+        let last = Mutex::default();
+        let started = clock.now();
+        Self { config, clock, runtime, pods, health, cgroups, disks, machine, cadvisor, started, last }
     }
 
     /// The room that is left on the node.
@@ -78,13 +87,19 @@ impl Collector {
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let mut node = node_usage(now, &meminfo, &stat);
-        node.cpu_rate = rate(&mut self.last.lock(), now, node.cpu_nanos);
+        node.cpu_rate = rate(self.last.lock().entry("node").or_default(), now, node.cpu_nanos);
+        let pressure = self.cadvisor.has_pressure();
+        if pressure && let Some(root) = self.cadvisor.cgroup("/".to_owned()).await {
+            node.pressure = Usage::of_cgroup(&root, true).pressure;
+        }
+        let system = self.system(now, pressure).await;
         let room = self.room();
         Ok(Stats {
             node,
             available: room.memory.map(|(_, available)| available),
             started: boot_time(&stat),
-            interface: std::fs::read_to_string("/proc/net/dev").ok().and_then(|dev| first_interface(&dev)),
+            interfaces: interfaces(&std::fs::read_to_string("/proc/net/dev").unwrap_or_default()),
+            system,
             nodefs: room.nodefs,
             imagefs: room.imagefs.zip(of_images),
             containerfs: room.containerfs.zip(of_containers),
@@ -92,6 +107,24 @@ impl Collector {
             pods_available: room.pods_memory.map(|(_, available)| available),
             pods: pods?,
         })
+    }
+
+    /// The use by the cgroups of the system that are known: the kubelet's own, and that of all Pods.
+    ///
+    /// DIFFERENCE: there is no `runtime`: which cgroup a container runtime is in is its own affair, and upstream knows it
+    /// by a flag alone. One that is in this process is in the kubelet's.
+    async fn system(&self, now: Timestamp, pressure: bool) -> Vec<(&'static str, Option<Timestamp>, Usage)> {
+        let own = self.cadvisor.own().unwrap_or_else(|| "/".to_owned());
+        let mut all = Vec::new();
+        for (name, cgroup) in [("kubelet", own), ("pods", self.cadvisor.kubepods.clone())] {
+            let Some(sample) = self.cadvisor.cgroup(cgroup).await else { continue };
+            let mut usage = Usage::of_cgroup(&sample, pressure);
+            usage.cpu_rate = rate(self.last.lock().entry(name).or_default(), now, usage.cpu_nanos);
+            let created = i64::try_from(sample.created).ok().and_then(|at| Timestamp::from_second(at).ok());
+            let started = if name == "kubelet" { Some(self.started) } else { created };
+            all.push((name, started, usage));
+        }
+        all
     }
 
     /// The use by Pods.
@@ -162,7 +195,8 @@ fn pods(
             (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME));
         let Some(found) = known.get(&namespace, &pod, Some(&uid)) else { continue };
         let name = label(labels::CONTAINER_NAME);
-        let usage = Usage::of(stats.cpu.as_ref(), stats.memory.as_ref(), stats.swap.as_ref());
+        let usage = Usage::of(stats.cpu.as_ref(), stats.memory.as_ref(), stats.swap.as_ref())
+            .with_io(stats.io.as_ref());
         let entry = by_uid.entry(uid.clone()).or_insert_with(|| PodStats {
             namespace,
             name: pod,
@@ -183,7 +217,6 @@ fn pods(
         entry.containers.push(Container {
             started: started(&found, &attributes.id),
             name,
-            id: attributes.id,
             usage,
             layer: stats.writable_layer.map(layer),
             logs: None,
@@ -192,7 +225,13 @@ fn pods(
     for stats in sandboxes {
         let Some(uid) = stats.attributes.and_then(|a| a.metadata).map(|m| m.uid) else { continue };
         let (Some(pod), Some(linux)) = (by_uid.get_mut(&uid), stats.linux) else { continue };
-        pod.usage = Usage::of(linux.cpu.as_ref(), linux.memory.as_ref(), None);
+        pod.usage = Usage::of(linux.cpu.as_ref(), linux.memory.as_ref(), None).with_io(linux.io.as_ref());
+        // CRI tells of the swap of containers alone.
+        for container in &pod.containers {
+            if let Some(swap) = container.usage.swap {
+                pod.usage.swap = Some(pod.usage.swap.unwrap_or_default().saturating_add(swap));
+            }
+        }
         pod.processes = linux.process.and_then(|p| p.process_count).map(|v| v.value);
         if let Some(network) = linux.network {
             let all = network.default_interface.into_iter().chain(network.interfaces);
@@ -241,7 +280,7 @@ fn cpu_nanos(stat: &str) -> Option<u64> {
     Some(busy * 10_000_000)
 }
 
-fn boot_time(stat: &str) -> Option<Timestamp> {
+pub(crate) fn boot_time(stat: &str) -> Option<Timestamp> {
     let seconds = stat.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse().ok()?;
     Timestamp::from_second(seconds).ok()
 }
@@ -255,12 +294,14 @@ mod tests {
         assert_eq!(cpu_nanos("cpu  1 2 3 100 100 4 5 6 7 7\ncpu0 1"), Some(210_000_000));
         assert_eq!(boot_time("cpu 1\nbtime 60\n"), Timestamp::from_second(60).ok());
         let dev = "a\nb\n lo: 1 0 0 0 0 0 0 0 1 0 0\n eth0: 10 1 2 0 0 0 0 0 20 1 3 0\n";
-        let eth0 = first_interface(dev).unwrap();
+        let found = interfaces(&format!("{dev} ens1: 1 0 0 0 0 0 0 0 1 0 0\n fk-1: 1 0 0 0 0 0 0 0 1 0 0\n"));
+        let eth0 = &found[0];
         assert_eq!(
             (eth0.name.as_str(), eth0.rx, eth0.rx_errors, eth0.tx, eth0.tx_errors),
             ("eth0", 10, 2, 20, 3)
         );
-        assert!(first_interface("").is_none());
+        assert_eq!((found.len(), found[1].name.as_str()), (2, "ens1"));
+        assert!(interfaces("").is_empty());
     }
 
     #[test]

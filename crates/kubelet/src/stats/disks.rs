@@ -14,11 +14,12 @@ use tokio::time::Instant;
 
 use super::tree::{Taken, measure, measure_file};
 use crate::config::Config;
-use crate::csi::{CsiVolumes, Usage};
+use crate::csi::Usage;
+use crate::metrics;
 use crate::node::machine::Filesystem;
 use crate::pods::spec;
 use crate::pods::workers::Workers;
-use crate::volumes;
+use crate::volumes::{self, VolumeManager};
 use crate::work::blocking;
 
 /// How often it is looked for Pods to measure.
@@ -66,6 +67,8 @@ pub(crate) struct PodUse {
 struct Known {
     at: Instant,
     took: Duration,
+    /// Whether a container ran, so that all volumes were there.
+    ran: bool,
     found: Arc<PodUse>,
 }
 
@@ -74,8 +77,8 @@ pub(crate) struct Disks {
     config: Arc<Config>,
     clock: Clock,
     workers: Arc<Workers>,
-    /// Volumes whose drivers know what they take.
-    csi: Option<Arc<CsiVolumes>>,
+    /// Volumes that Pods have by claims, and those whose drivers know what they take.
+    volumes: Option<Arc<VolumeManager>>,
     known: RwLock<HashMap<String, Known>>,
     /// A Pod was measured that has limits.
     pub(crate) measured: Notify,
@@ -83,6 +86,8 @@ pub(crate) struct Disks {
 
 /// The paths that are measured of a Pod.
 struct Places {
+    /// Volumes of the node that the Pod has by claims: name, namespace and claim, and where.
+    claims: Vec<(String, (String, String), PathBuf)>,
     /// Name, whether it is ephemeral, whether it is a file system of its own, and where.
     volumes: Vec<(String, bool, bool, PathBuf)>,
     logs: PathBuf,
@@ -94,9 +99,9 @@ impl Disks {
         config: Arc<Config>,
         clock: Clock,
         workers: Arc<Workers>,
-        csi: Option<Arc<CsiVolumes>>,
+        volumes: Option<Arc<VolumeManager>>,
     ) -> Self {
-        Self { config, clock, workers, csi, known: RwLock::default(), measured: Notify::new() }
+        Self { config, clock, workers, volumes, known: RwLock::default(), measured: Notify::new() }
     }
 
     /// The newest measurement of a Pod; none before the first.
@@ -112,8 +117,10 @@ impl Disks {
                 self.workers.active_pods().into_iter().map(|p| (spec::uid(&p).to_owned(), p)).collect();
             self.known.write().retain(|uid, _| active.contains_key(uid));
             for (uid, pod) in active {
-                let known = self.known.read().get(&uid).map(|k| (k.at.elapsed(), k.took));
-                let due = known.is_none_or(|(passed, took)| passed >= rest(&pod, period, took));
+                let known = self.known.read().get(&uid).map(|k| (k.at.elapsed(), k.took, k.ran));
+                let due = known.is_none_or(|(passed, took, ran)| {
+                    passed >= if ran { rest(&pod, period, took) } else { TICK.min(period).max(took * REST) }
+                });
                 if due {
                     self.measure(&uid, &pod).await;
                 }
@@ -123,16 +130,19 @@ impl Disks {
     }
 
     async fn measure(&self, uid: &str, pod: &Pod) {
+        let ran = self.workers.get(uid).is_some_and(|w| w.state.lock().observed.running().next().is_some());
         let places = self.places(uid, pod);
         let at = self.clock.now();
         let began = Instant::now();
         let Ok(mut found) = blocking(move || look(at, &places)).await else { return };
-        if let Some(csi) = &self.csi {
+        if let Some(volumes) = &self.volumes {
+            let metric = &metrics::VOLUME_METRIC_COLLECTION_DURATION_SECONDS;
+            volumes.metrics.took(metric, &["du"], began.elapsed());
             // A driver that does not answer holds the others up for a while only.
-            let usage = tokio::time::timeout(PATIENCE, csi.usage(uid)).await;
+            let usage = tokio::time::timeout(PATIENCE, volumes.csi.usage(uid)).await;
             found.volumes.extend(usage.unwrap_or_default().into_iter().map(VolumeUse::from));
         }
-        let known = Known { at: Instant::now(), took: began.elapsed(), found: Arc::new(found) };
+        let known = Known { at: Instant::now(), took: began.elapsed(), ran, found: Arc::new(found) };
         self.known.write().insert(uid.to_owned(), known);
         if is_limited(pod) {
             self.measured.notify_one();
@@ -154,6 +164,7 @@ impl Disks {
             (v.name.clone(), is_local_ephemeral(v), alone, at)
         });
         Places {
+            claims: self.volumes.as_ref().map(|v| v.local_claims(pod)).unwrap_or_default(),
             volumes: volumes.collect(),
             logs: self.config.pod_log_dir(spec::namespace(pod), spec::name(pod), uid),
             hosts: dir.join("etc-hosts"),
@@ -198,6 +209,12 @@ fn look(at: Timestamp, places: &Places) -> PodUse {
         let taken = if *alone { Some(whole(path)) } else { measure(path).ok() };
         let Some(taken) = taken else { continue };
         found.volumes.push(VolumeUse { name: name.clone(), ephemeral: *ephemeral, taken, room, claim: None });
+    }
+    for (name, claim, path) in &places.claims {
+        let Some(room) = Filesystem::of(path) else { continue };
+        // Upstream tells what is used of the whole file system.
+        let (taken, claim) = (whole(path), Some(claim.clone()));
+        found.volumes.push(VolumeUse { name: name.clone(), ephemeral: false, taken, room, claim });
     }
     for entry in std::fs::read_dir(&places.logs).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());

@@ -20,7 +20,6 @@ use crate::node::machine::{Filesystem, Pids};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Container {
     pub(crate) name: String,
-    pub(crate) id: String,
     pub(crate) usage: Usage,
     pub(crate) started: Option<Timestamp>,
     /// The writable layer.
@@ -73,7 +72,9 @@ pub(crate) struct Stats {
     /// Memory that Pods can still get, in bytes.
     pub(crate) available: Option<u64>,
     pub(crate) started: Option<Timestamp>,
-    pub(crate) interface: Option<Interface>,
+    pub(crate) interfaces: Vec<Interface>,
+    /// Cgroups of the system: upstream's names for them, when they began, and their use.
+    pub(crate) system: Vec<(&'static str, Option<Timestamp>, Usage)>,
     pub(crate) nodefs: Option<Filesystem>,
     /// The file system of images, and what they take of it.
     pub(crate) imagefs: Option<(Filesystem, Taken)>,

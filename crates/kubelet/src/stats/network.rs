@@ -25,9 +25,9 @@ impl From<pb::NetworkInterfaceUsage> for Interface {
     }
 }
 
-/// The first interface of `/proc/net/dev` that is neither the loopback nor made for Pods.
-pub(super) fn first_interface(dev: &str) -> Option<Interface> {
-    dev.lines().skip(2).find_map(|line| {
+/// The interfaces of `/proc/net/dev` that are neither the loopback nor made for Pods, upstream's default one first.
+pub(super) fn interfaces(dev: &str) -> Vec<Interface> {
+    let found = dev.lines().skip(2).filter_map(|line| {
         let (name, rest) = line.split_once(':')?;
         let name = name.trim();
         if name == "lo" || ["veth", "fk-", "cni", "docker"].iter().any(|p| name.starts_with(p)) {
@@ -41,5 +41,8 @@ pub(super) fn first_interface(dev: &str) -> Option<Interface> {
             tx: *n.get(8)?,
             tx_errors: *n.get(10)?,
         })
-    })
+    });
+    let mut found: Vec<Interface> = found.collect();
+    found.sort_by_key(|i| i.name != "eth0");
+    found
 }

@@ -4,6 +4,8 @@ use cri::runtime as pb;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::cadvisor::{Pressure, Sample, Waited};
+
 /// The use of resources by a container, a Pod or the node. None where it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Usage {
@@ -19,6 +21,27 @@ pub(crate) struct Usage {
     pub(crate) major_page_faults: Option<u64>,
     pub(crate) swap: Option<u64>,
     pub(crate) swap_available: Option<u64>,
+    /// How long processes waited for processors, memory and disks, where the kernel tells.
+    pub(crate) pressure: [Option<Pressure>; 3],
+}
+
+/// How long processes waited, as the API has it: totals in nanoseconds.
+fn psi(stats: &pb::PsiStats) -> Pressure {
+    let data = |data: Option<&pb::PsiData>| {
+        data.map_or_else(Waited::default, |d| Waited {
+            total: d.total,
+            avg10: d.avg10,
+            avg60: d.avg60,
+            avg300: d.avg300,
+        })
+    };
+    Pressure { some: data(stats.some.as_ref()), full: data(stats.full.as_ref()) }
+}
+
+fn psi_json(pressure: Option<Pressure>) -> Value {
+    let data =
+        |w: Waited| json!({ "total": w.total, "avg10": w.avg10, "avg60": w.avg60, "avg300": w.avg300 });
+    pressure.map_or(Value::Null, |p| json!({ "full": data(p.full), "some": data(p.some) }))
 }
 
 impl Usage {
@@ -40,8 +63,39 @@ impl Usage {
             major_page_faults: memory.and_then(|m| value(m.major_page_faults.as_ref())),
             swap: swap.and_then(|s| value(s.swap_usage_bytes.as_ref())),
             swap_available: swap.and_then(|s| value(s.swap_available_bytes.as_ref())),
+            pressure: [
+                cpu.and_then(|c| c.psi.as_ref()).map(psi),
+                memory.and_then(|m| m.psi.as_ref()).map(psi),
+                None,
+            ],
         }
     }
+
+    /// The same with what is known of the disks.
+    pub(super) fn with_io(mut self, io: Option<&pb::IoUsage>) -> Self {
+        self.pressure[2] = io.and_then(|io| io.psi.as_ref()).map(psi);
+        self
+    }
+
+    /// That of a cgroup; `pressure` says whether the kernel tells of it.
+    pub(super) fn of_cgroup(sample: &Sample, pressure: bool) -> Self {
+        let nanos = |w: Waited| Waited { total: w.total.saturating_mul(1000), ..w };
+        let waited = |p: Pressure| Pressure { some: nanos(p.some), full: nanos(p.full) };
+        let memory = &sample.memory;
+        Self {
+            time: Timestamp::from_millisecond(sample.at).unwrap_or_default(),
+            cpu_nanos: Some(sample.cpu.total),
+            memory: Some(memory.usage),
+            working_set: Some(memory.working_set),
+            rss: Some(memory.rss),
+            page_faults: Some(memory.page_faults),
+            major_page_faults: Some(memory.major_page_faults),
+            swap: Some(memory.swap),
+            pressure: sample.pressure.map(|p| pressure.then(|| waited(p))),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         let add = |a: &mut Option<u64>, b: Option<u64>| {
             if let Some(b) = b {
@@ -63,6 +117,7 @@ impl Usage {
             ("time", json!(objects::time::text(self.time))),
             ("usageNanoCores", json!(self.cpu_rate)),
             ("usageCoreNanoSeconds", json!(self.cpu_nanos)),
+            ("psi", psi_json(self.pressure[0])),
         ])
     }
     pub(super) fn memory_json(&self, available: Option<u64>) -> Value {
@@ -74,7 +129,12 @@ impl Usage {
             ("rssBytes", json!(self.rss)),
             ("pageFaults", json!(self.page_faults)),
             ("majorPageFaults", json!(self.major_page_faults)),
+            ("psi", psi_json(self.pressure[1])),
         ])
+    }
+    pub(super) fn io_json(&self) -> Value {
+        let Some(pressure) = self.pressure[2] else { return Value::Null };
+        json!({ "time": objects::time::text(self.time), "psi": psi_json(Some(pressure)) })
     }
     pub(super) fn swap_json(&self) -> Value {
         some(vec![

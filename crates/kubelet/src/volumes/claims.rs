@@ -61,6 +61,13 @@ impl Claims {
         self.known.lock().remove(uid);
     }
 
+    /// The place of a Pod's volume that is one of the node's own.
+    pub(super) fn local(&self, uid: &str, volume: &str) -> Option<PathBuf> {
+        let claimed = self.known.lock().get(uid)?.get(volume)?.clone();
+        let local = matches!(claimed.source, Source::Local { .. });
+        local.then(|| local::target(&self.pods.join(uid), &claimed.name))
+    }
+
     /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it. Answers also why it could not
     /// be brought up to date.
     pub(super) async fn mount(

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use client::Client;
 use component::Clock;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -37,6 +37,7 @@ use self::ownership::group;
 use self::tokens::Issuer;
 use crate::config::Config;
 use crate::csi::{CsiVolumes, Wanted};
+use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::pods::downward::Facts;
@@ -63,14 +64,50 @@ pub(crate) fn plugin(volume: &Volume) -> &'static str {
     }
 }
 
+/// Whether a volume's files come from objects, which may change.
+fn has_files(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
+/// Upstream's name of a volume's plugin.
+pub(crate) fn plugin_name(volume: &Volume) -> String {
+    let driver = volume.csi.as_ref().map(|csi| csi.driver.as_str());
+    match driver {
+        Some(driver) => format!("kubernetes.io/csi:{driver}"),
+        None if volume.host_path.is_some() => "kubernetes.io/host-path".into(),
+        None if volume.image.is_some() => "kubernetes.io/image".into(),
+        None if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() => {
+            "kubernetes.io/csi".into()
+        }
+        None => plugin(volume).replace('~', "/"),
+    }
+}
+
+/// The volumes that are in a Pod's directory of volumes: their plugins and names.
+pub(crate) fn volumes_in(dir: &Path) -> Vec<(String, String)> {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(|e| e.file_name().into_string().ok()).collect::<Vec<_>>()
+    };
+    let of = |plugin: String| {
+        let volumes = names(&dir.join(&plugin));
+        volumes.into_iter().map(move |volume| (plugin.replace('~', "/"), volume))
+    };
+    names(dir).into_iter().flat_map(of).collect()
+}
+
 /// Makes the volumes of Pods, and removes them.
 pub(crate) struct VolumeManager {
     /// Where Pods' directories are.
     pods: PathBuf,
     sources: payload::Sources,
     claims: claims::Claims,
-    csi: Arc<CsiVolumes>,
+    pub(crate) csi: Arc<CsiVolumes>,
     clock: Clock,
+    pub(crate) metrics: Metrics,
 }
 
 impl VolumeManager {
@@ -82,15 +119,28 @@ impl VolumeManager {
         objects: Arc<Objects>,
         (node, giver): (NodeView, Giver),
         csi: Arc<CsiVolumes>,
-    ) -> Self {
+        metrics: &Metrics,
+    ) -> Arc<Self> {
         let issuer = Issuer::new(client.clone(), clock);
         let claims = claims::Claims::new(config, (client, clock), node, giver, csi.clone());
         let sources = payload::Sources { objects, issuer };
-        Self { pods: config.pods_dir(), sources, claims, csi, clock }
+        let metrics = metrics.clone();
+        Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, clock, metrics })
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods.join(uid)
+    }
+
+    /// The volumes of the node that a Pod has by claims: names, namespaces and claims, and where they are mounted.
+    pub(crate) fn local_claims(&self, pod: &Pod) -> Vec<(String, (String, String), PathBuf)> {
+        let uid = spec::uid(pod);
+        let of = |volume: &Volume| {
+            let (claim, _) = objects::volumes::claim_of(spec::name(pod), volume)?;
+            let path = self.claims.local(uid, &volume.name)?;
+            Some((volume.name.clone(), (spec::namespace(pod).to_owned(), claim), path))
+        };
+        spec::spec(pod).volumes.iter().flatten().filter_map(of).collect()
     }
 
     /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
@@ -118,7 +168,13 @@ impl VolumeManager {
         let deadline = Instant::now() + REFRESH;
         for volume in spec::spec(facts.pod).volumes.iter().flatten() {
             let error = |error| VolumeError { volume: volume.name.clone(), error };
-            let (mounted, old) = self.mount(facts, volume, running, deadline).await.map_err(error)?;
+            let began = Instant::now();
+            let made = self.mount(facts, volume, running, deadline).await;
+            // A volume that is there already is left alone, but for files, which are brought up to date.
+            if !running || has_files(volume) {
+                self.did("volume_mount", &plugin_name(volume), made.is_ok(), began);
+            }
+            let (mounted, old) = made.map_err(error)?;
             stale.extend(old.map(error));
             volumes.insert(volume.name.clone(), mounted);
         }
@@ -190,8 +246,25 @@ impl VolumeManager {
         }
     }
 
+    /// Counts work on a volume of a plugin.
+    fn did(&self, operation: &str, plugin: &str, done: bool, began: Instant) {
+        let labels = ["false", operation, if done { "success" } else { "fail-unknown" }, plugin];
+        self.metrics.took(&metrics::STORAGE_OPERATION_DURATION_SECONDS, &labels, began.elapsed());
+    }
+
     /// Unmounts and removes a Pod's volumes; what its containers said last stays.
     pub(crate) async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
+        let dir = self.pod_dir(uid).join("volumes");
+        let began = Instant::now();
+        let there = blocking(move || volumes_in(&dir)).await?;
+        let removed = self.remove_all(uid).await;
+        for (plugin, _) in there {
+            self.did("volume_unmount", &plugin, removed.is_ok(), began);
+        }
+        removed
+    }
+
+    async fn remove_all(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
         let subpaths = dir.join("volume-subpaths");
         try_blocking(move || mounts::remove_unmounted(&subpaths)).await?;

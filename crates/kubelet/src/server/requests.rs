@@ -1,0 +1,130 @@
+//! Counts the requests to the server, under upstream's labels.
+
+use std::time::Instant;
+
+use http::{HeaderMap, Method};
+use streaming::websocket::is_websocket;
+
+use crate::metrics::{self, Metrics};
+
+/// The first parts of paths under which requests are counted.
+const ROOTS: [&str; 18] = [
+    "healthz",
+    "pods",
+    "stats",
+    "metrics",
+    "run",
+    "exec",
+    "attach",
+    "portForward",
+    "containerLogs",
+    "configz",
+    "runningpods",
+    "checkpoint",
+    "pprof",
+    "logs",
+    "debug",
+    "flagz",
+    "statusz",
+    "spec",
+];
+/// The pages below `/metrics` that are counted by themselves.
+const PAGES: [&str; 3] = ["cadvisor", "probes", "resource"];
+/// Those that may go on for long; upstream's.
+const LONG: [&str; 5] = ["exec", "attach", "portForward", "containerLogs", "debug"];
+/// Those that are streams.
+const STREAMS: [&str; 3] = ["exec", "attach", "portForward"];
+const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+
+/// The path under which a request is counted.
+fn bucket(path: &str) -> String {
+    let mut parts = path.trim_start_matches('/').split('/');
+    let root = parts.next().unwrap_or_default();
+    if !ROOTS.contains(&root) {
+        return "other".into();
+    }
+    match parts.next() {
+        Some(page) if root == "metrics" && PAGES.contains(&page) => format!("{root}/{page}"),
+        Some(_) if root == "metrics" => "other".into(),
+        _ => root.to_owned(),
+    }
+}
+
+/// A request that is under way. Its end is counted; a stream goes on without it.
+pub(super) struct UnderWay<'a> {
+    metrics: &'a Metrics,
+    labels: [String; 4],
+    began: Instant,
+}
+
+impl<'a> UnderWay<'a> {
+    /// A request that begins.
+    pub(super) fn new(metrics: &'a Metrics, (method, headers): (&Method, &HeaderMap), path: &str) -> Self {
+        let bucket = bucket(path);
+        let long = if LONG.contains(&bucket.as_str()) { "true" } else { "false" };
+        let method = if METHODS.contains(&method.as_str()) { method.as_str() } else { "other" };
+        let labels = [long, method, &bucket, "readwrite"].map(str::to_owned);
+        let under_way = Self { metrics, labels, began: Instant::now() };
+        metrics.count(&metrics::HTTP_REQUESTS_TOTAL, &under_way.labels());
+        if is_websocket(headers) && STREAMS.contains(&bucket.as_str()) {
+            metrics.count(&metrics::WEBSOCKET_STREAMING_REQUESTS_TOTAL, &[&bucket.to_lowercase()]);
+        }
+        metrics.add(&metrics::HTTP_INFLIGHT_REQUESTS, &under_way.labels(), 1.0);
+        under_way
+    }
+
+    fn labels(&self) -> [&str; 4] {
+        self.labels.each_ref().map(String::as_str)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.metrics.add(&metrics::HTTP_INFLIGHT_REQUESTS, &self.labels(), -1.0);
+        self.metrics.took(&metrics::HTTP_REQUESTS_DURATION_SECONDS, &self.labels(), self.began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use component::metrics::Page;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_counted_by_their_beginning() {
+        for (path, expected) in [
+            ("/pods", "pods"),
+            ("/metrics", "metrics"),
+            ("/metrics/cadvisor", "metrics/cadvisor"),
+            ("/metrics/slis", "other"),
+            ("/containerLogs/a/b/c", "containerLogs"),
+            ("/stats/summary", "stats"),
+            ("/evil", "other"),
+            ("/", "other"),
+        ] {
+            assert_eq!(bucket(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_under_way_until_it_ends() {
+        let metrics = Metrics::default();
+        let page = || {
+            let mut page = Page::default();
+            metrics.write(&mut page);
+            page.text()
+        };
+        let labels = "{long_running=\"true\",method=\"POST\",path=\"exec\",server_type=\"readwrite\"}";
+        let request = UnderWay::new(&metrics, (&Method::POST, &HeaderMap::new()), "/exec/a/b/c");
+        let text = page();
+        assert!(text.contains(&format!("kubelet_http_inflight_requests{labels} 1\n")), "{text}");
+        drop(request);
+        let text = page();
+        assert!(text.contains(&format!("kubelet_http_inflight_requests{labels} 0\n")), "{text}");
+        assert!(
+            text.contains(&format!("kubelet_http_requests_duration_seconds_count{labels} 1\n")),
+            "{text}"
+        );
+    }
+}
