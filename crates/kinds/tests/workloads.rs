@@ -66,7 +66,7 @@ fn written(row: &Value) -> (Vec<String>, Struct) {
     (errors.iter().map(ToString::to_string).collect(), new)
 }
 
-/// What is wrong with the answer to a case.
+/// The fault of the answer to a case.
 fn check(row: &Value) -> Result<(), String> {
     let (mut errors, new) = written(row);
     if let Some(expected) = row["errors"].as_array() {

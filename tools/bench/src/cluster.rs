@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
+use testkit::image::Image;
 use testkit::{Cluster, Options};
 
 use super::process;
@@ -29,14 +30,18 @@ const REPLICAS: usize = 30;
 const SINGLE: usize = 10;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Measures a cluster of this binary and returns its tables.
-pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
-    eprintln!("bench: starting a node");
+/// Measures a cluster of this binary, with the built-in container runtime or a containerd beside it, and returns its
+/// table. Figures of memory and CPU time are this binary's alone.
+pub(crate) fn measure(bin: &Path, idle: Duration, containerd: bool) -> Result<String> {
+    let runtime = if containerd { "containerd" } else { "the built-in runtime" };
+    eprintln!("bench: starting a node with {runtime}");
     // The space on the machine's disk must not matter.
     let flags = ["--eviction-hard", "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%"];
     let options = Options {
         binary: Some(bin.to_owned()),
         flags: flags.map(str::to_owned).into(),
+        images: vec![Image::pause(testkit::PAUSE)?],
+        containerd,
         ..Options::default()
     };
     let mut cluster = Cluster::start("bench", options)?;
@@ -69,7 +74,7 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
     std::thread::sleep(SETTLE);
     let busy = process::memory(&pids)?;
 
-    let mut out = Table::new(&["a whole node: ferrokube up", ""]);
+    let mut out = Table::new(&[&format!("a whole node: ferrokube up, {runtime}"), ""]);
     let mut row = |what: String, value: f64| out.row([what, figure(value)]);
     row("start to node Ready, fresh directory, s".into(), fresh);
     row("start to node Ready, again, s".into(), again);

@@ -39,7 +39,9 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let size = std::fs::metadata(&bin)?.len() as f64 / f64::from(1 << 20);
     println!("binary: {} MiB\n", figure(size));
     if wants(Part::Cluster) {
-        println!("{}", cluster::measure(&bin, Duration::from_secs(args.idle_seconds))?);
+        for containerd in [false, true] {
+            println!("{}", cluster::measure(&bin, Duration::from_secs(args.idle_seconds), containerd)?);
+        }
     }
     if wants(Part::Api) {
         println!("{}", block_on(alone::compare(&bin, &args.programs, args.load, Scope::Recorded))?);

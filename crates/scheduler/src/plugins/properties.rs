@@ -525,7 +525,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A turn within a placement is one in which the other nodes are no choice: they count, but nobody goes there, and
-    /// nothing is said of them. What is kept of other turns changes nothing.
+    /// nothing is said of them. Other turns leave things behind that change nothing.
     #[test]
     fn nobody_leaves_a_placement(
         world in a_world(), pod in a_pod(), inside in vec(any::<bool>(), 8), steps in vec(a_step(), 0..3),

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::evict::Evicted;
+use super::preemptor::Evicted;
 use super::{Input, Scheduler};
 use crate::events::Events;
 use crate::framework::points::Errand;

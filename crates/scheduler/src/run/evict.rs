@@ -7,41 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Precondition
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::pods::scheduler_of;
+use super::preemptor::{Evicted, Preemptor};
 use super::{Input, Scheduler};
 use crate::pod::{PREEMPTED, PodInfo, PodView};
-
-/// A Pod or a group for which others go.
-pub(super) struct Preemptor {
-    uid: String,
-    /// Upstream's word for what it is.
-    kind: &'static str,
-    /// The node, or all of them.
-    node: String,
-    scheduler: String,
-    /// One of the Pods, if it is a group.
-    group: Option<PodInfo>,
-}
-
-impl Preemptor {
-    /// A Pod that gets room on a node.
-    pub(super) fn pod(pod: &PodInfo, node: String) -> Self {
-        let (uid, scheduler) = (pod.uid().to_owned(), scheduler_of(pod).to_owned());
-        Self { uid, kind: "pod", node, scheduler, group: None }
-    }
-    /// A group with this uid and Pod, which gets room anywhere.
-    pub(super) fn group(uid: String, pod: &PodInfo) -> Self {
-        let scheduler = scheduler_of(pod).to_owned();
-        Self { uid, kind: "podgroup", node: "cluster".to_owned(), scheduler, group: Some(pod.clone()) }
-    }
-}
-
-/// The victims of a preemptor are gone, or some could not be deleted.
-pub(super) struct Evicted {
-    pub(super) uid: String,
-    /// One of the Pods, if it is a group.
-    pub(super) group: Option<PodInfo>,
-}
 
 impl Scheduler {
     /// Whether others are being deleted for a Pod, or for its group.

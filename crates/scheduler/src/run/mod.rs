@@ -10,6 +10,7 @@ mod extend;
 mod group;
 mod metrics;
 mod pods;
+mod preemptor;
 mod settings;
 #[cfg(test)]
 mod tests {
@@ -59,9 +60,9 @@ use crate::pod::{PodInfo, PodView};
 use crate::queue::{Counts, Entry, Mark, Queue, Rules};
 use crate::resources;
 use crate::storage::News;
-use evict::{Evicted, Preemptor};
 use metrics::{Metrics, Result as Turn};
 use pods::{panic_text, panicked, scheduler_of};
+use preemptor::{Evicted, Preemptor};
 pub use settings::Settings;
 use way::Bound;
 use worth::Worth;

@@ -48,7 +48,7 @@ impl Load {
     }
 }
 
-/// What one run showed.
+/// The figures of one run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
     /// Bytes, messages or connections a second.

@@ -47,7 +47,7 @@ struct Way<'a> {
     name: &'static str,
     from: &'a File,
     to: Ipv4Addr,
-    /// What each load showed, round by round.
+    /// The figures of each load, round by round.
     shown: [Vec<Shown>; Load::ALL.len()],
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::go::quote;
 
 use super::super::Scheduler;
-use super::super::evict::Preemptor;
 use super::super::pods::scheduler_of;
+use super::super::preemptor::Preemptor;
 use super::Outcome;
 use crate::cache::Lifted;
 use crate::plugins::pod_group_preemption::{Fit, Room, Victim, priority, select, victims};
