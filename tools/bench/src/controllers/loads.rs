@@ -348,7 +348,7 @@ async fn services(plane: &Plane, size: Size<'_>) -> Figure {
     stream::iter((0..count).map(make).map(Ok::<_, anyhow::Error>))
         .try_for_each_concurrent(AT_ONCE, |op| async move { target.call(op).await.map(drop) })
         .await?;
-    let whole = |slice: &Slice| slice.endpoints.len() == EACH;
+    let whole = |slice: &Slice| slice.endpoints.as_ref().is_some_and(|all| all.len() == EACH);
     let mut done = HashSet::new();
     while done.len() < count {
         let slice = events.next::<Event<Slice>>().await?.object;
@@ -375,8 +375,8 @@ async fn services(plane: &Plane, size: Size<'_>) -> Figure {
 #[derive(Deserialize)]
 struct Slice {
     metadata: SliceMeta,
-    #[serde(default)]
-    endpoints: Vec<serde::de::IgnoredAny>,
+    /// `null` if there are none.
+    endpoints: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize)]

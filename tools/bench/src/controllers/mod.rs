@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
         let ours =
             block_on(measure(load, &size, |dir| async move { Plane::ours(bin, &dir, load.apart).await }))
                 .with_context(|| load.name.to_owned())?;
+        eprintln!("bench: {} {}, {} s of CPU time", figure(ours.0), load.unit, figure(ours.1));
         let theirs = match &reference {
             Some(r) if !load.runs || r.scheduler.is_some() => Some(
                 block_on(measure(load, &size, |dir| async move { Plane::upstream(r, bin, &dir).await }))
