@@ -23,7 +23,8 @@ impl Line {
 }
 
 /// Cuts lines from a buffer: how many, and how many bytes they used. At the end (`last`) the rest is a part of a line that
-/// never came to its end, as containerd has it: readers of the log add no newline that the container did not write.
+/// never came to its end, as containerd has it: readers of the log add no newline that the container did not write. The
+/// return before a newline, which terminals write, is no part of the text; containerd's logs have none either.
 pub(crate) fn cut(
     buffer: &[u8],
     last: bool,
@@ -34,12 +35,14 @@ pub(crate) fn cut(
     let (mut count, mut used) = (0, 0);
     while count < LINES && used < buffer.len() {
         let rest = &buffer[used..];
-        let window = &rest[..rest.len().min(LINE + 1)];
-        let (len, skip, whole) = match window.iter().position(|b| *b == b'\n') {
-            Some(at) => (at, at + 1, true),
-            None if rest.len() >= LINE => (LINE, LINE, false),
-            None if last => (rest.len(), rest.len(), false),
-            None => break,
+        let window = &rest[..rest.len().min(LINE + 2)];
+        let end = window.iter().position(|b| *b == b'\n');
+        let text = |at: usize| at - usize::from(window[..at].ends_with(b"\r"));
+        let (len, skip, whole) = match end {
+            Some(at) if text(at) <= LINE => (text(at), at + 1, true),
+            _ if rest.len() >= LINE => (LINE, LINE, false),
+            _ if last => (rest.len(), rest.len(), false),
+            _ => break,
         };
         let line = &mut lines[count];
         line.head_len = head(&mut line.head, now, error, whole);

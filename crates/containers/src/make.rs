@@ -147,6 +147,10 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
     };
     match (made.end, made.pidfd) {
         (Note::Ready, Some(pidfd)) => Ok((made.pid, pidfd)),
+        // In runc's words.
+        _ if new.group.is_some_and(|group| group.oom_kills() > 0) => {
+            Err(Error::Invalid("container init was OOM-killed (memory limit too low?)".to_owned()))
+        }
         _ => Err(Error::Invalid("the container's process ended before it was there".to_owned())),
     }
 }

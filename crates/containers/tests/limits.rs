@@ -44,6 +44,8 @@ async fn memory_that_is_out_is_told_exactly() {
         }
     }
     assert_eq!(container.stats().oom_kills, Some(1));
+    let error = sandbox.create(make("tiny", 4096)).await.unwrap_err();
+    assert_eq!(error.to_string(), "container init was OOM-killed (memory limit too low?)");
     let container = sandbox.create(make("large", 900 << 20)).await.unwrap();
     container.start().await.unwrap();
     let exit = wait(&container).await;

@@ -32,6 +32,22 @@ pub(crate) async fn ended(mut exec: Exec) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_log_has_no_returns_before_newlines() {
+    let place = Place::new();
+    let sandbox = place.start("one").await;
+    let script = "printf 'one\\r\\na\\rb\\r\\r\\n\\r\\n'; \
+                  head -c 16384 /dev/zero | tr '\\0' x; printf '\\r\\nend\\r'";
+    let container = sandbox.create(place.container("c", &["sh", "-c", script])).await.unwrap();
+    container.start().await.unwrap();
+    wait(&container).await;
+    let log = fs::read_to_string(place.log("c")).unwrap();
+    let all = log.split_terminator('\n').map(|l| l.splitn(3, ' ').nth(2).unwrap());
+    let texts: Vec<&str> = all.filter(|text| !text.contains('x') && *text != "F ").collect();
+    assert_eq!(texts, ["F one", "F a\rb\r", "P end\r"], "{log}");
+    place.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_has_whole_and_partial_lines() {
     let place = Place::new();
     let sandbox = place.start("one").await;

@@ -59,5 +59,22 @@ async fn events_tell_what_happens() -> Result<()> {
     for kind in [ContainerStartedEvent, ContainerStoppedEvent] {
         assert!(seen[3..].contains(&("container", kind)), "{seen:?}");
     }
+    let stop = pb::StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    runtime.cri().stop_pod_sandbox(stop.clone()).await?;
+    runtime.cri().stop_pod_sandbox(stop).await?;
+    let remove = pb::RemovePodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    runtime.cri().remove_pod_sandbox(remove).await?;
+    let mut seen = Vec::new();
+    while seen.last() != Some(&("sandbox", ContainerDeletedEvent)) {
+        let event = events.message().await?.unwrap();
+        let whose = if event.container_id == sandbox { "sandbox" } else { "container" };
+        seen.push((whose, event.container_event_type()));
+    }
+    let expected = [
+        ("sandbox", ContainerStoppedEvent),
+        ("container", ContainerDeletedEvent),
+        ("sandbox", ContainerDeletedEvent),
+    ];
+    assert_eq!(seen, expected);
     Ok(())
 }

@@ -86,6 +86,17 @@ async fn has_streams(runtime: Runtime) -> Result<()> {
     let result = decode_result(all(&mut error).await.as_bytes());
     assert_eq!(result, Err(streaming::remotecommand::CommandError::Exit(6)));
     assert!(follow(&runtime, &url, "v4.channel.k8s.io").await.is_err(), "a URL is good once");
+    let cmd = vec!["nosuch".to_owned()];
+    let request = pb::ExecRequest { container_id: id.clone(), cmd, stdout: true, ..Default::default() };
+    let url = runtime.cri().exec(request).await?.into_inner().url;
+    let connection = follow(&runtime, &url, "v4.channel.k8s.io").await?;
+    let mut error = open(&connection, &[("streamtype", "error")]).await?;
+    let _stdout = open(&connection, &[("streamtype", "stdout")]).await?;
+    let why = "Internal error occurred: error executing command in container: failed to exec in container: \
+               OCI runtime exec failed: exec failed: unable to start container process: \
+               exec: \"nosuch\": executable file not found in $PATH";
+    let result = decode_result(all(&mut error).await.as_bytes());
+    assert_eq!(result, Err(streaming::remotecommand::CommandError::Failed(why.to_owned())));
     let late = pb::ExecSyncRequest { container_id: id, cmd: vec!["sleep".into(), "100".into()], timeout: 1 };
     let late = runtime.cri().exec_sync(late).await.map_err(|status| status.code());
     assert_eq!(late.err(), Some(tonic::Code::DeadlineExceeded));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use component::Clock;
 use containers::{Exit, Sandboxes, State};
@@ -30,6 +31,8 @@ pub(crate) struct Sandbox {
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// The shim; none if it is gone.
     pub(crate) shim: Mutex<Option<containers::Sandbox>>,
+    /// Whether an event has told its end.
+    end_told: AtomicBool,
 }
 
 /// A container.
@@ -80,6 +83,7 @@ impl Sandbox {
             record: Mutex::new(record),
             turn: tokio::sync::Mutex::default(),
             shim: Mutex::new(shim),
+            end_told: AtomicBool::new(false),
         }
     }
 
@@ -289,6 +293,13 @@ impl Core {
         if first {
             let kind = pb::ContainerEventType::ContainerStoppedEvent;
             self.tell(kind, &container.id, &container.sandbox);
+        }
+    }
+
+    /// Tells a sandbox's end, unless it is told already: a sandbox that is stopped loses its shim, too.
+    pub(crate) fn sandbox_ended(&self, sandbox: &Arc<Sandbox>) {
+        if !sandbox.end_told.swap(true, Ordering::Relaxed) {
+            self.tell(pb::ContainerEventType::ContainerStoppedEvent, &sandbox.id, sandbox);
         }
     }
 

@@ -73,7 +73,9 @@ pub(crate) enum CallError {
     #[error("failed to start container: OCI runtime create failed: unable to start container process: {0}")]
     Start(String),
     /// A command cannot be run in a container; in the same words.
-    #[error("failed to exec in container: OCI runtime exec failed: unable to start container process: {0}")]
+    #[error(
+        "failed to exec in container: OCI runtime exec failed: exec failed: unable to start container process: {0}"
+    )]
     Exec(String),
     /// The images fail.
     #[error(transparent)]
@@ -104,13 +106,15 @@ pub(crate) fn at(what: &'static str) -> impl FnOnce(containers::Error) -> CallEr
     move |source| CallError::Containers { what, source }
 }
 
-/// An error with its reasons, as one sentence. A reason that only repeats the error before it is left out.
+/// An error with its reasons, as one sentence. A reason that only repeats the error before it is left out, also where it
+/// differs as an error of the system does: by a capital and a number.
 pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(reason) = next {
         let more = reason.to_string();
-        if !text.contains(&more) {
+        let bare = more.split(" (os error ").next().unwrap_or(&more).to_lowercase();
+        if !text.to_lowercase().contains(&bare) {
             text = format!("{text}: {more}");
         }
         next = reason.source();
@@ -146,6 +150,12 @@ mod tests {
         assert_eq!((status.code(), status.message()), (Code::Unknown, "a step: boom"));
         let status = Status::from(CallError::from(FindError::None("sandbox", "x".into())));
         assert_eq!((status.code(), status.message()), (Code::NotFound, "sandbox \"x\" not found"));
+        let source = rustix::io::Errno::RANGE.into();
+        let error = at("a step")(containers::Error::Io { what: "write a file".into(), source });
+        assert_eq!(
+            Status::from(error).message(),
+            "a step: cannot write a file: numerical result out of range"
+        );
         let seccomp = TranslateError::Seccomp { path: "/p".into(), source: io::Error::other("no JSON") };
         assert_eq!(
             Status::from(CallError::from(seccomp)).message(),

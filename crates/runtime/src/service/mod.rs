@@ -4,6 +4,7 @@ mod cgroup_stats;
 mod containers;
 mod core;
 mod create;
+mod deadline;
 mod error;
 mod exec;
 mod images;

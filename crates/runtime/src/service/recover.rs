@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use component::Shutdown;
 use containers::{Event, State};
-use cri::runtime as pb;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -153,7 +152,7 @@ pub(crate) async fn follow(core: Arc<Core>, mut events: broadcast::Receiver<Even
             Ok(Event::Lost { sandbox }) => {
                 let Ok(sandbox) = core.sandboxes.find(&sandbox) else { continue };
                 look_again(&core).await;
-                core.tell(pb::ContainerEventType::ContainerStoppedEvent, &sandbox.id, &sandbox);
+                core.sandbox_ended(&sandbox);
             }
             Ok(Event::Oom { sandbox, container }) => {
                 tracing::info!(sandbox, container, "a process was killed because memory was out");
@@ -197,6 +196,8 @@ pub(crate) async fn collect_networks(core: Arc<Core>, shutdown: Shutdown) {
 
 #[cfg(test)]
 mod tests {
+    use cri::runtime as pb;
+
     use super::*;
     use crate::store::container_name;
 

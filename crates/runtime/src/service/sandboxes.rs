@@ -260,7 +260,7 @@ async fn stop_now(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), CallEr
         .await?;
     }
     if was_ready {
-        core.tell(Event::ContainerStoppedEvent, &sandbox.id, sandbox);
+        core.sandbox_ended(sandbox);
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use super::core::Core;
+use super::deadline::Deadline;
 use super::exec::Commands;
 use super::runtime::Service;
 use super::stats::Kept;
@@ -212,16 +213,16 @@ fn serve(
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(at(path))?;
     let (stop, socket) = (shutdown.clone(), path.to_owned());
     let server = Server::builder()
-        .add_service(
+        .add_service(Deadline(
             RuntimeServiceServer::new(runtime)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(usize::MAX),
-        )
-        .add_service(
+        ))
+        .add_service(Deadline(
             ImageServiceServer::new(images)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(usize::MAX),
-        );
+        ));
     shutdown.spawn(async move {
         let serving = server.serve_with_incoming(UnixListenerStream::new(listener));
         if let Some(Err(error)) = stop.run(serving).await {

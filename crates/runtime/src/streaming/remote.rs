@@ -20,13 +20,17 @@ use super::result::{Version, encode};
 /// The time in which a client opens all its streams; upstream's.
 const OPEN: Duration = Duration::from_secs(30);
 
-/// Does a task with these streams. Whatever becomes of it, its result is for the client.
+/// Does a task with these streams. Whatever becomes of it, its result is for the client, in upstream's words.
 async fn work(backend: Arc<dyn Backend>, task: Task, streams: Streams) -> Result<i32, String> {
     match task {
         Task::Exec { container, command, wanted } => {
-            backend.exec(container, command, wanted.tty, streams).await
+            let ended = backend.exec(container, command, wanted.tty, streams).await;
+            ended.map_err(|why| format!("error executing command in container: {why}"))
         }
-        Task::Attach { container, .. } => backend.attach(container, streams).await.map(|()| 0),
+        Task::Attach { container, .. } => {
+            let ended = backend.attach(container, streams).await;
+            ended.map(|()| 0).map_err(|why| format!("error attaching to container: {why}"))
+        }
         Task::PortForward { .. } => Err("the URL is one of port-forward".to_owned()),
     }
 }

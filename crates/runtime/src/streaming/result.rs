@@ -23,26 +23,28 @@ pub(crate) const SPDY: [(&str, Version); 5] = [
 
 /// The bytes of the error stream at a command's end; none if there is nothing to tell.
 pub(crate) fn encode(version: Version, result: &Result<i32, String>) -> Option<Vec<u8>> {
+    let message = match result {
+        Ok(0) => None,
+        Ok(code) => Some(format!("command terminated with non-zero exit code: exit status {code}")),
+        Err(why) => Some(format!("Internal error occurred: {why}")),
+    };
     if version < Version::V4 {
-        return match result {
-            Ok(0) => None,
-            Ok(code) => Some(format!("command terminated with exit code {code}").into_bytes()),
-            Err(why) => Some(format!("error executing remote command: {why}").into_bytes()),
-        };
+        // These clients put words of their own before it.
+        return message.map(String::into_bytes);
     }
     let status = match result {
         Ok(0) => json!({"metadata": {}, "status": "Success"}),
         Ok(code) => json!({
             "metadata": {},
             "status": "Failure",
-            "message": format!("command terminated with non-zero exit code: exit status {code}"),
+            "message": message,
             "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
         }),
         Err(why) => json!({
             "metadata": {},
             "status": "Failure",
-            "message": format!("Internal error occurred: {why}"),
+            "message": message,
             "reason": "InternalError",
             "details": {"causes": [{"message": why}]},
             "code": 500,
@@ -67,6 +69,8 @@ mod tests {
         check(Ok(7), Err(CommandError::Exit(7)));
         check(Err("gone".into()), Err(CommandError::Failed("Internal error occurred: gone".into())));
         assert_eq!(encode(Version::V1, &Ok(0)), None);
-        assert_eq!(encode(Version::V3, &Ok(2)).unwrap(), b"command terminated with exit code 2");
+        let before = |result| String::from_utf8(encode(Version::V3, &result).unwrap()).unwrap();
+        assert_eq!(before(Ok(2)), "command terminated with non-zero exit code: exit status 2");
+        assert_eq!(before(Err("gone".into())), "Internal error occurred: gone");
     }
 }
