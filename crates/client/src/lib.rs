@@ -18,6 +18,7 @@ pub mod key;
 pub mod leader;
 pub mod post;
 pub mod queue;
+pub mod rate;
 mod reflector;
 pub mod remote;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use key::Key;
 pub use leader::{Election, Outcome};
 pub use post::{PostError, PostTls, Poster};
 pub use queue::{Queue, RateLimit};
+pub use rate::Rate;
 pub use reflector::Selection;
 pub use remote::Remote;
 pub use store::{Cached, Change, Identity, PartialObject, Store};

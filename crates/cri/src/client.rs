@@ -26,9 +26,9 @@ const MAX_MESSAGE: usize = 16 << 20;
 /// The owner of calls that name none.
 const NOBODY: &str = "";
 
-/// The time limit of a call that itself waits so many seconds.
-fn after(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + LIMIT
+/// The time limit of a call that itself waits so many seconds, and may take `limit` besides.
+fn after(seconds: i64, limit: Duration) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).saturating_add(limit)
 }
 
 /// Defines calls that only read: they end with their callers.
@@ -41,14 +41,14 @@ macro_rules! reads {
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
             // The call is boxed: its future is large, and its callers' futures are kept in many places.
-            limited(LIMIT, Box::pin(client.$name(request))).await
+            limited(self.limit, Box::pin(client.$name(request))).await
         }
     )*};
 }
 
 /// Defines calls that change something: they run to their end without their callers.
 macro_rules! changes {
-    ($($name:ident: $request:ident => $answer:ident, $limit:expr;)*) => {$(
+    ($($name:ident: $request:ident => $answer:ident, $times:literal;)*) => {$(
         /// The call of this name, which ends also when its caller has gone.
         ///
         /// # Errors
@@ -56,7 +56,7 @@ macro_rules! changes {
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
             let call = Box::pin(async move { client.$name(request).await });
-            self.calls.finish(self.owner.clone(), $limit, call).await
+            self.calls.finish(self.owner.clone(), self.limit.saturating_mul($times), call).await
         }
     )*};
 }
@@ -67,15 +67,22 @@ pub struct Runtime {
     client: RuntimeServiceClient<Channel>,
     calls: Calls,
     owner: Arc<str>,
+    limit: Duration,
 }
 
 impl Runtime {
-    /// Makes the client of the service behind a channel.
+    /// Makes the client of the service behind a channel, whose calls have upstream's limit.
     pub fn new(channel: Channel) -> Self {
         let client = RuntimeServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client, calls: Calls::default(), owner: NOBODY.into() }
+        Self { client, calls: Calls::default(), owner: NOBODY.into(), limit: LIMIT }
+    }
+
+    /// The same client with another limit.
+    #[must_use]
+    pub fn limited(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// The same client with an owner, for whose calls one can wait.
@@ -111,15 +118,15 @@ impl Runtime {
 
     changes! {
         // Twice the limit, as upstream has it: the network of a Pod may take its time.
-        run_pod_sandbox: RunPodSandboxRequest => RunPodSandboxResponse, LIMIT * 2;
-        stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse, LIMIT;
-        remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse, LIMIT;
-        create_container: CreateContainerRequest => CreateContainerResponse, LIMIT;
-        start_container: StartContainerRequest => StartContainerResponse, LIMIT;
-        remove_container: RemoveContainerRequest => RemoveContainerResponse, LIMIT;
+        run_pod_sandbox: RunPodSandboxRequest => RunPodSandboxResponse, 2;
+        stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse, 1;
+        remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse, 1;
+        create_container: CreateContainerRequest => CreateContainerResponse, 1;
+        start_container: StartContainerRequest => StartContainerResponse, 1;
+        remove_container: RemoveContainerRequest => RemoveContainerResponse, 1;
         update_container_resources:
-            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, LIMIT;
-        reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, LIMIT;
+            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, 1;
+        reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, 1;
     }
 
     /// Stops a container, which may take as long as its grace; the call ends also when its caller has gone. The calls
@@ -132,7 +139,7 @@ impl Runtime {
         request: pb::StopContainerRequest,
     ) -> Result<Response<pb::StopContainerResponse>, Status> {
         let mut client = self.client.clone();
-        let limit = after(request.timeout);
+        let limit = after(request.timeout, self.limit);
         detached(Box::pin(async move { limited(limit, client.stop_container(request)).await })).await
     }
 
@@ -149,7 +156,7 @@ impl Runtime {
         if request.timeout <= 0 {
             return Box::pin(client.exec_sync(request)).await;
         }
-        let limit = after(request.timeout);
+        let limit = after(request.timeout, self.limit);
         detached(Box::pin(async move { limited(limit, client.exec_sync(request)).await })).await
     }
 
@@ -162,7 +169,7 @@ impl Runtime {
         request: pb::GetEventsRequest,
     ) -> Result<Response<tonic::Streaming<pb::ContainerEventResponse>>, Status> {
         let mut client = self.client.clone();
-        limited(LIMIT, Box::pin(client.get_container_events(request))).await
+        limited(self.limit, Box::pin(client.get_container_events(request))).await
     }
 }
 
@@ -177,15 +184,22 @@ async fn detached<T: Send + 'static>(
 #[derive(Debug, Clone)]
 pub struct Images {
     client: ImageServiceClient<Channel>,
+    limit: Duration,
 }
 
 impl Images {
-    /// Makes the client of the service behind a channel.
+    /// Makes the client of the service behind a channel, whose calls have upstream's limit.
     pub fn new(channel: Channel) -> Self {
         let client = ImageServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client }
+        Self { client, limit: LIMIT }
+    }
+
+    /// The same client with another limit.
+    #[must_use]
+    pub fn limited(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     reads! {
@@ -203,7 +217,8 @@ impl Images {
         request: pb::RemoveImageRequest,
     ) -> Result<Response<pb::RemoveImageResponse>, Status> {
         let mut client = self.client.clone();
-        detached(Box::pin(async move { limited(LIMIT, client.remove_image(request)).await })).await
+        let limit = self.limit;
+        detached(Box::pin(async move { limited(limit, client.remove_image(request)).await })).await
     }
 
     /// Pulls an image. Like upstream's, the call has no limit of its own, since the runtime watches the progress, and

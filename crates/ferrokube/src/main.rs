@@ -233,7 +233,12 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
         clock: plane.clock(),
     };
     let serving = certificates.keep(plane.shutdown())?;
-    let mut seat = plane.seat(server.bind_address, identity, parts, serving.tls(&plane.roots()?)?);
+    let mut seat = plane.seat(
+        server.bind_address,
+        identity,
+        parts,
+        serving.tls(&plane.roots()?, &kubelet::server::Offer::default())?,
+    );
     seat.pod_network = runtime.network.clone();
     seat.cluster_dns = flags.node.cluster_dns;
     plane.kubelet_at(node::start_kubelet(&flags.node, &seat)?);

@@ -51,6 +51,8 @@ struct Inner {
     counts: Mutex<BTreeMap<(Counted, String), u64>>,
     /// The age of what evictions were decided by, by the signal.
     ages: Mutex<BTreeMap<String, Histogram>>,
+    /// When the last shutdown of the machine began and ended, in seconds since 1970.
+    shutdown: Mutex<(f64, f64)>,
 }
 
 impl Metrics {
@@ -65,6 +67,11 @@ impl Metrics {
         ages.entry(signal.to_owned()).or_insert_with(|| Histogram::new(SECONDS)).observe(seconds);
     }
 
+    /// Notes when the last shutdown of the machine began and ended, in seconds since 1970, each 0 if it is not known.
+    pub(crate) fn shutdown(&self, times: (f64, f64)) {
+        *self.0.shutdown.lock() = times;
+    }
+
     /// Writes all of them.
     pub(crate) fn write(&self, page: &mut Page) {
         let counts = self.0.counts.lock();
@@ -74,6 +81,13 @@ impl Metrics {
                 page.value(name, &[(label, value)], *count as f64);
             }
         }
+        let (start, end) = *self.0.shutdown.lock();
+        let name = "kubelet_graceful_shutdown_end_time_seconds";
+        let help = "[ALPHA] Last graceful shutdown end time since unix epoch in seconds";
+        page.metric(name, "gauge", help).value(name, &[], end);
+        let name = "kubelet_graceful_shutdown_start_time_seconds";
+        let help = "[ALPHA] Last graceful shutdown start time since unix epoch in seconds";
+        page.metric(name, "gauge", help).value(name, &[], start);
         let name = "kubelet_eviction_stats_age_seconds";
         let help = "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal";
         page.metric(name, "histogram", help);

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use client::{Backoff, Client, Clients, Remote};
 use component::{Clock, Shutdown};
+use kubelet::server::Offer;
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
@@ -218,7 +219,7 @@ async fn serve(
         cluster_cidr: settings.cluster_cidr,
         service_cidrs: settings.service_cidrs,
         cluster_dns: settings.cluster_dns,
-        tls: serving.tls(&authorities(&at.authorities)?)?,
+        tls: serving.tls(&authorities(&at.authorities)?, &Offer::default())?,
         parts,
         pod_network: runtime.network.clone(),
         nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),
