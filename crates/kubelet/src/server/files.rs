@@ -136,7 +136,9 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), fifo, mode, 0).unwrap();
         assert_eq!(get("pipe").await, "404");
         std::fs::write(dir.path().join("sub/sub.log"), "below").unwrap();
-        for (service, expected) in [("a", Some("hello")), ("sub", Some("below")), ("..", None), ("pipe", None)] {
+        for (service, expected) in
+            [("a", Some("hello")), ("sub", Some("below")), ("..", None), ("pipe", None)]
+        {
             let (sender, mut receiver) = mpsc::channel(8);
             assert_eq!(copy_from(dir.path(), service, &sender).await, expected.is_some(), "{service}");
             drop(sender);

@@ -179,7 +179,8 @@ pub(super) async fn serve(asked: Asked) -> Result<Response<Body>, Failure> {
 /// Writes what the services wrote.
 async fn tell(names: &[String], flags: &[String], to: &mpsc::Sender<Bytes>) {
     // As upstream, services that the journal does not know are looked for among the files.
-    let units = Command::new("journalctl").args(["--field", "_SYSTEMD_UNIT"]).kill_on_drop(true).output().await;
+    let units =
+        Command::new("journalctl").args(["--field", "_SYSTEMD_UNIT"]).kill_on_drop(true).output().await;
     let units = units.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
     let in_journal = |name: &&String| units.contains(&format!("{name}.service"));
     let (journaled, filed): (Vec<&String>, Vec<&String>) = names.iter().partition(in_journal);
@@ -187,7 +188,9 @@ async fn tell(names: &[String], flags: &[String], to: &mpsc::Sender<Bytes>) {
         let options = flags.len() > 3;
         for name in filed {
             let text = if options {
-                format!("\noptions present and query resolved to log files for [{name}]\ntry without specifying options\n")
+                format!(
+                    "\noptions present and query resolved to log files for [{name}]\ntry without specifying options\n"
+                )
             } else if files::copy_log(name, to).await {
                 continue;
             } else {
@@ -271,12 +274,24 @@ mod tests {
         check("tailLines=5", Err((406, "query: Required value: cannot be empty with options")));
         let unsafe_name = "query: Invalid value: \"a;b\": input contains unsupported characters";
         check("query=a;b", Err((406, unsafe_name)));
-        check("query=--x%20y", Err((406, "query: Invalid value: \"--x y\": input contains unsupported characters")));
-        check("query=a&query=b&query=c&query=d&query=e", Err((406, "query: Too many: 5: must have at most 4 items")));
+        check(
+            "query=--x%20y",
+            Err((406, "query: Invalid value: \"--x y\": input contains unsupported characters")),
+        );
+        check(
+            "query=a&query=b&query=c&query=d&query=e",
+            Err((406, "query: Too many: 5: must have at most 4 items")),
+        );
         let both = "query: Invalid value: \"[/f], [k]\": cannot specify a file and service";
         check("query=/f&query=k", Err((406, both)));
-        check("query=/f&query=/g", Err((406, "query: Invalid value: [\"/f\", \"/g\"]: cannot specify more than one file")));
-        check("query=/f&boot=0", Err((406, "query: Invalid value: [\"/f\"]: cannot specify file with options")));
+        check(
+            "query=/f&query=/g",
+            Err((406, "query: Invalid value: [\"/f\", \"/g\"]: cannot specify more than one file")),
+        );
+        check(
+            "query=/f&boot=0",
+            Err((406, "query: Invalid value: [\"/f\"]: cannot specify file with options")),
+        );
         check("query=k&boot=1", Err((406, "boot: Invalid value: 1: must be less than 1")));
         let lines = "tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive";
         check("query=k&tailLines=100001", Err((406, lines)));
