@@ -144,7 +144,10 @@ spec:
         "enforceNodeAllocatable: [system-reserved]\nsystemReservedCgroup: /no/such\nsystemReserved: {cpu: 1m}\n",
         "Failed to enforce System Reserved Cgroup Limits on \"/no/such\"",
     )?;
-    refused("kubeReserved: {memory: 100000Gi}\n", "Resource \"memory\" has a reservation of 102400000")
+    refused(
+        "kubeReserved: {memory: 100000Gi}\n",
+        "Resource \"memory\" has a reservation of 102400010Mi but capacity of ",
+    )
 }
 
 #[test]
@@ -171,6 +174,7 @@ tlsMinVersion: VersionTLS13
 crashLoopBackOff: {maxContainerRestartPeriod: 2s}
 featureGates: {EventedPLEG: true}
 runtimeRequestTimeout: 1m
+enableSystemLogQuery: true
 eventRecordQPS: 20
 registryPullQPS: 0
 ";
@@ -209,6 +213,16 @@ spec:
         ensure!(!message.starts_with("back-off") || message.starts_with("back-off 2s "), "{message}");
         Ok((status["restartCount"].as_i64() >= Some(3)).then_some(()))
     })?;
+
+    let script = "mount -t tmpfs log /var/log && echo written > /var/log/service.log";
+    cluster.host().run("sh", &["-c", script])?;
+    let asked = |query: &str| {
+        cluster.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/logs/?{query}")])
+    };
+    ensure!(asked("query=service")? == "written\n" && asked("query=/service.log")? == "written\n");
+    ensure!(asked("query=nobody")?.contains("log not found for nobody"));
+    let refused = asked("query=a%7Cb").err().map(|e| e.to_string()).unwrap_or_default();
+    ensure!(refused.contains("input contains unsupported characters"), "{refused}");
 
     let open = |path: &str| format!("http://{ADDRESS}:10255{path}");
     for (path, text) in [

@@ -49,6 +49,7 @@ use crate::pods::mirrors::Mirrors;
 use crate::pods::observer::Observer;
 use crate::pods::reporter::Reporter;
 use crate::pods::resize::Resizer;
+use crate::pods::resources::PodCgroup;
 use crate::pods::sandboxes::Sandboxes;
 use crate::pods::start::Starter;
 use crate::pods::sync::Syncer;
@@ -436,26 +437,13 @@ impl Kubelet {
         };
         let nodes: Informer<Node> = Informer::new(&client, named("metadata.name"));
         let node = NodeView::new(&config.node_name, nodes.clone(), config.node.nodes_of_machine);
-        let machine = node_allocatable::machine(&config);
-        node_allocatable::check(&config, &machine)?;
-        let limits =
-            Limits::new(config.enforcement, &machine, config.node.reserved.memory, Path::new(cgroups::MOUNT));
-        let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, limits);
-        let all_pods = node_allocatable::of_all_pods(&config, &machine, Pids::read());
-        cgroups.ensure_root(all_pods.milli_cpus).map_err(StartError::Cgroups)?;
-        let recorder = if config.standalone {
-            // Nobody would take its Events.
-            Recorder::channel("kubelet", clock).0
-        } else {
-            let (client, host) = (client.clone(), &config.node_name);
-            Recorder::start_at(config.event_rate, client, "kubelet", host, clock, &shutdown)
-        };
-        let recorder = PodRecorder(recorder);
+        let (cgroups, of_all_pods) = cgroups_of_pods(&config, &runtime)?;
+        let recorder = recorder(&config, &client, clock, &shutdown);
         let allocatable = NodeAllocatable {
             cgroups: cgroups.clone(),
             recorder: recorder.clone(),
             node: config.node_name.clone(),
-            wanted: all_pods.cgroup,
+            wanted: of_all_pods,
         };
         allocatable.reserve(&config.node.reserved_cgroups)?;
         let limited = allocatable.limit();
@@ -752,6 +740,28 @@ impl Kubelet {
         self.sources.known().await;
         self.admission.open();
     }
+}
+
+/// Makes the cgroups of Pods; answers with the settings of that of all of them.
+fn cgroups_of_pods(config: &Config, runtime: &Runtime) -> Result<(Cgroups, PodCgroup), StartError> {
+    let machine = node_allocatable::machine(config);
+    node_allocatable::check(config, &machine)?;
+    let (by, reserved) = (config.enforcement, config.node.reserved.memory);
+    let limits = Limits::new(by, &machine, reserved, Path::new(cgroups::MOUNT));
+    let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, limits);
+    let all = node_allocatable::of_all_pods(config, &machine, Pids::read());
+    cgroups.ensure_root(all.milli_cpus).map_err(StartError::Cgroups)?;
+    Ok((cgroups, all.cgroup))
+}
+
+fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &Shutdown) -> PodRecorder {
+    PodRecorder(if config.standalone {
+        // Nobody would take its Events.
+        Recorder::channel("kubelet", clock).0
+    } else {
+        let (client, host) = (client.clone(), &config.node_name);
+        Recorder::start_at(config.event_rate, client, "kubelet", host, clock, shutdown)
+    })
 }
 
 /// The parts that look after devices, with what an earlier process left.

@@ -6,6 +6,7 @@ mod address;
 mod message;
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -123,12 +124,11 @@ impl Connection {
 
     /// Says who this process is, which the kernel vouches for.
     async fn authenticate(&mut self) -> Result<(), BusError> {
-        let uid: String = rustix::process::geteuid()
-            .as_raw()
-            .to_string()
-            .bytes()
-            .map(|digit| format!("{digit:02x}"))
-            .collect();
+        let uid = rustix::process::geteuid().as_raw().to_string();
+        let uid = uid.bytes().fold(String::new(), |mut hex, digit| {
+            let _ = write!(hex, "{digit:02x}");
+            hex
+        });
         self.stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes()).await?;
         self.expect("OK ").await?;
         self.stream.write_all(b"NEGOTIATE_UNIX_FD\r\n").await?;
