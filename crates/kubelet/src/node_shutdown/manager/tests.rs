@@ -318,7 +318,7 @@ async fn a_shutdown_that_is_called_off_spares_the_rest() {
     node.machine.signal(true);
     sleep(Duration::from_secs(5)).await;
     node.machine.signal(false);
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert!(!normal.to_run() && critical.to_run() && !node.going_down.is());
     assert_eq!(node.machine.0.lock().locks, 1, "the next shutdown waits again");
     // One that is called off after the Pods have ended.
@@ -344,9 +344,11 @@ async fn a_lost_connection_is_made_anew() {
     let normal = node.pod("normal", 0, None);
     for dials in 1..=3 {
         node.settle().await;
-        let state = node.machine.0.lock();
-        assert_eq!((state.log.iter().filter(|what| *what == "dial").count(), state.locks), (dials, 1));
-        drop(state);
+        let seen = || {
+            let state = node.machine.0.lock();
+            (state.log.iter().filter(|what| *what == "dial").count(), state.locks)
+        };
+        assert_eq!(seen(), (dials, 1));
         node.machine.hang_up();
         sleep(Duration::from_secs(3)).await;
     }
@@ -379,7 +381,7 @@ async fn a_connection_that_is_lost_while_pods_end_costs_them_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_does_not_end_in_its_grace_is_told_of() {
-    let mut node = Node::start(100, &two_periods(Duration::from_secs(60), Duration::ZERO));
+    let mut node = Node::start(100, &two_periods(Duration::from_mins(1), Duration::ZERO));
     node.pod("short", 0, Some(2));
     node.settle().await;
     node.machine.signal(true);
