@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::client::{Client, KubeObject, Patch};
+use crate::rate::{Bucket, Rate};
 
 const QUEUED: usize = 1000;
 const REMEMBERED: usize = 4096;
@@ -72,6 +73,18 @@ pub struct Recorder {
 impl Recorder {
     /// Starts a recorder that writes through `client` until `shutdown`; `host` is "" for none.
     pub fn start(client: Client, component: &str, host: &str, clock: Clock, shutdown: &Shutdown) -> Self {
+        Self::start_at(None, client, component, host, clock, shutdown)
+    }
+
+    /// Starts a recorder that writes no faster than at a rate.
+    pub fn start_at(
+        rate: Option<Rate>,
+        client: Client,
+        component: &str,
+        host: &str,
+        clock: Clock,
+        shutdown: &Shutdown,
+    ) -> Self {
         let (queue, events) = mpsc::channel(QUEUED);
         let source = EventSource {
             component: Some(component.to_owned()),
@@ -79,7 +92,7 @@ impl Recorder {
         };
         let stop = shutdown.clone();
         shutdown.spawn(async move {
-            let _ = stop.run(write(client, clock, events)).await;
+            let _ = stop.run(write(client, clock, events, rate.map(Bucket::new))).await;
         });
         Self { source: Arc::new(source), clock, queue }
     }
@@ -147,7 +160,7 @@ fn name_at(object: &str, now: Timestamp) -> String {
     format!("{object}.{:x}", now.as_nanosecond())
 }
 
-async fn write(client: Client, clock: Clock, mut events: mpsc::Receiver<Event>) {
+async fn write(client: Client, clock: Clock, mut events: mpsc::Receiver<Event>, mut bucket: Option<Bucket>) {
     let mut correlator = Correlator::default();
     while let Some(event) = events.recv().await {
         let Some(known) = correlator.correlate(event, Now { day: clock.now(), monotonic: clock.monotonic() })
@@ -155,6 +168,9 @@ async fn write(client: Client, clock: Clock, mut events: mpsc::Receiver<Event>) 
             continue;
         };
         for attempt in 0..TRIES {
+            if let Some(bucket) = &mut bucket {
+                bucket.turn().await;
+            }
             if write_one(&client, &known, &mut correlator).await {
                 break;
             }

@@ -27,9 +27,9 @@ const MAX_MESSAGE: usize = 16 << 20;
 /// The owner of calls that name none.
 const NOBODY: &str = "";
 
-/// The time limit of a call that itself waits so many seconds.
-fn after(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + LIMIT
+/// The time limit of a call that itself waits so many seconds, and may take `limit` besides.
+fn after(seconds: i64, limit: Duration) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).saturating_add(limit)
 }
 
 /// Hears of each call that has ended: its name, how long it took, and whether it failed.
@@ -70,14 +70,14 @@ macro_rules! reads {
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
             // The call is boxed: its future is large, and its callers' futures are kept in many places.
-            self.told.of(stringify!($name), limited(LIMIT, Box::pin(client.$name(request)))).await
+            self.told.of(stringify!($name), limited(self.limit, Box::pin(client.$name(request)))).await
         }
     )*};
 }
 
 /// Defines calls that change something: they run to their end without their callers.
 macro_rules! changes {
-    ($($name:ident: $request:ident => $answer:ident, $limit:expr;)*) => {$(
+    ($($name:ident: $request:ident => $answer:ident, $times:literal;)*) => {$(
         /// The call of this name, which ends also when its caller has gone.
         ///
         /// # Errors
@@ -85,7 +85,8 @@ macro_rules! changes {
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
             let call = Box::pin(async move { client.$name(request).await });
-            self.told.of(stringify!($name), self.calls.finish(self.owner.clone(), $limit, call)).await
+            let limit = self.limit.saturating_mul($times);
+            self.told.of(stringify!($name), self.calls.finish(self.owner.clone(), limit, call)).await
         }
     )*};
 }
@@ -97,21 +98,28 @@ pub struct Runtime {
     calls: Calls,
     owner: Arc<str>,
     told: Told,
+    limit: Duration,
 }
 
 impl Runtime {
-    /// Makes the client of the service behind a channel.
+    /// Makes the client of the service behind a channel, whose calls have upstream's limit.
     pub fn new(channel: Channel) -> Self {
         let client = RuntimeServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client, calls: Calls::default(), owner: NOBODY.into(), told: Told::default() }
+        Self { client, calls: Calls::default(), owner: NOBODY.into(), told: Told::default(), limit: LIMIT }
     }
 
     /// The same client; `hear` is told of each call that ended: its name, how long it took, and whether it failed.
     #[must_use]
     pub fn heard(self, hear: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
         Self { told: Told(Some(Arc::new(hear))), ..self }
+    }
+
+    /// The same client with another limit.
+    #[must_use]
+    pub fn limited(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// The same client with an owner, for whose calls one can wait.
@@ -147,15 +155,15 @@ impl Runtime {
 
     changes! {
         // Twice the limit, as upstream has it: the network of a Pod may take its time.
-        run_pod_sandbox: RunPodSandboxRequest => RunPodSandboxResponse, LIMIT * 2;
-        stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse, LIMIT;
-        remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse, LIMIT;
-        create_container: CreateContainerRequest => CreateContainerResponse, LIMIT;
-        start_container: StartContainerRequest => StartContainerResponse, LIMIT;
-        remove_container: RemoveContainerRequest => RemoveContainerResponse, LIMIT;
+        run_pod_sandbox: RunPodSandboxRequest => RunPodSandboxResponse, 2;
+        stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse, 1;
+        remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse, 1;
+        create_container: CreateContainerRequest => CreateContainerResponse, 1;
+        start_container: StartContainerRequest => StartContainerResponse, 1;
+        remove_container: RemoveContainerRequest => RemoveContainerResponse, 1;
         update_container_resources:
-            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, LIMIT;
-        reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, LIMIT;
+            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, 1;
+        reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, 1;
     }
 
     /// Stops a container, which may take as long as its grace; the call ends also when its caller has gone. The calls
@@ -168,7 +176,7 @@ impl Runtime {
         request: pb::StopContainerRequest,
     ) -> Result<Response<pb::StopContainerResponse>, Status> {
         let mut client = self.client.clone();
-        let limit = after(request.timeout);
+        let limit = after(request.timeout, self.limit);
         let call = detached(Box::pin(async move { limited(limit, client.stop_container(request)).await }));
         self.told.of("stop_container", call).await
     }
@@ -186,7 +194,7 @@ impl Runtime {
         if request.timeout <= 0 {
             return self.told.of("exec_sync", Box::pin(client.exec_sync(request))).await;
         }
-        let limit = after(request.timeout);
+        let limit = after(request.timeout, self.limit);
         let call = detached(Box::pin(async move { limited(limit, client.exec_sync(request)).await }));
         self.told.of("exec_sync", call).await
     }
@@ -200,7 +208,7 @@ impl Runtime {
         request: pb::GetEventsRequest,
     ) -> Result<Response<tonic::Streaming<pb::ContainerEventResponse>>, Status> {
         let mut client = self.client.clone();
-        let call = limited(LIMIT, Box::pin(client.get_container_events(request)));
+        let call = limited(self.limit, Box::pin(client.get_container_events(request)));
         self.told.of("get_container_events", call).await
     }
 }
@@ -217,21 +225,28 @@ async fn detached<T: Send + 'static>(
 pub struct Images {
     client: ImageServiceClient<Channel>,
     told: Told,
+    limit: Duration,
 }
 
 impl Images {
-    /// Makes the client of the service behind a channel.
+    /// Makes the client of the service behind a channel, whose calls have upstream's limit.
     pub fn new(channel: Channel) -> Self {
         let client = ImageServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client, told: Told::default() }
+        Self { client, told: Told::default(), limit: LIMIT }
     }
 
     /// The same client; `hear` is told of each call that ended: its name, how long it took, and whether it failed.
     #[must_use]
     pub fn heard(self, hear: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
         Self { told: Told(Some(Arc::new(hear))), ..self }
+    }
+
+    /// The same client with another limit.
+    #[must_use]
+    pub fn limited(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     reads! {
@@ -249,7 +264,8 @@ impl Images {
         request: pb::RemoveImageRequest,
     ) -> Result<Response<pb::RemoveImageResponse>, Status> {
         let mut client = self.client.clone();
-        let call = detached(Box::pin(async move { limited(LIMIT, client.remove_image(request)).await }));
+        let limit = self.limit;
+        let call = detached(Box::pin(async move { limited(limit, client.remove_image(request)).await }));
         self.told.of("remove_image", call).await
     }
 

@@ -233,7 +233,8 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
         clock: plane.clock(),
     };
     let (serving, client) = certificates.keep(plane.shutdown())?;
-    let mut seat = plane.seat(server.bind_address, identity, parts, serving.tls(&plane.roots()?)?);
+    let tls = serving.tls(&plane.roots()?, &kubelet::server::Offer::default())?;
+    let mut seat = plane.seat(server.bind_address, identity, parts, tls);
     seat.certificates = kubelet::config::Certificates { client: Some(client), server: Some(serving.place()) };
     seat.pod_network = runtime.network.clone();
     seat.cluster_dns = flags.node.cluster_dns;

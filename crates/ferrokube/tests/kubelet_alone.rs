@@ -17,7 +17,7 @@ use crate::certificates::{admin, issue, kubeconfig};
 pub(crate) const IMAGE: &str = "test.local/app:1";
 pub(crate) const NODE: &str = "alone";
 /// The address of a test host.
-const ADDRESS: &str = "192.0.2.10";
+pub(crate) const ADDRESS: &str = "192.0.2.10";
 
 const POD: &str = r#"
 apiVersion: v1
@@ -310,6 +310,24 @@ fn settings_that_cannot_be_had_are_refused() -> Result<()> {
     refuse("evictionHard: {memory: 1Gi}", &[v1], "unsupported eviction signal memory")?;
     refuse("", &[v1, "--eviction-soft=memory.available<1Gi"], "grace period must be specified")?;
     refuse("kubeReserved: {gpu: '1'}\nfailCgroupV1: false", &[], "cannot reserve \"gpu\" resource")?;
+    let v1_file = "failCgroupV1: false\nfailSwapOn: false\n";
+    let refuse_valid = |fields: &str, why: &str| refuse(&format!("{v1_file}{fields}"), &[], why);
+    refuse_valid("featureGates: {NoSuch: true}", "unrecognized feature gate: NoSuch")?;
+    let locked = "cannot set feature gate NodeSwap to false, feature is locked to true";
+    refuse_valid("featureGates: {NodeSwap: false}", locked)?;
+    let swap =
+        "memorySwap.swapBehavior \"UnlimitedSwap\" must be one of: \"\", \"LimitedSwap\" or \"NoSwap\"";
+    refuse_valid("memorySwap: {swapBehavior: UnlimitedSwap}", swap)?;
+    let times = "shutdownGracePeriodCriticalPods {10s} must be <= shutdownGracePeriod {5s}";
+    refuse_valid("shutdownGracePeriod: 5s\nshutdownGracePeriodCriticalPods: 10s", times)?;
+    let cgroup = "kubeReservedCgroup (--kube-reserved-cgroup) must be specified when";
+    refuse_valid("enforceNodeAllocatable: [kube-reserved]", cgroup)?;
+    let both =
+        "error: [invalid configuration: maxPods (--max-pods) -1 must not be a negative number, invalid";
+    refuse_valid("maxPods: -1\noomScoreAdj: 2000", both)?;
+    refuse_valid("tlsMinVersion: SSL", "unknown tls version \"SSL\"")?;
+    refuse("", &[v1, "--tls-cipher-suites=NONE"], "Cipher suite NONE not supported or doesn't exist")?;
+    refuse("", &[v1, "--feature-gates=A"], "missing bool value for A")?;
     refuse("", &["--cloud-provider=acme", "--fail-cgroupv1=false"], "unknown cloud provider \"acme\"")?;
     refuse("failCgroupV1: false", &["--fail-swap-on=false"], "--kubeconfig /nowhere cannot be used")
 }

@@ -18,6 +18,8 @@ mod images;
 mod kill;
 mod kubelet_alone;
 mod kubelet_pressure;
+mod kubelet_settings;
+mod kubelet_shutdown;
 mod kubelet_sources;
 mod load_balancers;
 mod monitoring;

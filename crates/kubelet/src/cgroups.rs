@@ -2,19 +2,21 @@
 //!
 //! Written for both hierarchies: the unified one, and v1 with a directory a controller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use cri::runtime::CgroupDriver;
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::enforcement::{Limits, QUOTA_PERIOD, is_unified};
 use crate::metrics::{self, Metrics};
-use crate::pods::resources::{MIN_SHARES, PodCgroup, QUOTA_PERIOD, pod_cgroup, shares, weight};
+use crate::pods::resources::{MIN_SHARES, PodCgroup, page_name, pod_cgroup, shares, weight};
 use crate::pods::spec::{self, Qos};
 
-const MOUNT: &str = "/sys/fs/cgroup";
+pub(crate) const MOUNT: &str = "/sys/fs/cgroup";
 /// A limit of memory from which on there is none; upstream's.
 const UNLIMITED: u64 = 1 << 62;
 
@@ -25,18 +27,37 @@ pub(crate) struct Cgroups {
     root: String,
     unified: bool,
     driver: CgroupDriver,
-    /// How many process ids a Pod may have.
-    pids: Option<i64>,
+    /// How limits are enforced here.
+    limits: Arc<Limits>,
     metrics: Metrics,
+}
+
+/// The part of the node that processes outside Pods have; what there is none of is left alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    /// cpu shares in v1's units.
+    pub(crate) shares: Option<u64>,
+    /// Memory in bytes.
+    pub(crate) memory: Option<i64>,
+    /// Process ids.
+    pub(crate) pids: Option<i64>,
 }
 
 impl Cgroups {
     /// Below `root` of the machine's hierarchy, in the runtime's way of naming.
-    pub(crate) fn new(root: &str, driver: CgroupDriver, pids: Option<i64>) -> Self {
-        let mount = PathBuf::from(MOUNT);
-        let unified = mount.join("cgroup.controllers").exists();
-        let metrics = Metrics::default();
-        Self { mount, root: root.trim_matches('/').to_owned(), unified, driver, pids, metrics }
+    pub(crate) fn new(root: &str, driver: CgroupDriver, limits: Limits) -> Self {
+        Self::at(PathBuf::from(MOUNT), root, driver, limits)
+    }
+
+    fn at(mount: PathBuf, root: &str, driver: CgroupDriver, limits: Limits) -> Self {
+        let unified = is_unified(&mount);
+        let (root, limits) = (root.trim_matches('/').to_owned(), Arc::new(limits));
+        Self { mount, root, unified, driver, limits, metrics: Metrics::default() }
+    }
+
+    /// How limits are enforced here.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The same; its work is counted there.
@@ -83,7 +104,7 @@ impl Cgroups {
         if self.unified {
             return vec![below(self.mount.clone())];
         }
-        ["cpu", "memory", "pids"]
+        ["cpu", "memory", "pids", "hugetlb"]
             .iter()
             .map(|c| self.mount.join(c))
             .filter(|d| d.is_dir())
@@ -108,54 +129,111 @@ impl Cgroups {
     }
 
     fn set(&self, names: &[String], want: &PodCgroup) -> io::Result<()> {
+        let period = if want.period > 0 { want.period } else { QUOTA_PERIOD };
         for dir in self.dirs(names) {
             if self.unified {
                 write(&dir, "cpu.weight", weight(want.shares))?;
                 let max = want.quota.map_or("max".to_owned(), |q| q.to_string());
-                write(&dir, "cpu.max", format!("{max} {QUOTA_PERIOD}"))?;
+                write(&dir, "cpu.max", format!("{max} {period}"))?;
                 write(&dir, "memory.max", want.memory.map_or("max".to_owned(), |m| m.to_string()))?;
                 if let Some(pids) = want.pids {
                     write(&dir, "pids.max", pids)?;
                 }
+                for (file, value) in &want.unified {
+                    write(&dir, file, value)?;
+                }
+                set_hugepages(&dir, "max", want)?;
                 continue;
             }
-            match dir.strip_prefix(&self.mount).ok().and_then(|d| d.iter().next()).and_then(|c| c.to_str()) {
+            match self.controller(&dir) {
                 Some("cpu") => {
                     write(&dir, "cpu.shares", want.shares)?;
                     if want.quota.is_some() || dir.join("cpu.cfs_quota_us").exists() {
-                        write(&dir, "cpu.cfs_period_us", QUOTA_PERIOD)?;
+                        write(&dir, "cpu.cfs_period_us", period)?;
                         write(&dir, "cpu.cfs_quota_us", want.quota.unwrap_or(-1))?;
                     }
                 }
                 Some("memory") => write(&dir, "memory.limit_in_bytes", want.memory.unwrap_or(-1))?,
                 Some("pids") => want.pids.map_or(Ok(()), |pids| write(&dir, "pids.max", pids))?,
+                Some("hugetlb") => set_hugepages(&dir, "limit_in_bytes", want)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Makes `kubepods` and the classes' cgroups; `milli_cpus` is how many thousandths of a processor the node has, and
-    /// `memory` how much all its Pods may have, if less than the machine.
-    pub(crate) fn ensure_root(&self, milli_cpus: i64, memory: Option<i64>) -> io::Result<()> {
+    /// The controller whose hierarchy of v1 a directory is in.
+    fn controller<'d>(&self, dir: &'d Path) -> Option<&'d str> {
+        dir.strip_prefix(&self.mount).ok()?.iter().next()?.to_str()
+    }
+
+    /// Makes `kubepods` and the classes' cgroups; `milli_cpus` is how many thousandths of a processor all Pods have.
+    pub(crate) fn ensure_root(&self, milli_cpus: i64) -> io::Result<()> {
         if self.driver == CgroupDriver::Systemd {
             tracing::warn!(
                 "the container runtime uses systemd's cgroup driver: limits of whole Pods and the shares of their classes are not set with it"
             );
             return Ok(());
         }
+        // Within what all Pods have, a class has as many huge pages as its Pods ask for.
+        let unbounded: BTreeMap<u64, u64> = self.limits.page_sizes.iter().map(|s| (*s, UNLIMITED)).collect();
         for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
             let names = self.names(class, None);
             self.create(&names)?;
-            let milli = if class == Qos::Guaranteed { milli_cpus } else { 0 };
-            let wanted = PodCgroup { shares: shares(milli), ..PodCgroup::default() };
-            self.set(&names, &wanted)?;
-            if class == Qos::Guaranteed
-                && memory.is_some()
-                && let Err(error) = self.set(&names, &PodCgroup { memory, ..wanted })
-            {
-                // Pods that run have more already.
-                tracing::warn!(%error, "the memory of the node's Pods is not limited to the node's");
+            let (milli, hugepages) =
+                if class == Qos::Guaranteed { (milli_cpus, BTreeMap::new()) } else { (0, unbounded.clone()) };
+            self.set(&names, &PodCgroup { shares: shares(milli), hugepages, ..PodCgroup::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Holds all Pods together to what the node gives them.
+    ///
+    /// # Errors
+    /// The kernel refuses: Pods that run may have more already.
+    pub(crate) fn limit_pods(&self, wanted: &PodCgroup) -> io::Result<()> {
+        if self.driver == CgroupDriver::Systemd {
+            return Ok(());
+        }
+        self.set(&self.names(Qos::Guaranteed, None), wanted)
+    }
+
+    /// The cgroup of all Pods, as upstream's Events write it.
+    pub(crate) fn name_of_pods(&self) -> String {
+        format!("{:?}", self.names(Qos::Guaranteed, None)).replace(", ", " ")
+    }
+
+    /// Gives a cgroup that somebody else made its part of the node.
+    ///
+    /// # Errors
+    /// It is not there, or the kernel refuses.
+    pub(crate) fn reserve(&self, name: &str, want: &Reservation) -> io::Result<()> {
+        let names: Vec<String> = name.split('/').filter(|n| !n.is_empty()).flat_map(slices).collect();
+        let dirs = self.dirs(&names);
+        let missing: Vec<String> =
+            dirs.iter().filter(|d| !d.is_dir()).map(|d| d.display().to_string()).collect();
+        if !missing.is_empty() || names.is_empty() {
+            let text = format!("cgroup {names:?} has some missing paths: {}", missing.join(", "));
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        for dir in dirs {
+            let controller = self.controller(&dir).filter(|_| !self.unified);
+            let has = |name: &str| self.unified || controller == Some(name);
+            if let Some(shares) = want.shares.filter(|_| has("cpu")) {
+                if self.unified {
+                    write(&dir, "cpu.weight", weight(shares))?;
+                } else {
+                    write(&dir, "cpu.shares", shares)?;
+                }
+            }
+            if let Some(memory) = want.memory.filter(|_| has("memory")) {
+                write(&dir, if self.unified { "memory.max" } else { "memory.limit_in_bytes" }, memory)?;
+                if self.limits.memory_qos().is_some() {
+                    write(&dir, "memory.min", memory)?;
+                }
+            }
+            if let Some(pids) = want.pids.filter(|_| has("pids")) {
+                write(&dir, "pids.max", pids)?;
             }
         }
         Ok(())
@@ -184,20 +262,55 @@ impl Cgroups {
         Some((limit, limit.saturating_sub(working_set)))
     }
 
-    /// Gives the burstable class the shares that its Pods ask for together.
-    pub(crate) fn balance(&self, pods: &[std::sync::Arc<Pod>]) {
+    /// Gives the classes what their Pods ask for together: shares of cpu, and where the configuration says so the memory that
+    /// is kept for them.
+    pub(crate) fn balance(&self, pods: &[Arc<Pod>]) {
         if self.driver == CgroupDriver::Systemd {
             return;
         }
-        let milli: i64 = pods
+        let asked = |class: Qos, name: &str| -> i64 {
+            pods.iter()
+                .filter(|p| spec::qos(p) == class)
+                .filter(|p| !matches!(spec::status(p).phase.as_deref(), Some("Succeeded" | "Failed")))
+                .map(|p| spec::pod_request(p, name))
+                .fold(0, i64::saturating_add)
+        };
+        let cpu = asked(Qos::Burstable, "cpu");
+        let memory = (asked(Qos::Guaranteed, "memory"), asked(Qos::Burstable, "memory"));
+        let mut burstable = PodCgroup { shares: shares(cpu).max(MIN_SHARES), ..PodCgroup::default() };
+        let mut best_effort = PodCgroup { shares: MIN_SHARES, ..PodCgroup::default() };
+        if let Some(percent) = self.limits.by.reserved_for_classes {
+            let (first, second) = of_classes(self.limits.allocatable, memory, percent);
+            (burstable.memory, best_effort.memory) = (Some(first), Some(second));
+            self.set_class(Qos::BestEffort, &best_effort);
+        }
+        if let Some(qos) = self.limits.memory_qos() {
+            let (all, low) =
+                if qos.reserves { (memory.0.saturating_add(memory.1), memory.1) } else { (0, 0) };
+            burstable.unified.insert("memory.low", low);
+            for dir in self.dirs(&self.names(Qos::Guaranteed, None)) {
+                if let Err(error) = write(&dir, "memory.min", all) {
+                    tracing::debug!(%error, "the memory of Pods is not kept for them");
+                }
+            }
+        }
+        self.set_class(Qos::Burstable, &burstable);
+    }
+
+    /// Sets the cgroup of a class. Where its Pods have more memory already than it gets, they get no more.
+    fn set_class(&self, class: Qos, want: &PodCgroup) {
+        let names = self.names(class, None);
+        let Err(error) = self.set(&names, want) else { return };
+        tracing::debug!(%error, class = class.as_str(), "cgroup of a class");
+        let usage = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
+        let used = self
+            .dirs(&names)
             .iter()
-            .filter(|p| spec::qos(p) == Qos::Burstable)
-            .filter(|p| !matches!(spec::status(p).phase.as_deref(), Some("Succeeded" | "Failed")))
-            .map(|p| spec::pod_request(p, "cpu"))
-            .sum();
-        let want = PodCgroup { shares: shares(milli).max(MIN_SHARES), ..PodCgroup::default() };
-        if let Err(error) = self.set(&self.names(Qos::Burstable, None), &want) {
-            tracing::debug!(%error, "burstable cgroup");
+            .find_map(|dir| std::fs::read_to_string(dir.join(usage)).ok()?.trim().parse::<i64>().ok());
+        if want.memory.zip(used).is_some_and(|(memory, used)| used > memory)
+            && let Err(error) = self.set(&names, &PodCgroup { memory: used, ..want.clone() })
+        {
+            tracing::debug!(%error, class = class.as_str(), "cgroup of a class");
         }
     }
 
@@ -215,7 +328,7 @@ impl Cgroups {
         let (operation, began) = (if self.exists(pod) { "update" } else { "create" }, Instant::now());
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;
-        self.set(&names, &PodCgroup { pids: self.pids, ..pod_cgroup(pod) })?;
+        self.set(&names, &pod_cgroup(pod, &self.limits))?;
         self.metrics.took(&metrics::CGROUP_MANAGER_DURATION_SECONDS, &[operation], began.elapsed());
         Ok(())
     }
@@ -285,6 +398,32 @@ impl Cgroups {
     }
 }
 
+/// The memory that burstable Pods and those below them may have, in bytes, of what all may: a percentage of what the classes
+/// above them ask for is kept from each. Upstream's rule.
+fn of_classes(all: i64, (guaranteed, burstable): (i64, i64), percent: i64) -> (i64, i64) {
+    let kept = |asked: i64| (i128::from(asked) * i128::from(percent) / 100) as i64;
+    let first = all.saturating_sub(kept(guaranteed));
+    (first, first.saturating_sub(kept(burstable)))
+}
+
+/// The directories of a cgroup by its name: systemd has `a-b.slice` in `a.slice`.
+fn slices(name: &str) -> Vec<String> {
+    let Some(parts) = name.strip_suffix(".slice") else { return vec![name.to_owned()] };
+    let ends = parts.match_indices('-').map(|(at, _)| at).chain([parts.len()]);
+    ends.map(|end| format!("{}.slice", &parts[..end])).collect()
+}
+
+/// Sets limits of huge pages, of the sizes that the kernel counts; `file` is the end of the file's name.
+fn set_hugepages(dir: &Path, file: &str, want: &PodCgroup) -> io::Result<()> {
+    for (size, limit) in &want.hugepages {
+        let file = format!("hugetlb.{}.{file}", page_name(*size));
+        if dir.join(&file).exists() {
+            write(dir, &file, limit)?;
+        }
+    }
+    Ok(())
+}
+
 /// Lets the children of a cgroup have its controllers. A setting reports by itself what the kernel refuses.
 fn delegate(dir: &Path) {
     for controller in ["cpuset", "cpu", "io", "memory", "hugetlb", "pids"] {
@@ -318,3 +457,6 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests;

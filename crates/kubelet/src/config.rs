@@ -4,10 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use client::Rate;
+pub use serving::auth::Trust;
+
+pub use crate::backoff::RestartBackoff;
+pub use crate::enforcement::{Enforcement, MemoryQos, Swap};
 pub use crate::eviction::Settings as Eviction;
 pub use crate::garbage::policy::{ContainerPolicy, ImagePolicy};
 pub use crate::images::Verification;
 use crate::node::Options as NodeOptions;
+pub use crate::node_shutdown::{GracePeriod, two_periods};
 use crate::server::Options as ServerOptions;
 use crate::sources::manifest::Statics;
 
@@ -27,6 +33,25 @@ pub struct Config {
     pub pod_logs_dir: PathBuf,
     /// The CRI socket: `unix:///path` or a path.
     pub container_runtime_endpoint: String,
+    /// The socket of the image service, if it is not the runtime's; upstream's `imageServiceEndpoint`.
+    pub image_service_endpoint: Option<String>,
+    /// How long a call of the runtime may take; upstream's `runtimeRequestTimeout`, 2 min.
+    pub runtime_request_timeout: Duration,
+    /// After which times a container that ended is started again.
+    pub restart_backoff: RestartBackoff,
+    /// Whether containers without a profile of system calls have the runtime's; upstream's `seccompDefault`.
+    pub seccomp_default: bool,
+    /// How many pulls of images may begin; upstream's `registryPullQPS`, 5, and `registryBurst`, 10.
+    pub pull_rate: Option<Rate>,
+    /// How many Events are written; upstream's `eventRecordQPS`, 50, and `eventBurst`, 100.
+    pub event_rate: Option<Rate>,
+    /// How long nothing may go through a stream of exec, attach or port-forward; upstream's
+    /// `streamingConnectionIdleTimeout`, 4 h.
+    pub streaming_idle: Duration,
+    /// How long the API server's word on callers is believed.
+    pub trust: Trust,
+    /// Where everybody may read without TLS what the kubelet tells of Pods and itself; upstream's `readOnlyPort`.
+    pub read_only: Option<SocketAddr>,
     /// Name servers of Pods whose DNS policy is `ClusterFirst`; empty where no cluster DNS runs.
     pub cluster_dns: Vec<IpAddr>,
     /// The cluster's DNS domain, `cluster.local`.
@@ -37,8 +62,8 @@ pub struct Config {
     pub cgroup_root: String,
     /// How many Pods the node takes; upstream's `maxPods`, 110.
     pub max_pods: u32,
-    /// How many process ids a Pod may have, as many as the node has without; upstream's `podPidsLimit`.
-    pub pod_pids_limit: Option<i64>,
+    /// How limits of Pods are enforced.
+    pub enforcement: Enforcement,
     /// Kernel parameters that Pods may set beside the safe ones, each a name or the beginning of one with `*`; upstream's
     /// `allowedUnsafeSysctls`.
     pub allowed_sysctls: Vec<String>,
@@ -46,6 +71,8 @@ pub struct Config {
     pub debugging_handlers: bool,
     /// Whether the node's own logs are served; upstream's `enableSystemLogHandler`.
     pub system_log_handler: bool,
+    /// Whether the journal is served, too; upstream's `enableSystemLogQuery`.
+    pub system_log_query: bool,
     /// Where `/healthz` is served in plain HTTP; upstream's `healthzBindAddress` and `healthzPort`.
     pub healthz: Option<SocketAddr>,
     /// How many images are pulled at once; upstream's `maxParallelImagePulls`.
@@ -70,6 +97,9 @@ pub struct Config {
     pub volume_stats_period: Option<Duration>,
     /// How Pods are evicted.
     pub eviction: Eviction,
+    /// The time that Pods have to end before the machine is shut down, by their priority; without, it is not waited for
+    /// them. Upstream's `shutdownGracePeriod`, `shutdownGracePeriodCriticalPods` and `shutdownGracePeriodByPodPriority`.
+    pub shutdown_grace_periods: Vec<GracePeriod>,
     /// Where static Pods come from; none if there are none.
     pub statics: Option<Statics>,
     /// Whether there is no API server: then there are static Pods alone, and no Node.
@@ -101,15 +131,25 @@ impl Config {
             local_volumes: None,
             pod_logs_dir: PathBuf::from("/var/log/pods"),
             container_runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
+            image_service_endpoint: None,
+            runtime_request_timeout: Duration::from_mins(2),
+            restart_backoff: RestartBackoff::default(),
+            seccomp_default: false,
+            pull_rate: Some(Rate { per_second: 5.0, burst: 10 }),
+            event_rate: Some(Rate { per_second: 50.0, burst: 100 }),
+            streaming_idle: Duration::from_hours(4),
+            trust: Trust::default(),
+            read_only: None,
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".into(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             cgroup_root: "/".into(),
             max_pods: 110,
-            pod_pids_limit: None,
+            enforcement: Enforcement::default(),
             allowed_sysctls: Vec::new(),
             debugging_handlers: true,
             system_log_handler: true,
+            system_log_query: false,
             healthz: None,
             max_parallel_image_pulls: 4,
             image_verification: Verification::default(),
@@ -121,6 +161,7 @@ impl Config {
             image_gc: ImagePolicy::default(),
             volume_stats_period: Some(Duration::from_mins(1)),
             eviction: Eviction::default(),
+            shutdown_grace_periods: Vec::new(),
             statics: None,
             standalone: false,
             node: NodeOptions::default(),

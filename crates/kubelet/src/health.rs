@@ -227,7 +227,7 @@ pub(crate) async fn follow(health: &Health, runtime: &Runtime) {
 }
 
 /// A duration as Go prints it (`3m5.25s`).
-fn go_duration(d: Duration) -> String {
+pub(crate) fn go_duration(d: Duration) -> String {
     let (hours, minutes) = (d.as_secs() / 3600, d.as_secs() / 60 % 60);
     let mut seconds = format!("{}.{:09}", d.as_secs() % 60, d.subsec_nanos());
     let kept = seconds.trim_end_matches('0').trim_end_matches('.').len();

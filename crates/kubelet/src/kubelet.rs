@@ -1,7 +1,7 @@
 //! The parts of a kubelet, put together.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::backoff::Backoffs;
-use crate::cgroups::Cgroups;
+use crate::cgroups::{self, Cgroups};
 use crate::config::Config;
 use crate::csi::{CsiVolumes, Drivers, Given, InUse, NodeInfo, Registrar, Room};
 use crate::device_manager::{self, DeviceManager};
 use crate::dra::Dra;
+use crate::enforcement::Limits;
 use crate::events::Follower;
 use crate::eviction::manager::Evictor;
 use crate::garbage::Collectors;
@@ -30,7 +31,10 @@ use crate::images::ImageManager;
 use crate::listing::Listing;
 use crate::logs::Rotation;
 use crate::metrics::Metrics;
+use crate::node::machine::Pids;
 use crate::node::{self, NodeView};
+use crate::node_allocatable::{self, AllocatableError, NodeAllocatable};
+use crate::node_shutdown::{self, NodeShutdown};
 use crate::objects::Objects;
 use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
 use crate::pod_resources::PodResources;
@@ -45,6 +49,7 @@ use crate::pods::mirrors::Mirrors;
 use crate::pods::observer::Observer;
 use crate::pods::reporter::Reporter;
 use crate::pods::resize::Resizer;
+use crate::pods::resources::PodCgroup;
 use crate::pods::sandboxes::Sandboxes;
 use crate::pods::start::Starter;
 use crate::pods::sync::Syncer;
@@ -86,6 +91,7 @@ pub struct Kubelet {
     rotation: Arc<Rotation>,
     housekeeper: Arc<Housekeeper>,
     evictor: Arc<Evictor>,
+    node_shutdown: Option<Arc<NodeShutdown>>,
     images: Arc<ImageCollector>,
     local_volumes: Option<Arc<LocalVolumes>>,
     reported: node::Machinery,
@@ -161,6 +167,9 @@ pub enum StartError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// More is kept from Pods than there is, or it cannot be kept.
+    #[error(transparent)]
+    Allocatable(#[from] AllocatableError),
     /// The cgroups of Pods cannot be made.
     #[error("cannot make the cgroups of Pods")]
     Cgroups(#[source] std::io::Error),
@@ -225,7 +234,7 @@ impl Base {
             killer: self.killer.clone(),
             observer: observer.clone(),
             devices: self.devices.clone(),
-            crashes: Arc::new(Backoffs::default()),
+            crashes: Arc::new(Backoffs::new(self.config.restart_backoff)),
         };
         let sandboxes = Sandboxes {
             client: self.client.clone(),
@@ -363,6 +372,18 @@ impl Base {
         }
     }
 
+    fn node_shutdown(&self) -> Option<NodeShutdown> {
+        let given = node_shutdown::Given {
+            clock: self.clock,
+            node: self.config.node_name.clone(),
+            workers: self.workers.clone(),
+            recorder: self.recorder.clone(),
+            metrics: self.metrics.clone(),
+            going_down: self.admission.going_down.clone(),
+        };
+        NodeShutdown::new(given, &self.config.shutdown_grace_periods, &self.config.root_dir)
+    }
+
     fn served(&self) -> server::Served {
         server::Served {
             config: self.config.clone(),
@@ -407,7 +428,9 @@ impl Kubelet {
         let config = Arc::new(config);
         volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
         make_dirs(&config.root_dir).map_err(|(path, source)| StartError::Directory { path, source })?;
-        let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
+        let (endpoint, images) =
+            (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
+        let runtime = Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;
         let client = clients.of(&format!("system:node:{}", config.node_name)).counted();
@@ -417,21 +440,16 @@ impl Kubelet {
         };
         let nodes: Informer<Node> = Informer::new(&client, named("metadata.name"));
         let node = NodeView::new(&config.node_name, nodes.clone(), config.node.nodes_of_machine);
-        let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, config.pod_pids_limit)
-            .counted_by(&runtime.metrics);
-        let reserved = config.node.reserved;
-        let own = i64::try_from(reserved.memory).unwrap_or(i64::MAX);
-        let limited = config.node.nodes_of_machine > 1 || (own > 0 && config.node.enforce_allocatable);
-        let limit = limited.then(|| node.memory().saturating_sub(own).max(1));
-        let milli = node.milli_cpus().saturating_sub(reserved.milli_cpus);
-        cgroups.ensure_root(milli as i64, limit).map_err(StartError::Cgroups)?;
-        let recorder = if config.standalone {
-            // Nobody would take its Events.
-            Recorder::channel("kubelet", clock).0
-        } else {
-            Recorder::start(client.clone(), "kubelet", &config.node_name, clock, &shutdown)
+        let (cgroups, of_all_pods) = cgroups_of_pods(&config, &runtime)?;
+        let recorder = recorder(&config, &client, clock, &shutdown);
+        let allocatable = NodeAllocatable {
+            cgroups: cgroups.clone(),
+            recorder: recorder.clone(),
+            node: config.node_name.clone(),
+            wanted: of_all_pods,
         };
-        let recorder = PodRecorder(recorder);
+        allocatable.reserve(&config.node.reserved_cgroups)?;
+        let limited = allocatable.limit();
         let workers = Arc::new(Workers::default());
         let woken = workers.clone();
         let wake = Arc::new(move |uid: &str| woken.wake(uid));
@@ -494,6 +512,9 @@ impl Kubelet {
             prober,
         };
         let kubelet = Self::of(base, nodes, bound);
+        if !limited {
+            kubelet.until_shutdown(async move { allocatable.keep().await });
+        }
         // Before the Node is reported: it must not say that nothing is in use.
         if let Err(error) = kubelet.storage.volumes.recover().await {
             tracing::warn!(%error, "the volumes of an earlier process are not all known");
@@ -555,11 +576,13 @@ impl Kubelet {
             health: base.health.clone(),
             runtime: base.runtime.clone(),
             pressure: base.admission.pressure.clone(),
+            going_down: base.admission.going_down.clone(),
             in_use: base.storage.in_use.clone(),
             devices: base.devices.plugins.clone(),
         };
         Self {
             evictor: Arc::new(base.evictor(collectors)),
+            node_shutdown: base.node_shutdown().map(Arc::new),
             images,
             local_volumes: LocalVolumes::new(&base.config, base.client.clone(), nodes.clone()).map(Arc::new),
             served: base.served(),
@@ -634,6 +657,9 @@ impl Kubelet {
         self.until_shutdown(async move { disks.keep().await });
         self.until_shutdown(async move { Box::pin(evictor.keep()).await });
         self.until_shutdown(async move { Box::pin(images.keep()).await });
+        if let Some(node_shutdown) = self.node_shutdown.clone() {
+            self.until_shutdown(async move { Box::pin(node_shutdown.keep(&node_shutdown::System)).await });
+        }
         if let Some(volumes) = self.local_volumes.clone() {
             self.until_shutdown(async move { volumes.follow().await });
         }
@@ -718,6 +744,29 @@ impl Kubelet {
         self.sources.known().await;
         self.admission.open();
     }
+}
+
+/// Makes the cgroups of Pods; answers with the settings of that of all of them.
+fn cgroups_of_pods(config: &Config, runtime: &Runtime) -> Result<(Cgroups, PodCgroup), StartError> {
+    let machine = node_allocatable::machine(config);
+    node_allocatable::check(config, &machine)?;
+    let (by, reserved) = (config.enforcement, config.node.reserved.memory);
+    let limits = Limits::new(by, &machine, reserved, Path::new(cgroups::MOUNT));
+    let cgroups =
+        Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, limits).counted_by(&runtime.metrics);
+    let all = node_allocatable::of_all_pods(config, &machine, Pids::read());
+    cgroups.ensure_root(all.milli_cpus).map_err(StartError::Cgroups)?;
+    Ok((cgroups, all.cgroup))
+}
+
+fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &Shutdown) -> PodRecorder {
+    PodRecorder(if config.standalone {
+        // Nobody would take its Events.
+        Recorder::channel("kubelet", clock).0
+    } else {
+        let (client, host) = (client.clone(), &config.node_name);
+        Recorder::start_at(config.event_rate, client, "kubelet", host, clock, shutdown)
+    })
 }
 
 /// The parts that look after devices, with what an earlier process left.

@@ -32,14 +32,27 @@ pub struct Runtime {
 impl Runtime {
     /// Connects and asks for version and cgroup driver.
     pub async fn connect(endpoint: &str) -> Result<Self, RuntimeError> {
+        Self::connect_both(endpoint, None, cri::LIMIT).await
+    }
+
+    /// Connects to a runtime, and to another service of images if there is one; calls may take `limit`.
+    pub(crate) async fn connect_both(
+        endpoint: &str,
+        images: Option<&str>,
+        limit: Duration,
+    ) -> Result<Self, RuntimeError> {
         let channel = cri::connect(endpoint).await?;
+        let of_images = match images {
+            Some(other) => cri::connect(other).await?,
+            None => channel.clone(),
+        };
         let metrics = Metrics::default();
         let hear = || {
             let metrics = metrics.clone();
             move |call, took, failed| heard(&metrics, call, took, failed)
         };
-        let runtime = cri::Runtime::new(channel.clone()).heard(hear());
-        let images = cri::Images::new(channel).heard(hear());
+        let runtime = cri::Runtime::new(channel).limited(limit).heard(hear());
+        let images = cri::Images::new(of_images).limited(limit).heard(hear());
         let version = ask_version(&runtime).await.map_err(Box::new)?;
         let cgroup_driver = match runtime.runtime_config(pb::RuntimeConfigRequest {}).await {
             Ok(answer) => answer.into_inner().linux.map_or(pb::CgroupDriver::Cgroupfs, |l| l.cgroup_driver()),

@@ -7,6 +7,7 @@ use cri::runtime as pb;
 
 use crate::cgroups::Cgroups;
 use crate::config::Config;
+use crate::enforcement::Limits;
 use crate::pods::labels::ROOT_ANNOTATION;
 use crate::runtime::{CallError, Runtime, RuntimeError, unless_gone};
 use crate::volumes::mounts;
@@ -55,14 +56,14 @@ pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
         tracing::debug!(%error, "not everything could be removed, will retry");
         tokio::time::sleep(PAUSE).await;
     }
-    remove_cgroups(&Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, None)).await;
+    remove_cgroups(&Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, Limits::default())).await;
     remove_dir(config.root_dir.clone()).await
 }
 
 /// Removes the cgroups of a kubelet whose Pods' processes were killed without their runtime; `cgroup_root` is that of
 /// its settings, and the runtime's cgroup driver was `cgroupfs`.
 pub async fn remove_root_cgroup(cgroup_root: &str) {
-    remove_cgroups(&Cgroups::new(cgroup_root, cri::runtime::CgroupDriver::Cgroupfs, None)).await;
+    remove_cgroups(&Cgroups::new(cgroup_root, cri::runtime::CgroupDriver::Cgroupfs, Limits::default())).await;
 }
 
 async fn remove_cgroups(cgroups: &Cgroups) {

@@ -21,10 +21,28 @@ use tokio::time::Instant;
 use crate::answer::Failure;
 use crate::tokens::Tokens;
 
-/// Upstream's `authorization.webhook.cacheAuthorizedTTL`.
-pub const ALLOWED_TTL: Duration = Duration::from_mins(5);
-/// Upstream's `authorization.webhook.cacheUnauthorizedTTL`.
-pub const DENIED_TTL: Duration = Duration::from_secs(30);
+/// How long the API server's word on callers is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trust {
+    /// On tokens, good and bad; upstream's `authentication.webhook.cacheTTL`, 2 min.
+    pub tokens: Duration,
+    /// That a caller may do something; upstream's `authorization.webhook.cacheAuthorizedTTL`, 5 min.
+    pub allowed: Duration,
+    /// That a caller may not; upstream's `authorization.webhook.cacheUnauthorizedTTL`, 30 s.
+    pub denied: Duration,
+}
+
+impl Default for Trust {
+    /// Upstream's defaults.
+    fn default() -> Self {
+        Self {
+            tokens: Duration::from_mins(2),
+            allowed: Duration::from_mins(5),
+            denied: Duration::from_secs(30),
+        }
+    }
+}
+
 /// The most answers remembered of each kind.
 const CACHED: usize = 1024;
 
@@ -113,12 +131,18 @@ pub struct Auth {
     client: Client,
     tokens: Tokens,
     decisions: Cache<(Arc<User>, Access), bool>,
+    trust: Trust,
 }
 
 impl Auth {
     /// Makes a check that asks the API server with the component's identity.
     pub fn new(client: Client) -> Self {
-        Self { tokens: Tokens::new(client.clone()), client, decisions: Cache::new() }
+        Self::with(client, Trust::default())
+    }
+
+    /// Makes one that believes the API server for so long.
+    pub fn with(client: Client, trust: Trust) -> Self {
+        Self { tokens: Tokens::new(client.clone(), trust.tokens), client, decisions: Cache::new(), trust }
     }
 
     /// The caller of a request; `None` without credentials. `peer` is the client certificate, verified by the
@@ -179,7 +203,7 @@ impl Auth {
         let answer = self.client.api::<SubjectAccessReview>("").create(&review).await?;
         let allowed = answer.status.is_some_and(|s| s.allowed);
         if !matches!(access, Access::Path { path, .. } if path.len() > LONGEST_PATH) {
-            self.decisions.put(key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
+            self.decisions.put(key, allowed, if allowed { self.trust.allowed } else { self.trust.denied });
         }
         Ok(allowed)
     }

@@ -18,4 +18,3 @@ pub use answer::{Body, BoxError, Failure};
 pub use auth::{Access, Auth, User};
 pub use connection::{Life, Service, accept};
 pub use endpoint::{Endpoint, ServeError, serve};
-pub use tokens::TTL as TOKEN_TTL;

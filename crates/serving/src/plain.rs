@@ -1,5 +1,7 @@
 //! Plain HTTP for probes, load balancers and Prometheus, as upstream's kube-proxy and CoreDNS have it: no TLS, no users.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,9 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::{Registry, Shutdown, metrics};
+use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::answer::TEXT;
+use crate::answer::{Body, BoxError, TEXT};
 
 /// The number of connections of a port.
 const MAX_CONNECTIONS: usize = 64;
@@ -56,19 +59,68 @@ pub fn metrics_of(registry: &Registry) -> Answer {
     answer(StatusCode::OK, metrics::CONTENT_TYPE, page.text())
 }
 
+/// The answer to a request, whatever its path is.
+pub type Requests = dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync;
+
 /// Serves a port until `shutdown`; returns the address.
 pub async fn serve(
     handler: Arc<Handler>,
     address: SocketAddr,
     shutdown: &Shutdown,
 ) -> io::Result<SocketAddr> {
+    let answer = move |request: Request<Incoming>, local: SocketAddr| {
+        let answer = if reads(&request) { handler(request.uri().path(), local) } else { Some(not_allowed()) };
+        async move { answer.ok_or("nothing is served at this address") }
+    };
+    bind(answer, address, shutdown).await
+}
+
+/// The same for answers that take their time.
+pub async fn serve_requests(
+    handler: Arc<Requests>,
+    address: SocketAddr,
+    shutdown: &Shutdown,
+) -> io::Result<SocketAddr> {
+    let answer = move |request: Request<Incoming>, _: SocketAddr| {
+        let answer = reads(&request).then(|| handler(request));
+        async move {
+            Ok::<_, Infallible>(match answer {
+                Some(answer) => answer.await,
+                None => not_allowed().map(|body| body.map_err(Into::into).boxed()),
+            })
+        }
+    };
+    bind(answer, address, shutdown).await
+}
+
+fn reads(request: &Request<Incoming>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
+fn not_allowed() -> Answer {
+    answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n")
+}
+
+async fn bind<F, A, B, E>(respond: F, address: SocketAddr, shutdown: &Shutdown) -> io::Result<SocketAddr>
+where
+    F: Fn(Request<Incoming>, SocketAddr) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Response<B>, E>> + Send + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    E: Into<BoxError> + 'static,
+{
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    shutdown.spawn(accept(listener, handler, shutdown.clone()));
+    shutdown.spawn(accept(listener, Arc::new(respond), shutdown.clone()));
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, handler: Arc<Handler>, shutdown: Shutdown) {
+async fn accept<F, A, B, E>(listener: TcpListener, respond: Arc<F>, shutdown: Shutdown)
+where
+    F: Fn(Request<Incoming>, SocketAddr) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Response<B>, E>> + Send + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    E: Into<BoxError> + 'static,
+{
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Some(accepted) = shutdown.run(listener.accept()).await {
         let Ok((stream, _)) = accepted else {
@@ -79,17 +131,9 @@ async fn accept(listener: TcpListener, handler: Arc<Handler>, shutdown: Shutdown
         let (Ok(place), Ok(local)) = (places.clone().try_acquire_owned(), stream.local_addr()) else {
             continue;
         };
-        let (handler, stop) = (handler.clone(), shutdown.clone());
+        let (respond, stop) = (respond.clone(), shutdown.clone());
         shutdown.spawn_one(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let answer = if matches!(*request.method(), Method::GET | Method::HEAD) {
-                    handler(request.uri().path(), local)
-                } else {
-                    let text = "Method Not Allowed\n";
-                    Some(answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, text))
-                };
-                async move { answer.ok_or("nothing is served at this address") }
-            });
+            let service = service_fn(move |request: Request<Incoming>| respond(request, local));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS_TIME)

@@ -14,8 +14,6 @@ use tokio::time::timeout;
 
 use crate::auth::{Cache, User};
 
-/// Upstream's `authentication.webhook.cacheTTL`, for answers of both kinds.
-pub const TTL: Duration = Duration::from_mins(2);
 /// The time that a review may take; upstream's.
 const TIME: Duration = Duration::from_secs(10);
 /// The number of reviews that run at once, and the number of those that wait.
@@ -37,11 +35,14 @@ struct Inner {
     known: Cache<Key, Verdict>,
     asked: Mutex<HashMap<Key, Answer>>,
     turns: Semaphore,
+    /// How long an answer is remembered.
+    ttl: Duration,
 }
 
 impl Tokens {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, ttl: Duration) -> Self {
         Self(Arc::new(Inner {
+            ttl,
             client,
             known: Cache::new(),
             asked: Mutex::default(),
@@ -77,7 +78,7 @@ impl Tokens {
         tokio::spawn(async move {
             let verdict = timeout(TIME, inner.review(token)).await.unwrap_or(Err(()));
             if let Ok(verdict) = &verdict {
-                inner.known.put(key, verdict.clone(), TTL);
+                inner.known.put(key, verdict.clone(), inner.ttl);
             }
             inner.asked.lock().remove(&key);
             tell.send_replace(Some(verdict));
@@ -117,6 +118,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    const TTL: Duration = Duration::from_secs(7);
     use crate::testing::Reviewer;
 
     /// Knows the token `good`; is away for `away`; never answers for `slow`. Reviews are counted.
@@ -143,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_token_is_reviewed_once() {
         let reviewed = Arc::new(AtomicUsize::default());
-        let tokens = Tokens::new(reviewer(&reviewed));
+        let tokens = Tokens::new(reviewer(&reviewed), TTL);
         let check = async |token: &str, user: Option<&str>, reviews: usize| {
             let before = reviewed.load(Ordering::SeqCst);
             let all = futures::future::join_all((0..50).map(|_| tokens.user(token))).await;

@@ -8,6 +8,7 @@
 //! [`Authority`] issues certificates. [`Etcd`] is a real etcd of one member or several. A [`Registry`] has images
 //! that tests make, and faults on request. A [`csi::Driver`] is a driver of volumes and a
 //! [`dra::Driver`] one of devices, with faults on request, too, and so is a [`device_plugin::Plugin`].
+//! A [`Logind`] announces that its machine goes down.
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
@@ -23,6 +24,7 @@ mod host;
 mod hosts;
 mod http;
 pub mod image;
+mod logind;
 mod plugin;
 mod ports;
 pub mod registry;
@@ -37,6 +39,7 @@ pub use etcd::Etcd;
 pub use host::Host;
 pub use hosts::Hosts;
 pub use http::{Answer, Pending, Request, Stream};
+pub use logind::Logind;
 pub use ports::free_port;
 pub use registry::Registry;
 pub use seeds::{Property, try_seeds};

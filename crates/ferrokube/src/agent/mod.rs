@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use client::{Backoff, Client, Clients, Remote};
 use component::{Clock, Shutdown};
+use kubelet::server::Offer;
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
@@ -219,7 +220,7 @@ async fn serve(
         cluster_cidr: settings.cluster_cidr,
         service_cidrs: settings.service_cidrs,
         cluster_dns: settings.cluster_dns,
-        tls: serving.tls(&authorities(&at.authorities)?)?,
+        tls: serving.tls(&authorities(&at.authorities)?, &Offer::default())?,
         certificates: kubelet::config::Certificates { client: kept, server: Some(serving.place()) },
         parts,
         pod_network: runtime.network.clone(),

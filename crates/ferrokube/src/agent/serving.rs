@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use client::Client;
 use component::{Clock, Shutdown};
+use kubelet::server::Offer;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::kept::Kept;
@@ -39,9 +40,9 @@ impl Serving {
     }
 
     /// The TLS of the kubelet's server. Until there is a certificate, nobody is served, as with upstream's kubelet.
-    pub(crate) fn tls(&self, clients: &RootCertStore) -> Result<ServerConfig> {
+    pub(crate) fn tls(&self, clients: &RootCertStore, offer: &Offer) -> Result<ServerConfig> {
         let (chain, key) = serving::tls::self_signed(vec!["localhost".to_owned()])?;
-        let mut config = kubelet::server::tls(chain, key, clients.clone())?;
+        let mut config = kubelet::server::tls(chain, key, clients.clone(), offer)?;
         config.cert_resolver = Arc::new(self.0.place.clone());
         Ok(config)
     }

@@ -28,6 +28,8 @@ enum Kind {
     Taints,
     /// `name:value`, separated by commas; a name may have several values.
     Headers,
+    /// `Name=true`, separated by commas.
+    Gates,
 }
 
 struct Row {
@@ -50,6 +52,7 @@ fn rows() -> impl Iterator<Item = Row> {
             "statements" => Kind::Statements,
             "taints" => Kind::Taints,
             "headers" => Kind::Headers,
+            "gates" => Kind::Gates,
             _ => return None,
         };
         Some(Row { flag, field, kind, help })
@@ -75,6 +78,15 @@ fn value(kind: Kind, all: &[&str]) -> Result<Value, String> {
                 Ok((key.to_owned(), value.to_owned()))
             };
             json!(parts().map(pair).collect::<Result<BTreeMap<_, _>, String>>()?)
+        }
+        Kind::Gates => {
+            let gate = |part: &str| {
+                let (name, on) =
+                    part.split_once('=').ok_or_else(|| format!("missing bool value for {part}"))?;
+                let on = api::go::parse_bool(on.trim());
+                Ok((name.trim().to_owned(), on.ok_or_else(|| format!("{part:?} is neither true nor false"))?))
+            };
+            json!(parts().map(gate).collect::<Result<BTreeMap<_, _>, String>>()?)
         }
         Kind::Statements => {
             let read = |text: &&str| text.parse::<Statements>().map_err(|e| e.to_string());
@@ -167,6 +179,9 @@ mod tests {
         check(Kind::List, &["a,b", "c"], Some(json!(["a", "b", "c"])));
         check(Kind::Pairs, &["cpu=1,memory=1Gi"], Some(json!({"cpu": "1", "memory": "1Gi"})));
         check(Kind::Pairs, &["cpu"], None);
+        check(Kind::Gates, &["A=true,B=0", "C=false"], Some(json!({"A": true, "B": false, "C": false})));
+        check(Kind::Gates, &["A"], None);
+        check(Kind::Gates, &["A=perhaps"], None);
         check(Kind::Statements, &["memory.available<1Gi"], Some(json!({"memory.available": "1Gi"})));
         check(Kind::Statements, &["memory.available=1Gi"], None);
         check(

@@ -15,7 +15,7 @@ const KIND: &str = "KubeletConfiguration";
 const TABLE: &str = include_str!("kubelet_configuration.tsv");
 
 /// The objects whose fields are settings of their own.
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 10] = [
     "authentication",
     "authentication.anonymous",
     "authentication.webhook",
@@ -25,6 +25,7 @@ const GROUPS: [&str; 9] = [
     "crashLoopBackOff",
     "logging",
     "memorySwap",
+    "userNamespaces",
 ];
 
 /// Reads the file of `--config`, the parts of `--config-dir`, and the fields that flags were given for, which count most;
@@ -125,9 +126,14 @@ fn sift(
             value => {
                 if let Some(verdict) = table.judge(&path, &path, &text) {
                     warnings.extend(verdict?);
-                } else {
-                    known(&path, &value)?;
+                    // Some of these have no effect, but not just any value.
+                    if is_known(&path, &value)? {
+                        honoured.insert(path, value);
+                    }
+                } else if is_known(&path, &value)? {
                     honoured.insert(path, value);
+                } else {
+                    bail!("strict decoding error: unknown field {path:?}");
                 }
             }
         }
@@ -135,14 +141,15 @@ fn sift(
     Ok(())
 }
 
-/// Refuses a field that there is not, and a value that the field does not take.
-fn known(path: &str, value: &Value) -> Result<()> {
+/// Whether there is a field that is read.
+///
+/// # Errors
+/// It does not take the value.
+fn is_known(path: &str, value: &Value) -> Result<bool> {
     let alone = Map::from_iter([(path.to_owned(), value.clone())]);
     match serde_json::from_value::<Settings>(Value::Object(alone)) {
-        Ok(_) => Ok(()),
-        Err(e) if e.to_string().starts_with("unknown field") => {
-            bail!("strict decoding error: unknown field {path:?}")
-        }
+        Ok(_) => Ok(true),
+        Err(e) if e.to_string().starts_with("unknown field") => Ok(false),
         Err(e) => Err(e).with_context(|| path.to_owned()),
     }
 }
@@ -223,11 +230,8 @@ mod tests {
             &[],
         );
         let qps = "kubeAPIQPS has no effect here: the API server says when it is busy";
-        check(
-            "kubeAPIQPS: 9\nreadOnlyPort: 0\nkubeletCgroups: \"\"\nstaticPodPath: null\n",
-            Ok(&none),
-            &[qps],
-        );
+        let (told, read) = ("kubeAPIQPS: 9\n", Settings { kube_api_qps: Some(9), ..Settings::default() });
+        check(&format!("{told}kubeletCgroups: \"\"\nstaticPodPath: null\n"), Ok(&read), &[qps]);
         let refused = "authentication.anonymous.enabled=true cannot be had: nobody is served without a name; leave it out";
         check("authentication: {anonymous: {enabled: true}}\n", Err(refused), &[]);
         let always = "authorization.mode=AlwaysAllow cannot be had: the API server is always asked who may do what; leave it out";
@@ -237,7 +241,7 @@ mod tests {
         check("maxPod: 7\n", Err("strict decoding error: unknown field \"maxPod\""), &[]);
         let x509 = "strict decoding error: unknown field \"authentication.x509.x\"";
         check("authentication: {x509: {x: 1}}\n", Err(x509), &[]);
-        check("maxPods: many\n", Err("maxPods: invalid type: string \"many\", expected u32"), &[]);
+        check("maxPods: many\n", Err("maxPods: invalid type: string \"many\", expected i32"), &[]);
     }
 
     #[test]
@@ -253,7 +257,7 @@ mod tests {
         let table = Table::parse(TABLE).unwrap();
         let all: std::collections::BTreeSet<&str> =
             table.names().map(|n| n.split('.').next().unwrap_or(n)).collect();
-        let honoured = 19 + 14 + 5 + 22;
+        let honoured = 19 + 14 + 5 + 22 + 28;
         assert_eq!(all.len() + honoured, 125);
     }
 }

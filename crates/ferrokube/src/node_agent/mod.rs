@@ -4,6 +4,7 @@ mod file;
 mod manifest;
 mod settings;
 mod standalone;
+mod validation;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,9 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use api::FeatureGates;
 use client::{Client, Clients, Remote};
 use component::{Clock, Shutdown};
 use kubelet::config::ContainerPolicy;
+use kubelet::server::Offer;
 use kubelet::{Kubelet, node, server};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -31,11 +34,14 @@ const PORT: u16 = 10250;
 pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
     let (settings, warnings) =
         file::read(flags.config.as_deref(), flags.config_dir.as_deref(), &flags.fields.0)?;
-    for warning in warnings {
+    let gates = validation::gates(&settings)?;
+    validation::validate(&settings, gates, settings::is_unified())?;
+    let (offer, of_tls) = settings.offer()?;
+    for warning in warnings.into_iter().chain(settings.gates_without_effect()).chain(of_tls) {
         eprintln!("ferrokube: {warning}");
     }
     settings.prepare()?;
-    let (mut config, serving) = config(flags, &settings)?;
+    let (mut config, serving) = config(flags, &settings, gates, &offer)?;
     let shutdown = Shutdown::new();
     let lost = Failure::default();
     let clients = match (&flags.kubeconfig, &flags.bootstrap_kubeconfig) {
@@ -105,17 +111,22 @@ async fn join(
 
 /// The settings of the kubelet: a flag counts more than the file. With it the serving certificate that the cluster is
 /// asked for, if it is.
-fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Option<Serving>)> {
+fn config(
+    flags: &cli::Kubelet,
+    file: &Settings,
+    gates: FeatureGates,
+    offer: &Offer,
+) -> Result<(kubelet::Config, Option<Serving>)> {
     let name = machine::node_name(flags.hostname_override.as_deref())?;
     let (eviction, image_gc) = (file.eviction()?, file.image_gc()?);
     let (volume_stats_period, verification) = (file.volume_stats_period(), file.verification()?);
     let container_log_monitor_interval = file.log_interval()?;
     let node = file.node()?;
     let statics = file.statics(|| Arc::new(manifest::Rules::new()))?;
-    let port = file.port.unwrap_or(PORT);
+    let port = file.port(PORT);
     let listening = file.address.unwrap_or(machine::anywhere());
     let node_ips = machine::node_ips(&flags.node_ip)?;
-    let (tls, serving) = tls(flags, file, &name, &node_ips)?;
+    let (tls, serving) = tls(flags, (file, offer), &name, &node_ips)?;
     let upstream = kubelet::Config::new(name);
     let container_log_max_size = file.log_size(upstream.container_log_max_size)?;
     let config = kubelet::Config {
@@ -132,19 +143,30 @@ fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Opt
         resolv_conf: file.resolv_conf.clone().unwrap_or(upstream.resolv_conf),
         cgroup_root: file.cgroup_root.clone().filter(|root| !root.is_empty()).unwrap_or(upstream.cgroup_root),
         max_pods: file.pods(upstream.max_pods, cores()),
-        pod_pids_limit: file.pids(),
+        enforcement: file.enforcement(gates)?,
+        image_service_endpoint: Some(file.image_service_endpoint.clone()).filter(|e| !e.is_empty()),
+        runtime_request_timeout: file.runtime_timeout()?,
+        restart_backoff: file.restart_backoff(gates),
+        seccomp_default: file.seccomp_default,
+        pull_rate: file.pull_rate(),
+        event_rate: file.event_rate(),
+        streaming_idle: file.streaming_idle()?,
+        trust: file.trust()?,
+        read_only: file.read_only(listening),
         allowed_sysctls: file.sysctls()?,
         debugging_handlers: file.enable_debugging_handlers.unwrap_or(true),
         system_log_handler: file.enable_system_log_handler.unwrap_or(true),
+        system_log_query: file.enable_system_log_query,
         healthz: file.healthz(),
-        max_parallel_image_pulls: file.image_pulls()?,
+        max_parallel_image_pulls: file.image_pulls(),
         image_verification: verification,
         container_log_max_size,
-        container_log_max_files: file.container_log_max_files.unwrap_or(upstream.container_log_max_files),
-        container_log_max_workers: file
-            .container_log_max_workers
-            .unwrap_or(upstream.container_log_max_workers)
-            .max(1),
+        container_log_max_files: counted(file.container_log_max_files, upstream.container_log_max_files),
+        container_log_max_workers: counted(
+            file.container_log_max_workers,
+            upstream.container_log_max_workers,
+        )
+        .max(1),
         container_log_monitor_interval,
         container_gc: ContainerPolicy {
             min_age: flags.minimum_container_ttl_duration,
@@ -156,6 +178,7 @@ fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Opt
         statics,
         standalone: flags.kubeconfig.is_none(),
         eviction,
+        shutdown_grace_periods: file.shutdown(gates),
         node: node::Options {
             port,
             labels: labels(&flags.node_labels)?,
@@ -175,6 +198,11 @@ fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Opt
         node_name: upstream.node_name,
     };
     Ok((config, serving))
+}
+
+/// A number that was checked, or the usual one.
+fn counted<T: TryFrom<i32>>(given: Option<i32>, usual: T) -> T {
+    given.and_then(|number| T::try_from(number).ok()).unwrap_or(usual)
 }
 
 /// The number of processors of the machine.
@@ -212,7 +240,7 @@ fn given() -> BTreeMap<String, String> {
 /// upstream's kubelet has it.
 fn tls(
     flags: &cli::Kubelet,
-    file: &Settings,
+    (file, offer): (&Settings, &Offer),
     name: &str,
     ips: &[IpAddr],
 ) -> Result<(rustls::ServerConfig, Option<Serving>)> {
@@ -220,7 +248,7 @@ fn tls(
     let roots = alone::authorities_of_clients(chosen(&file.client_ca_file).as_deref())?;
     if file.server_tls_bootstrap {
         let serving = Serving::new(name, ips, &flags.cert_dir, Clock::system());
-        return Ok((serving.tls(&roots).context("cannot serve TLS")?, Some(serving)));
+        return Ok((serving.tls(&roots, offer).context("cannot serve TLS")?, Some(serving)));
     }
     let certificate = chosen(&file.tls_cert_file);
     let key = chosen(&file.tls_private_key_file);
@@ -237,7 +265,7 @@ fn tls(
         }
         _ => bail!("a serving certificate needs both --tls-cert-file and --tls-private-key-file"),
     };
-    Ok((server::tls(chain, key, roots).context("cannot serve TLS")?, None))
+    Ok((server::tls(chain, key, roots, offer).context("cannot serve TLS")?, None))
 }
 
 fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {

@@ -7,14 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use api::FeatureGates;
+use api::gate::Gate;
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Taint;
-use kubelet::config::{Eviction, ImagePolicy, Verification};
+use kubelet::config::{
+    Enforcement, Eviction, GracePeriod, ImagePolicy, MemoryQos, Rate, RestartBackoff, Swap, Trust,
+    Verification,
+};
 use kubelet::eviction::{Statement, Statements, default_hard};
-use kubelet::node;
+use kubelet::node::{self, Others, ReservedCgroup};
+use kubelet::server::Offer;
 use kubelet::sources::{Manifests, Statics};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+
+use super::validation;
 
 /// A duration as Go writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +48,7 @@ impl Time {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Settings {
     pub(super) address: Option<IpAddr>,
-    pub(super) port: Option<u16>,
+    pub(super) port: Option<i32>,
     pub(super) tls_cert_file: PathBuf,
     pub(super) tls_private_key_file: PathBuf,
     #[serde(rename = "authentication.x509.clientCAFile")]
@@ -54,13 +62,13 @@ pub(super) struct Settings {
     pub(super) cluster_domain: Option<String>,
     pub(super) resolv_conf: Option<PathBuf>,
     pub(super) cgroup_root: Option<String>,
-    pub(super) max_pods: Option<u32>,
-    pub(super) max_parallel_image_pulls: Option<usize>,
+    pub(super) max_pods: Option<i32>,
+    pub(super) max_parallel_image_pulls: Option<i32>,
     pub(super) image_pull_credentials_verification_policy: Option<String>,
     pub(super) preloaded_images_verification_allowlist: Vec<String>,
     pub(super) container_log_max_size: Option<String>,
-    pub(super) container_log_max_files: Option<u32>,
-    pub(super) container_log_max_workers: Option<usize>,
+    pub(super) container_log_max_files: Option<i32>,
+    pub(super) container_log_max_workers: Option<i32>,
     pub(super) container_log_monitor_interval: Option<Time>,
     pub(super) eviction_hard: Option<BTreeMap<String, String>>,
     pub(super) eviction_soft: BTreeMap<String, String>,
@@ -97,20 +105,79 @@ pub(super) struct Settings {
     pub(super) kube_reserved: BTreeMap<String, String>,
     pub(super) system_reserved: BTreeMap<String, String>,
     pub(super) enforce_node_allocatable: Option<Vec<String>>,
-    pub(super) pods_per_core: Option<u32>,
+    pub(super) pods_per_core: Option<i32>,
     pub(super) pod_pids_limit: Option<i64>,
     pub(super) allowed_unsafe_sysctls: Vec<String>,
     pub(super) enable_debugging_handlers: Option<bool>,
     pub(super) enable_system_log_handler: Option<bool>,
     pub(super) enable_server: Option<bool>,
     pub(super) healthz_bind_address: Option<IpAddr>,
-    pub(super) healthz_port: Option<u16>,
+    pub(super) healthz_port: Option<i32>,
     #[serde(rename = "failCgroupV1")]
     pub(super) fail_cgroup_v1: Option<bool>,
     pub(super) fail_swap_on: Option<bool>,
     pub(super) serialize_image_pulls: Option<bool>,
     pub(super) oom_score_adj: Option<i32>,
     pub(super) max_open_files: Option<i64>,
+    pub(super) shutdown_grace_period: Option<Time>,
+    pub(super) shutdown_grace_period_critical_pods: Option<Time>,
+    pub(super) shutdown_grace_period_by_pod_priority: Vec<ByPriority>,
+    pub(super) feature_gates: BTreeMap<String, bool>,
+    pub(super) system_reserved_cgroup: String,
+    pub(super) kube_reserved_cgroup: String,
+    pub(super) qos_reserved: BTreeMap<String, String>,
+    #[serde(rename = "cpuCFSQuota")]
+    pub(super) cpu_cfs_quota: Option<bool>,
+    #[serde(rename = "cpuCFSQuotaPeriod")]
+    pub(super) cpu_cfs_quota_period: Option<Time>,
+    #[serde(rename = "memorySwap.swapBehavior")]
+    pub(super) swap_behavior: Option<String>,
+    pub(super) memory_throttling_factor: Option<f64>,
+    pub(super) memory_reservation_policy: Option<String>,
+    #[serde(rename = "singleProcessOOMKill")]
+    pub(super) single_process_oom_kill: Option<bool>,
+    pub(super) seccomp_default: bool,
+    pub(super) protect_kernel_defaults: bool,
+    pub(super) image_service_endpoint: String,
+    #[serde(rename = "crashLoopBackOff.maxContainerRestartPeriod")]
+    pub(super) max_container_restart_period: Option<Time>,
+    pub(super) runtime_request_timeout: Option<Time>,
+    pub(super) streaming_connection_idle_timeout: Option<Time>,
+    pub(super) tls_cipher_suites: Vec<String>,
+    pub(super) tls_min_version: String,
+    pub(super) tls_curve_preferences: Vec<i32>,
+    pub(super) read_only_port: Option<i32>,
+    #[serde(rename = "registryPullQPS")]
+    pub(super) registry_pull_qps: Option<i32>,
+    pub(super) registry_burst: Option<i32>,
+    #[serde(rename = "eventRecordQPS")]
+    pub(super) event_record_qps: Option<i32>,
+    pub(super) event_burst: Option<i32>,
+    #[serde(rename = "authentication.webhook.cacheTTL")]
+    pub(super) token_ttl: Option<Time>,
+    #[serde(rename = "authorization.webhook.cacheAuthorizedTTL")]
+    pub(super) allowed_ttl: Option<Time>,
+    #[serde(rename = "authorization.webhook.cacheUnauthorizedTTL")]
+    pub(super) denied_ttl: Option<Time>,
+    /// These have no effect, but a value that upstream refuses is refused.
+    #[serde(rename = "kubeAPIQPS")]
+    pub(super) kube_api_qps: Option<i32>,
+    #[serde(rename = "kubeAPIBurst")]
+    pub(super) kube_api_burst: Option<i32>,
+    pub(super) iptables_drop_bit: Option<i32>,
+    pub(super) iptables_masquerade_bit: Option<i32>,
+    pub(super) hairpin_mode: String,
+    pub(super) enable_system_log_query: bool,
+    #[serde(rename = "userNamespaces.idsPerPod")]
+    pub(super) ids_per_pod: Option<i64>,
+}
+
+/// The time that Pods of a priority have before the machine goes down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct ByPriority {
+    priority: i32,
+    shutdown_grace_period_seconds: i64,
 }
 
 /// Upstream's default of `oomScoreAdj` and of `maxOpenFiles`.
@@ -118,6 +185,80 @@ const OOM_SCORE: i32 = -999;
 const OPEN_FILES: i64 = 1_000_000;
 /// As many images as a semaphore can count.
 const ALL_IMAGES: usize = usize::MAX >> 4;
+
+/// The features that this kubelet switches.
+const HONOURED_GATES: [Gate; 8] = [
+    Gate::CustomCPUCFSQuotaPeriod,
+    Gate::GracefulNodeShutdown,
+    Gate::GracefulNodeShutdownBasedOnPodPriority,
+    Gate::KubeletCrashLoopBackOffMax,
+    Gate::MemoryQoS,
+    Gate::QOSReserved,
+    Gate::ReduceDefaultCrashLoopBackOffDecay,
+    Gate::RotateKubeletServerCertificate,
+];
+
+/// The ciphers that upstream knows, too, and that nobody should use.
+const OLD_CIPHERS: [&str; 14] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+];
+
+/// The kernel's parameters that upstream wants, each with its value.
+const KERNEL: [(&str, i64); 6] = [
+    ("vm/overcommit_memory", 1),
+    ("vm/panic_on_oom", 0),
+    ("kernel/panic", 10),
+    ("kernel/panic_on_oops", 1),
+    ("kernel/keys/root_maxkeys", 1_000_000),
+    ("kernel/keys/root_maxbytes", 25_000_000),
+];
+
+/// The kernel's parameters that are not as upstream wants them, in its words; `read` reads one.
+fn kernel_errors(read: impl Fn(&str) -> Option<i64>) -> Vec<String> {
+    let wrong = |(name, wanted): (&str, i64)| match read(name) {
+        Some(value) if value == wanted => None,
+        Some(value) => {
+            Some(format!("invalid kernel flag: {name}, expected value: {wanted}, actual value: {value}"))
+        }
+        None => Some(format!("invalid kernel flag: {name}, expected value: {wanted}, it cannot be read")),
+    };
+    KERNEL.into_iter().filter_map(wrong).collect()
+}
+
+/// The sums of amounts that the node keeps.
+///
+/// # Errors
+/// A resource cannot be kept, or its amount is none.
+fn reserved<'a>(amounts: impl Iterator<Item = (&'a String, &'a String)>) -> Result<node::Reserved> {
+    let mut all = node::Reserved::default();
+    for (name, text) in amounts {
+        let wrong = || format!("{name}={text} cannot be reserved: it is no amount");
+        let quantity = Quantity::parse(text).ok().filter(|q| q.sign() >= 0).with_context(wrong)?;
+        let whole = u64::try_from(quantity.value()).unwrap_or_default();
+        let milli = u64::try_from(quantity.milli_value()).unwrap_or_default();
+        match name.as_str() {
+            "cpu" => all.milli_cpus = all.milli_cpus.saturating_add(milli),
+            "memory" => all.memory = all.memory.saturating_add(whole),
+            "ephemeral-storage" => all.storage = all.storage.saturating_add(whole),
+            "pid" => all.pids = all.pids.saturating_add(whole),
+            other => bail!("cannot reserve {other:?} resource"),
+        }
+    }
+    Ok(all)
+}
 
 impl Settings {
     /// How Pods are evicted.
@@ -151,6 +292,200 @@ impl Settings {
             max_pod_grace: self.eviction_max_pod_grace_period.unwrap_or(usual.max_pod_grace).max(0),
             local_storage: self.local_storage_capacity_isolation.unwrap_or(usual.local_storage),
         })
+    }
+
+    /// The time that Pods have before the machine goes down.
+    pub(super) fn shutdown(&self, gates: FeatureGates) -> Vec<GracePeriod> {
+        if !gates.enabled(Gate::GracefulNodeShutdown) {
+            return Vec::new();
+        }
+        let time = |time: Option<Time>| time.map(|time| time.0.unsigned_abs()).unwrap_or_default();
+        let by_priority = &self.shutdown_grace_period_by_pod_priority;
+        if by_priority.is_empty() {
+            let total = time(self.shutdown_grace_period);
+            return kubelet::config::two_periods(total, time(self.shutdown_grace_period_critical_pods));
+        }
+        let period = |of: &ByPriority| GracePeriod {
+            priority: of.priority,
+            seconds: of.shutdown_grace_period_seconds,
+        };
+        by_priority.iter().map(period).collect()
+    }
+
+    /// How limits of Pods are enforced.
+    ///
+    /// # Errors
+    /// A percentage is none.
+    pub(super) fn enforcement(&self, gates: FeatureGates) -> Result<Enforcement> {
+        let usual = Enforcement::default();
+        let period = match self.cpu_cfs_quota_period {
+            Some(time) => i64::try_from(time.0.as_micros()).ok(),
+            None => usual.cpu_period,
+        };
+        let memory_qos = gates.enabled(Gate::MemoryQoS).then(|| MemoryQos {
+            throttling: self.memory_throttling_factor.unwrap_or(MemoryQos::default().throttling),
+            reserves: self.memory_reservation_policy.as_deref() == Some("TieredReservation"),
+        });
+        let reserved = self.reserved_for_classes()?;
+        Ok(Enforcement {
+            cpu_period: period.filter(|_| self.cpu_cfs_quota.unwrap_or(true)),
+            swap: match self.swap_behavior.as_deref() {
+                Some("LimitedSwap") => Swap::LimitedSwap,
+                _ => Swap::NoSwap,
+            },
+            single_process_oom_kill: self.single_process_oom_kill,
+            memory_qos,
+            // As upstream, without the feature it is read and has no effect.
+            reserved_for_classes: reserved.filter(|_| gates.enabled(Gate::QOSReserved)),
+            pod_pids_limit: self.pids(),
+        })
+    }
+
+    /// The percentage of `qosReserved`.
+    fn reserved_for_classes(&self) -> Result<Option<i64>> {
+        let mut percent = None;
+        for (name, text) in &self.qos_reserved {
+            if name != "memory" {
+                bail!("cannot reserve {name:?} resource");
+            }
+            let number = text.strip_suffix('%').and_then(|n| n.parse::<i64>().ok());
+            let number = number.filter(|n| (0..=100).contains(n));
+            percent = Some(number.with_context(|| {
+                format!(
+                    "failed to parse percentage {text:?} for {name:?} resource: it is none from 0% to 100%"
+                )
+            })?);
+        }
+        Ok(percent)
+    }
+
+    /// After which times a container that ended is started again; upstream's rule.
+    pub(super) fn restart_backoff(&self, gates: FeatureGates) -> RestartBackoff {
+        let mut backoff = RestartBackoff::default();
+        if gates.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay) {
+            backoff = RestartBackoff {
+                first: jiff::SignedDuration::from_secs(1),
+                longest: jiff::SignedDuration::from_secs(60),
+            };
+        }
+        if gates.enabled(Gate::KubeletCrashLoopBackOffMax) {
+            // With the feature the field has a default of its own, which counts more than the other feature's.
+            let usual = RestartBackoff::default().longest;
+            backoff.longest = self.max_container_restart_period.map_or(usual, |time| time.0);
+            backoff.first = backoff.first.min(backoff.longest);
+        }
+        backoff
+    }
+
+    /// A rate from its two fields; none where it is not limited.
+    fn rate(per_second: Option<i32>, burst: Option<i32>, usual: (i32, i32)) -> Option<Rate> {
+        let per_second = per_second.unwrap_or(usual.0);
+        let burst = burst.filter(|n| *n != 0).unwrap_or(usual.1);
+        (per_second > 0)
+            .then(|| Rate { per_second: f64::from(per_second), burst: u32::try_from(burst).unwrap_or(1) })
+    }
+
+    /// How many pulls of images may begin.
+    pub(super) fn pull_rate(&self) -> Option<Rate> {
+        Self::rate(self.registry_pull_qps, self.registry_burst, (5, 10))
+    }
+
+    /// How many Events are written.
+    pub(super) fn event_rate(&self) -> Option<Rate> {
+        Self::rate(self.event_record_qps, self.event_burst, (50, 100))
+    }
+
+    /// How long the API server's word on callers is believed.
+    ///
+    /// # Errors
+    /// A time is negative.
+    pub(super) fn trust(&self) -> Result<Trust> {
+        Ok(Trust {
+            tokens: Self::time(self.token_ttl, 120, "authentication.webhook.cacheTTL")?,
+            allowed: Self::time(self.allowed_ttl, 300, "authorization.webhook.cacheAuthorizedTTL")?,
+            denied: Self::time(self.denied_ttl, 30, "authorization.webhook.cacheUnauthorizedTTL")?,
+        })
+    }
+
+    /// How long a call of the runtime may take.
+    ///
+    /// # Errors
+    /// It is negative.
+    pub(super) fn runtime_timeout(&self) -> Result<Duration> {
+        Self::time(self.runtime_request_timeout, 120, "runtimeRequestTimeout")
+    }
+
+    /// How long nothing may go through a stream.
+    ///
+    /// # Errors
+    /// It is negative.
+    pub(super) fn streaming_idle(&self) -> Result<Duration> {
+        let usual = 4 * 60 * 60;
+        Self::time(self.streaming_connection_idle_timeout, usual, "streamingConnectionIdleTimeout")
+    }
+
+    /// What may be spoken with the server, and a sentence for each part of the choice that has no effect.
+    ///
+    /// # Errors
+    /// There is no such version, cipher or curve, or none of those that are chosen can be offered.
+    pub(super) fn offer(&self) -> Result<(Offer, Vec<String>)> {
+        let mut warnings = Vec::new();
+        let only_1_3 = match self.tls_min_version.as_str() {
+            "" | "VersionTLS12" => false,
+            "VersionTLS13" => true,
+            old @ ("VersionTLS10" | "VersionTLS11") => {
+                warnings.push(format!("tlsMinVersion={old}: nothing older than TLS 1.2 is offered"));
+                false
+            }
+            other => bail!("unknown tls version {other:?}"),
+        };
+        let mut ciphers = Vec::new();
+        for name in &self.tls_cipher_suites {
+            match serving::tls::cipher(name) {
+                Some(cipher) => ciphers.push(cipher),
+                None if OLD_CIPHERS.contains(&name.as_str()) => {
+                    warnings.push(format!("tlsCipherSuites: {name} has known weaknesses and is not offered"));
+                }
+                None => bail!("Cipher suite {name} not supported or doesn't exist"),
+            }
+        }
+        if ciphers.is_empty() && !self.tls_cipher_suites.is_empty() {
+            bail!("none of tlsCipherSuites can be offered: all have known weaknesses");
+        }
+        let curves = self.tls_curve_preferences.iter().filter_map(|number| u16::try_from(*number).ok());
+        let curves: Vec<u16> = curves.filter(|number| serving::tls::has_curve(*number)).collect();
+        if curves.len() < self.tls_curve_preferences.len() {
+            if curves.is_empty() {
+                bail!("none of tlsCurvePreferences {:?} can be offered", self.tls_curve_preferences);
+            }
+            warnings.push(format!(
+                "tlsCurvePreferences: of {:?} only {curves:?} are offered",
+                self.tls_curve_preferences
+            ));
+        }
+        Ok((Offer { only_1_3, ciphers, curves }, warnings))
+    }
+
+    /// Where everybody may read.
+    pub(super) fn read_only(&self, address: IpAddr) -> Option<SocketAddr> {
+        let port = self.read_only_port.and_then(|port| u16::try_from(port).ok())?;
+        (port > 0).then(|| SocketAddr::new(address, port))
+    }
+
+    /// The port of the server, upstream's if none is given.
+    pub(super) fn port(&self, usual: u16) -> u16 {
+        self.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(usual)
+    }
+
+    /// The features that are switched and that this kubelet has not built to be switched, a sentence for each.
+    pub(super) fn gates_without_effect(&self) -> Vec<String> {
+        let switched = |(name, on): (&String, &bool)| {
+            let gate = Gate::named(name)?;
+            let honoured = HONOURED_GATES.contains(&gate) || gate.default() == *on;
+            (!honoured)
+                .then(|| format!("featureGates.{name}={on} has no effect here: the feature is not switched"))
+        };
+        self.feature_gates.iter().filter_map(switched).collect()
     }
 
     /// When images are removed.
@@ -234,17 +569,6 @@ impl Settings {
         if !register && !self.register_with_taints.is_empty() {
             bail!("registerWithTaints needs registerNode: who registers the Node gives it its taints");
         }
-        let enforced: Vec<&str> =
-            self.enforce_node_allocatable.iter().flatten().map(String::as_str).collect();
-        for part in &enforced {
-            match *part {
-                "pods" | "none" => {}
-                "kube-reserved" | "system-reserved" => bail!(
-                    "enforceNodeAllocatable={part} cannot be had: the processes of the node stay in their cgroups; leave it out"
-                ),
-                other => bail!("{other:?} is no part of enforceNodeAllocatable"),
-            }
-        }
         Ok(node::Options {
             register,
             provider_id: Some(self.provider_id.clone()).filter(|id| !id.is_empty()),
@@ -252,69 +576,74 @@ impl Settings {
             report,
             lease: Duration::from_secs(lease),
             max_images,
-            reserved: self.reserved()?,
-            enforce_allocatable: self.enforce_node_allocatable.is_none() || enforced.contains(&"pods"),
+            reserved: reserved(self.kube_reserved.iter().chain(&self.system_reserved))?,
+            enforce_allocatable: self.enforce_node_allocatable.is_none() || self.enforces(validation::PODS),
+            reserved_cgroups: self.reserved_cgroups()?,
             taints: self.register_with_taints.clone(),
             ..node::Options::default()
         })
     }
 
-    /// The amounts that the node keeps for itself.
+    fn enforces(&self, part: &str) -> bool {
+        self.enforce_node_allocatable.iter().flatten().any(|enforced| enforced == part)
+    }
+
+    /// The cgroups that are held to parts of the node.
     ///
     /// # Errors
-    /// A resource cannot be kept, or its amount is none.
-    fn reserved(&self) -> Result<node::Reserved> {
-        let mut all = node::Reserved::default();
-        for (name, text) in self.kube_reserved.iter().chain(&self.system_reserved) {
-            let wrong = || format!("{name}={text} cannot be reserved: it is no amount");
-            let quantity = Quantity::parse(text).ok().filter(|q| q.sign() >= 0).with_context(wrong)?;
-            let whole = u64::try_from(quantity.value()).unwrap_or_default();
-            let milli = u64::try_from(quantity.milli_value()).unwrap_or_default();
-            match name.as_str() {
-                "cpu" => all.milli_cpus = all.milli_cpus.saturating_add(milli),
-                "memory" => all.memory = all.memory.saturating_add(whole),
-                "ephemeral-storage" => all.storage = all.storage.saturating_add(whole),
-                "pid" => bail!(
-                    "pid={text} cannot be reserved: process ids of all Pods together are not limited; leave it out"
-                ),
-                other => bail!("cannot reserve {other:?} resource"),
-            }
+    /// An amount is none.
+    fn reserved_cgroups(&self) -> Result<Vec<ReservedCgroup>> {
+        let mut all = Vec::new();
+        let kinds = [
+            (validation::SYSTEM, Others::System, false),
+            (validation::KUBE, Others::Kube, false),
+            (validation::SYSTEM_COMPRESSIBLE, Others::System, true),
+            (validation::KUBE_COMPRESSIBLE, Others::Kube, true),
+        ];
+        for (_, of, compressible) in kinds.into_iter().filter(|(part, ..)| self.enforces(part)) {
+            let (name, amounts) = match of {
+                Others::System => (&self.system_reserved_cgroup, &self.system_reserved),
+                Others::Kube => (&self.kube_reserved_cgroup, &self.kube_reserved),
+            };
+            let kept = reserved(amounts.iter())?;
+            let given = |resource: &str, amount: u64| amounts.contains_key(resource).then_some(amount);
+            all.push(ReservedCgroup {
+                of,
+                name: name.clone(),
+                milli_cpus: given("cpu", kept.milli_cpus),
+                memory: given("memory", kept.memory),
+                pids: given("pid", kept.pids),
+                compressible,
+            });
         }
         Ok(all)
     }
 
     /// How many Pods the node takes; `cores` is how many processors it has.
     pub(super) fn pods(&self, usual: u32, cores: u32) -> u32 {
-        let most = self.max_pods.unwrap_or(usual);
-        match self.pods_per_core.filter(|n| *n > 0) {
+        let positive = |number: Option<i32>| number.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        let most = positive(self.max_pods).unwrap_or(usual);
+        match positive(self.pods_per_core) {
             Some(each) => most.min(each.saturating_mul(cores)),
             None => most,
         }
     }
 
     /// How many images are pulled at once; upstream's rule.
-    ///
-    /// # Errors
-    /// One field says something else than the other.
-    pub(super) fn image_pulls(&self) -> Result<usize> {
+    pub(super) fn image_pulls(&self) -> usize {
         let most = self.max_parallel_image_pulls;
-        if most == Some(0) {
-            bail!("maxParallelImagePulls must be a positive number");
-        }
         let serial = self.serialize_image_pulls.unwrap_or(most.is_none_or(|most| most < 2));
-        match (serial, most) {
-            (true, Some(most)) if most > 1 => bail!(
-                "maxParallelImagePulls={most} needs serializeImagePulls=false: otherwise one image is pulled at a time"
-            ),
-            (true, _) => Ok(1),
-            (false, most) => Ok(most.unwrap_or(ALL_IMAGES)),
+        match most.and_then(|most| usize::try_from(most).ok()) {
+            _ if serial => 1,
+            Some(most) => most,
+            None => ALL_IMAGES,
         }
     }
 
     /// Where `/healthz` is served in plain HTTP; none if it is not.
     pub(super) fn healthz(&self) -> Option<SocketAddr> {
         let address = self.healthz_bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let port = self.healthz_port.unwrap_or(10248);
+        let port = self.healthz_port.and_then(|port| u16::try_from(port).ok()).unwrap_or(10248);
         (port > 0).then(|| SocketAddr::new(address, port))
     }
 
@@ -339,13 +668,18 @@ impl Settings {
     /// # Errors
     /// The machine is one on which this kubelet is not to run.
     pub(super) fn prepare(&self) -> Result<()> {
-        let unified = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        if !unified && self.fail_cgroup_v1.unwrap_or(true) {
-            bail!(
-                "kubelet is configured to not run on a host using cgroup v1; upgrade the host to cgroup v2, or set failCgroupV1 to false"
-            );
+        if self.protect_kernel_defaults {
+            // DIFFERENCE: without it upstream changes the machine's parameters; here they are left as they are.
+            let read = |name: &str| {
+                let text = std::fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
+                text.trim().parse().ok()
+            };
+            let wrong = kernel_errors(read);
+            if !wrong.is_empty() {
+                bail!("[{}]", wrong.join(", "));
+            }
         }
-        if !unified {
+        if !is_unified() {
             tracing::warn!("this host has cgroup v1, whose support upstream is about to end");
         }
         let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
@@ -380,11 +714,8 @@ impl Settings {
     /// # Errors
     /// It is less than upstream allows.
     pub(super) fn log_interval(&self) -> Result<Duration> {
-        let time = self.container_log_monitor_interval.filter(|time| !time.0.is_zero());
-        let Some(time) = time else { return Ok(Duration::from_secs(10)) };
-        let least = Duration::from_secs(3);
-        let time = time.positive().filter(|time| *time >= least);
-        time.context("containerLogMonitorInterval must not be below 3s")
+        let Some(time) = self.container_log_monitor_interval else { return Ok(Duration::from_secs(10)) };
+        time.positive().context("containerLogMonitorInterval must not be negative")
     }
 
     /// The images whose users are asked for their credentials.
@@ -419,6 +750,11 @@ impl Settings {
         let read = Quantity::parse(text).ok().and_then(|q| u64::try_from(q.value()).ok());
         read.with_context(|| format!("invalid containerLogMaxSize {text:?}"))
     }
+}
+
+/// Whether the machine has the unified hierarchy of cgroups.
+pub(super) fn is_unified() -> bool {
+    std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
 /// Lets the process open so many files, or as many as it may.
@@ -501,7 +837,7 @@ mod tests {
         let volumes = |value: &str| settings(json!({"volumeStatsAggPeriod": value})).volume_stats_period();
         assert_eq!((volumes("0s"), volumes("-1s")), (Some(Duration::from_mins(1)), None));
         let logs = |value: &str| settings(json!({"containerLogMonitorInterval": value})).log_interval().ok();
-        assert_eq!((logs("2s"), logs("3s")), (None, Some(Duration::from_secs(3))));
+        assert_eq!((logs("-2s"), logs("3s")), (None, Some(Duration::from_secs(3))));
         assert!(serde_json::from_value::<Settings>(json!({"imageMinimumGCAge": "soon"})).is_err());
     }
 
@@ -509,17 +845,14 @@ mod tests {
     fn what_the_node_keeps() {
         let made = settings(json!({
             "kubeReserved": {"cpu": "100m", "memory": "1Gi"},
-            "systemReserved": {"cpu": "1", "ephemeral-storage": "1Gi"},
+            "systemReserved": {"cpu": "1", "ephemeral-storage": "1Gi", "pid": "100"},
         }));
-        let expected = node::Reserved { milli_cpus: 1100, memory: 1 << 30, storage: 1 << 30 };
+        let expected = node::Reserved { milli_cpus: 1100, memory: 1 << 30, storage: 1 << 30, pids: 100 };
         assert_eq!(made.node().unwrap().reserved, expected);
         for wrong in [
             json!({"kubeReserved": {"gpu": "1"}}),
             json!({"kubeReserved": {"cpu": "-1"}}),
             json!({"kubeReserved": {"cpu": "x"}}),
-            json!({"systemReserved": {"pid": "100"}}),
-            json!({"enforceNodeAllocatable": ["kube-reserved"]}),
-            json!({"enforceNodeAllocatable": ["everything"]}),
             json!({"nodeLeaseDurationSeconds": -1}),
             json!({"nodeStatusMaxImages": -2}),
             json!({"registerNode": false, "registerWithTaints": [{"key": "k", "effect": "NoSchedule"}]}),
@@ -551,12 +884,11 @@ mod tests {
             (pods(json!({})), pods(json!({"podsPerCore": 2})), pods(json!({"podsPerCore": 0}))),
             (110, 8, 110)
         );
-        let pulls = |value: Value| settings(value).image_pulls().ok();
-        assert_eq!(pulls(json!({})), Some(1));
-        assert_eq!(pulls(json!({"maxParallelImagePulls": 3})), Some(3));
-        assert_eq!(pulls(json!({"serializeImagePulls": false})), Some(ALL_IMAGES));
-        assert_eq!(pulls(json!({"serializeImagePulls": true, "maxParallelImagePulls": 3})), None);
-        assert_eq!(pulls(json!({"maxParallelImagePulls": 0})), None);
+        let pulls = |value: Value| settings(value).image_pulls();
+        assert_eq!(pulls(json!({})), 1);
+        assert_eq!(pulls(json!({"maxParallelImagePulls": 3})), 3);
+        assert_eq!(pulls(json!({"serializeImagePulls": false})), ALL_IMAGES);
+        assert_eq!(pulls(json!({"serializeImagePulls": true})), 1);
         let pids = |limit: i64| settings(json!({"podPidsLimit": limit})).pids();
         assert_eq!((pids(-1), pids(100)), (None, Some(100)));
         let healthz = |value: Value| settings(value).healthz().map(|a| a.to_string());
@@ -564,5 +896,155 @@ mod tests {
         assert_eq!(healthz(json!({"healthzPort": 0})), None);
         assert!(settings(json!({"allowedUnsafeSysctls": ["vm.swappiness"]})).sysctls().is_err());
         assert!(settings(json!({"allowedUnsafeSysctls": ["net.core.*"]})).sysctls().is_ok());
+    }
+
+    #[test]
+    fn parts_of_the_node_are_held_to() {
+        let made = settings(json!({
+            "enforceNodeAllocatable": ["pods", "system-reserved", "kube-reserved-compressible"],
+            "systemReserved": {"cpu": "1", "memory": "1Gi"}, "systemReservedCgroup": "/system.slice",
+            "kubeReserved": {"cpu": "500m"}, "kubeReservedCgroup": "/kube",
+        }));
+        let node = made.node().unwrap();
+        let one = |of, name: &str, milli, memory, compressible| ReservedCgroup {
+            of,
+            name: name.to_owned(),
+            milli_cpus: Some(milli),
+            memory,
+            pids: None,
+            compressible,
+        };
+        let expected = [
+            one(Others::System, "/system.slice", 1000, Some(1 << 30), false),
+            one(Others::Kube, "/kube", 500, None, true),
+        ];
+        assert_eq!((node.enforce_allocatable, node.reserved_cgroups.as_slice()), (true, expected.as_slice()));
+        let others = settings(json!({"enforceNodeAllocatable": ["kube-reserved"]})).node().unwrap();
+        assert!(!others.enforce_allocatable);
+    }
+
+    fn gates(settings: &Settings) -> FeatureGates {
+        validation::gates(settings).unwrap()
+    }
+
+    #[test]
+    fn limits_are_enforced_as_the_file_says() {
+        let made = |value: Value| {
+            let made = settings(value);
+            made.enforcement(gates(&made))
+        };
+        assert_eq!(made(json!({})).unwrap(), Enforcement::default());
+        let all = made(json!({
+            "cpuCFSQuotaPeriod": "20ms", "memorySwap.swapBehavior": "LimitedSwap", "singleProcessOOMKill": true,
+            "podPidsLimit": 7, "qosReserved": {"memory": "50%"}, "memoryReservationPolicy": "TieredReservation",
+            "memoryThrottlingFactor": 0.5, "featureGates": {"MemoryQoS": true, "QOSReserved": true},
+        }));
+        let expected = Enforcement {
+            cpu_period: Some(20_000),
+            swap: Swap::LimitedSwap,
+            single_process_oom_kill: Some(true),
+            memory_qos: Some(MemoryQos { throttling: 0.5, reserves: true }),
+            reserved_for_classes: Some(50),
+            pod_pids_limit: Some(7),
+        };
+        assert_eq!(all.unwrap(), expected);
+        assert_eq!(made(json!({"cpuCFSQuota": false})).unwrap().cpu_period, None);
+        assert_eq!(made(json!({"qosReserved": {"memory": "50%"}})).unwrap().reserved_for_classes, None);
+        for wrong in [json!({"cpu": "50%"}), json!({"memory": "50"}), json!({"memory": "101%"})] {
+            assert!(made(json!({"qosReserved": wrong})).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn restarts_back_off_as_upstreams() {
+        let check = |value: Value, first: i64, longest: i64| {
+            let made = settings(value.clone());
+            let backoff = made.restart_backoff(gates(&made));
+            assert_eq!((backoff.first.as_secs(), backoff.longest.as_secs()), (first, longest), "{value}");
+        };
+        check(json!({}), 10, 300);
+        check(json!({"crashLoopBackOff.maxContainerRestartPeriod": "60s"}), 10, 60);
+        check(json!({"crashLoopBackOff.maxContainerRestartPeriod": "3s"}), 3, 3);
+        let reduced = "ReduceDefaultCrashLoopBackOffDecay";
+        check(json!({"featureGates": {reduced: true}}), 1, 300);
+        check(json!({"featureGates": {reduced: true, "KubeletCrashLoopBackOffMax": false}}), 1, 60);
+        check(json!({"featureGates": {"KubeletCrashLoopBackOffMax": false}}), 10, 300);
+    }
+
+    #[test]
+    fn what_is_spoken_with_the_server() {
+        let check = |value: Value, expected: Result<(bool, usize, usize, usize), &str>| {
+            let got = settings(value.clone()).offer();
+            let got = got.map(|(o, w)| (o.only_1_3, o.ciphers.len(), o.curves.len(), w.len()));
+            assert_eq!(got.map_err(|e| e.to_string()), expected.map_err(str::to_owned), "{value}");
+        };
+        check(json!({}), Ok((false, 0, 0, 0)));
+        check(json!({"tlsMinVersion": "VersionTLS13"}), Ok((true, 0, 0, 0)));
+        check(json!({"tlsMinVersion": "VersionTLS10"}), Ok((false, 0, 0, 1)));
+        check(json!({"tlsMinVersion": "SSL"}), Err("unknown tls version \"SSL\""));
+        let (good, old) = ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA");
+        check(json!({"tlsCipherSuites": [good, old]}), Ok((false, 1, 0, 1)));
+        let none = "none of tlsCipherSuites can be offered: all have known weaknesses";
+        check(json!({"tlsCipherSuites": [old]}), Err(none));
+        check(json!({"tlsCipherSuites": ["X"]}), Err("Cipher suite X not supported or doesn't exist"));
+        check(json!({"tlsCurvePreferences": [29, 0]}), Ok((false, 0, 1, 1)));
+        check(json!({"tlsCurvePreferences": [-1]}), Err("none of tlsCurvePreferences [-1] can be offered"));
+    }
+
+    #[test]
+    fn rates_and_times() {
+        let made = |value: Value| settings(value);
+        assert_eq!(made(json!({})).pull_rate(), Some(Rate { per_second: 5.0, burst: 10 }));
+        assert_eq!(made(json!({"registryPullQPS": 0})).pull_rate(), None);
+        let events = made(json!({"eventRecordQPS": 7, "eventBurst": 9})).event_rate();
+        assert_eq!(events, Some(Rate { per_second: 7.0, burst: 9 }));
+        assert_eq!(made(json!({})).trust().unwrap(), Trust::default());
+        let short = made(json!({"authentication.webhook.cacheTTL": "1s"})).trust().unwrap();
+        assert_eq!((short.tokens.as_secs(), short.allowed.as_secs()), (1, 300));
+        assert!(made(json!({"authorization.webhook.cacheAuthorizedTTL": "-1s"})).trust().is_err());
+        assert_eq!(made(json!({})).streaming_idle().unwrap(), Duration::from_hours(4));
+        let anywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        assert_eq!(made(json!({"readOnlyPort": 0})).read_only(anywhere), None);
+        let bound = made(json!({"readOnlyPort": 10255})).read_only(anywhere);
+        assert_eq!(bound.map(|a| a.port()), Some(10255));
+        assert_eq!((made(json!({"port": 0})).port(10250), made(json!({"port": 9})).port(10250)), (10250, 9));
+    }
+
+    #[test]
+    fn the_machine_goes_down_as_the_file_says() {
+        let check = |value: Value, expected: &[(i32, i64)]| {
+            let made = settings(value.clone());
+            let periods = made.shutdown(gates(&made));
+            let got: Vec<_> = periods.iter().map(|p| (p.priority, p.seconds)).collect();
+            assert_eq!(got, expected, "{value}");
+        };
+        check(json!({}), &[]);
+        let both = json!({"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"});
+        check(both, &[(0, 20), (2_000_000_000, 10)]);
+        let by = json!([{"priority": 7, "shutdownGracePeriodSeconds": 9}]);
+        check(json!({"shutdownGracePeriodByPodPriority": by.clone()}), &[(7, 9)]);
+        let off = json!({"GracefulNodeShutdown": false, "GracefulNodeShutdownBasedOnPodPriority": false,
+            "WindowsGracefulNodeShutdown": false});
+        check(json!({"shutdownGracePeriodByPodPriority": by, "featureGates": off}), &[]);
+    }
+
+    #[test]
+    fn features_without_effect_are_told_of() {
+        let told = |value: Value| settings(json!({"featureGates": value})).gates_without_effect();
+        assert!(told(json!({"MemoryQoS": true, "NodeSwap": true, "EventedPLEG": false})).is_empty());
+        let text = "featureGates.EventedPLEG=true has no effect here: the feature is not switched";
+        assert_eq!(told(json!({"EventedPLEG": true})), [text]);
+    }
+
+    #[test]
+    fn kernel_parameters_are_upstreams() {
+        let right = |name: &str| KERNEL.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+        assert!(kernel_errors(right).is_empty());
+        let wrong = |name: &str| if name == "vm/panic_on_oom" { Some(1) } else { right(name) };
+        assert_eq!(
+            kernel_errors(wrong),
+            ["invalid kernel flag: vm/panic_on_oom, expected value: 0, actual value: 1"]
+        );
+        assert_eq!(kernel_errors(|_| None).len(), KERNEL.len());
     }
 }

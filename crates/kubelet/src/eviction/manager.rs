@@ -228,7 +228,7 @@ impl Evictor {
         tracing::info!(pod = spec::full_name(&pod), message = why.message, "a Pod is evicted");
         let disruption = disrupted.then(|| why.message.clone());
         worker.fail(
-            Failure { reason: REASON.into(), message: why.message.clone(), disruption },
+            Failure { reason: REASON.into(), message: why.message.clone(), disruption, keeps_success: false },
             Some(grace.max(IMMEDIATE)),
         );
         true

@@ -76,6 +76,8 @@ impl ImageError {
 pub(super) enum PullError {
     #[error("Failed to record image pull intent for container image {image:?}: {error}")]
     Intent { image: String, error: io::Error },
+    #[error("pull QPS exceeded")]
+    TooMany,
     #[error(transparent)]
     Closed(#[from] tokio::sync::AcquireError),
     /// The runtime's errors, one for each credential.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::rate::Bucket;
 use component::Clock;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -42,6 +43,8 @@ pub(crate) struct ImageManager {
     backoff: Backoffs,
     failures: Mutex<HashMap<String, String>>,
     pulls: Arc<Semaphore>,
+    /// When pulls may begin, if not at any time.
+    rate: Option<Mutex<Bucket>>,
     records: Records,
     /// Set once the records are those of the images that the runtime has.
     reconciled: OnceCell<()>,
@@ -65,6 +68,7 @@ impl ImageManager {
             backoff: Backoffs::default(),
             failures: Mutex::default(),
             pulls: Arc::new(Semaphore::new(config.max_parallel_image_pulls.max(1))),
+            rate: config.pull_rate.map(|rate| Mutex::new(Bucket::new(rate))),
             records: Records::new(&config.root_dir),
             reconciled: OnceCell::new(),
         }
@@ -270,6 +274,10 @@ impl ImageManager {
                 auth: credential.map(|c| c.auth.clone()),
                 sandbox_config: Some(sandbox.clone()),
             };
+            // As upstream's, a pull that comes too early fails, and is tried again after its back-off.
+            if self.rate.as_ref().is_some_and(|rate| !rate.lock().try_turn()) {
+                return Err(PullError::TooMany);
+            }
             match self.runtime.images().pull_image(request).await {
                 Ok(answer) => {
                     let size = self.inspect(image).await.ok().flatten().map_or(0, |i| i.size);

@@ -122,6 +122,12 @@ impl Metrics {
         self.0.lock().remove(metric.name);
     }
 
+    /// Notes when the last shutdown of the machine began and ended, in seconds since 1970, each 0 if it is not known.
+    pub(crate) fn shutdown(&self, (start, end): (f64, f64)) {
+        self.set(&GRACEFUL_SHUTDOWN_START_TIME_SECONDS, &[], start);
+        self.set(&GRACEFUL_SHUTDOWN_END_TIME_SECONDS, &[], end);
+    }
+
     /// Writes all of them. A metric without labels is there from the start.
     pub(crate) fn write(&self, page: &mut Page) {
         for metric in ALL {

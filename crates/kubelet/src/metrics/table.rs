@@ -107,6 +107,10 @@ metrics! {
         "[ALPHA] Cumulative number of pod evictions by eviction signal";
     FIRST_NETWORK_POD_START_SLI_DURATION_SECONDS: Gauge "kubelet_first_network_pod_start_sli_duration_seconds" []
         "[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch";
+    GRACEFUL_SHUTDOWN_END_TIME_SECONDS: Gauge "kubelet_graceful_shutdown_end_time_seconds" []
+        "[ALPHA] Last graceful shutdown end time since unix epoch in seconds";
+    GRACEFUL_SHUTDOWN_START_TIME_SECONDS: Gauge "kubelet_graceful_shutdown_start_time_seconds" []
+        "[ALPHA] Last graceful shutdown start time since unix epoch in seconds";
     HTTP_INFLIGHT_REQUESTS: Gauge "kubelet_http_inflight_requests" ["long_running", "method", "path", "server_type"]
         "[ALPHA] Number of the inflight http requests";
     HTTP_REQUESTS_DURATION_SECONDS: Histogram(SECONDS) "kubelet_http_requests_duration_seconds" ["long_running", "method", "path", "server_type"]

@@ -15,7 +15,7 @@ use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 
 use self::machine::{Filesystem, Machine};
-pub use self::options::{Options, Reserved};
+pub use self::options::{Options, Others, Reserved, ReservedCgroup};
 use self::reporter::Reporter;
 use self::startup::Startup;
 use self::status::{Observation, Pressures};
@@ -25,6 +25,7 @@ use crate::device_manager::DeviceManager;
 use crate::eviction::pressure::Pressure;
 use crate::eviction::signal::Condition;
 use crate::health::Health;
+use crate::node_shutdown::{self, GoingDown};
 use crate::stats::room::existing;
 use crate::{Config, Runtime, health};
 
@@ -40,6 +41,8 @@ pub(crate) struct Machinery {
     pub(crate) runtime: Runtime,
     /// The things that the node is short of.
     pub(crate) pressure: Arc<Pressure>,
+    /// Whether the machine is going down.
+    pub(crate) going_down: Arc<GoingDown>,
     /// The volumes that its Pods use.
     pub(crate) in_use: Arc<InUse>,
     /// The devices that plugins offer.
@@ -92,6 +95,7 @@ async fn report(reported: Machinery) {
                     () = tokio::time::sleep(reported.config.node.update) => {}
                     () = reported.health.changed.notified() => {}
                     () = reported.pressure.changed.notified() => {}
+                    () = reported.going_down.changed.notified() => {}
                     () = reported.in_use.changed.notified() => {}
                     () = reported.devices.changed.notified() => {}
                 }
@@ -123,7 +127,10 @@ impl Observer {
 
     /// Makes no call to the runtime: one that hangs must not keep this from being told.
     async fn observe(&self) -> Observation {
-        let runtime = self.of.health.report(&self.of.runtime).await;
+        let mut runtime = self.of.health.report(&self.of.runtime).await;
+        if self.of.going_down.is() {
+            runtime.errors.push(node_shutdown::NOT_READY.to_owned());
+        }
         let now = self.of.clock.now();
         let has = |condition| self.of.pressure.has(condition);
         Observation {

@@ -14,6 +14,34 @@ pub struct Reserved {
     pub memory: u64,
     /// Room of the disk in bytes.
     pub storage: u64,
+    /// Process ids.
+    pub pids: u64,
+}
+
+/// Whose part of the node it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// The processes of the system.
+    System,
+    /// The parts of Kubernetes that are no Pods.
+    Kube,
+}
+
+/// A cgroup that is held to a part of the node; upstream's `systemReservedCgroup` and `kubeReservedCgroup`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservedCgroup {
+    /// Whose it is.
+    pub of: Others,
+    /// Its name, such as `/system.slice`; somebody else makes it.
+    pub name: String,
+    /// Processors in thousandths, if there is a word on them.
+    pub milli_cpus: Option<u64>,
+    /// Memory in bytes, if there is a word on it.
+    pub memory: Option<u64>,
+    /// Process ids, if there is a word on them.
+    pub pids: Option<u64>,
+    /// Whether it is held to its processors alone.
+    pub compressible: bool,
 }
 
 /// How the Node is registered.
@@ -48,6 +76,8 @@ pub struct Options {
     pub reserved: Reserved,
     /// Whether Pods together are held to what the node gives; upstream's `enforceNodeAllocatable`.
     pub enforce_allocatable: bool,
+    /// The cgroups that are held to parts of the node.
+    pub reserved_cgroups: Vec<ReservedCgroup>,
     /// The number of nodes that share this machine; each has an equal part of its processors and memory.
     pub nodes_of_machine: u32,
 }
@@ -69,6 +99,7 @@ impl Default for Options {
             max_images: Some(50),
             reserved: Reserved::default(),
             enforce_allocatable: true,
+            reserved_cgroups: Vec::new(),
             nodes_of_machine: 1,
         }
     }

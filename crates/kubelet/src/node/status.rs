@@ -86,7 +86,7 @@ pub struct Observation {
 }
 
 /// A bytes quantity as Go's canonical form of a binary one.
-fn binary(bytes: u64) -> Quantity {
+pub(crate) fn binary(bytes: u64) -> Quantity {
     let mut value = bytes;
     let mut suffix = "";
     for next in ["Ki", "Mi", "Gi", "Ti", "Pi"] {
@@ -220,7 +220,7 @@ pub(crate) fn is_extended(name: &str) -> bool {
 }
 
 /// Processors in thousandths, as Kubernetes writes them.
-pub(super) fn processors(milli: u64) -> Quantity {
+pub(crate) fn processors(milli: u64) -> Quantity {
     Quantity(if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") })
 }
 

@@ -56,14 +56,4 @@ impl NodeView {
             ])
         })
     }
-
-    /// The node's processors, in thousandths.
-    pub(crate) fn milli_cpus(&self) -> u64 {
-        self.milli_cpus
-    }
-
-    /// The node's memory in bytes; 0 where the kernel does not say.
-    pub(crate) fn memory(&self) -> i64 {
-        self.memory
-    }
 }

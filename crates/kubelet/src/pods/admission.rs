@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::device_manager::DeviceManager;
 use crate::eviction::pressure::Pressure;
 use crate::node::NodeView;
+use crate::node_shutdown::{self, GoingDown};
 
 use super::preemption::{self, Requirement};
 use super::worker::Worker;
@@ -99,6 +100,8 @@ pub(crate) struct Admission {
     decided: Mutex<HashMap<String, Option<Refusal>>>,
     /// The things that the node is short of.
     pub(crate) pressure: Arc<Pressure>,
+    /// Whether the machine is going down.
+    pub(crate) going_down: Arc<GoingDown>,
     /// Kernel parameters that Pods may set beside the safe ones.
     sysctls: Vec<String>,
     /// The resources of device plugins, which are given apart.
@@ -210,6 +213,10 @@ impl Admission {
     /// Judges one Pod beside others that the node has taken.
     fn judge(&self, pod: &Pod, node: &Node, others: &[Arc<Worker>]) -> Result<Option<Refusal>, Undecided> {
         if let Some((reason, message)) = self.pressure.refuses(pod) {
+            return Ok(refuse(reason, message));
+        }
+        if self.going_down.is() {
+            let (reason, message) = node_shutdown::REFUSED;
             return Ok(refuse(reason, message));
         }
         let node = &*self.without_devices(node);

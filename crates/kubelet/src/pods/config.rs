@@ -15,7 +15,7 @@ use super::dns::{self, HostnameError};
 use super::downward::Facts;
 use super::env::{self, EnvError};
 use super::labels::ROOT_ANNOTATION;
-use super::security::{self, NonRootError, ProfileError};
+use super::security::{self, NonRootError, ProfileError, Profiles};
 use super::{labels, resources, spec};
 use crate::Config;
 use crate::cgroups::Cgroups;
@@ -150,7 +150,7 @@ impl Requests {
             .iter()
             .chain(spec::init_containers(pod))
             .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
-        let (overhead, whole) = resources::sandbox_resources(pod);
+        let (overhead, whole) = resources::sandbox_resources(pod, self.cgroups.limits());
         let mut annotations: HashMap<String, String> =
             pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
         annotations.insert(ROOT_ANNOTATION.into(), config.root_dir.to_string_lossy().into_owned());
@@ -255,13 +255,13 @@ impl Requests {
             stdin_once: c.stdin_once == Some(true),
             tty: c.tty == Some(true),
             linux: Some(pb::LinuxContainerConfig {
-                resources: Some(resources::container_resources(pod, c, i.node_memory)),
+                resources: Some(resources::container_resources(pod, c, self.cgroups.limits())),
                 security_context: Some(security::container_context(
                     pod,
                     c,
                     i.image_user,
                     i.target.clone(),
-                    &profiles,
+                    Profiles { dir: &profiles, by_default: self.config.seccomp_default },
                 )?),
             }),
             ..pb::ContainerConfig::default()
@@ -407,8 +407,6 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) image_volumes: &'a HashMap<String, String>,
     /// CRI id of the container whose processes it shall see.
     pub(crate) target: Option<String>,
-    /// Memory of the node in bytes.
-    pub(crate) node_memory: i64,
 }
 
 /// The devices that a container has of the Pod's volumes.

@@ -273,6 +273,7 @@ impl Lifecycle {
                     reason: "Preempting".into(),
                     message: PREEMPTED.into(),
                     disruption: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
+                    keeps_success: false,
                 },
                 None,
             );
@@ -356,8 +357,7 @@ impl Lifecycle {
             tracing::debug!(uid, %error, "cgroup stays");
         }
         self.cgroups.balance(&self.workers.active_pods());
-        worker.state.lock().cleaned = true;
-        worker.report.notify_one();
+        worker.clean();
         Ok(())
     }
 

@@ -170,13 +170,16 @@ impl Resizer {
         c: &Container,
         status: &ContainerStatus,
     ) -> Result<(), CallError> {
-        let mut limits = resources::container_resources(pod, c, self.node.memory());
+        let mut limits = resources::container_resources(pod, c, self.cgroups.limits());
         // In an update, 0 leaves the old limit.
         if limits.cpu_quota == 0 {
             limits.cpu_quota = -1;
         }
         if limits.memory_limit_in_bytes == 0 {
             limits.memory_limit_in_bytes = -1;
+            if self.cgroups.limits().counts_swap && !self.cgroups.limits().unified {
+                limits.memory_swap_limit_in_bytes = -1;
+            }
         }
         let request = pb::UpdateContainerResourcesRequest {
             container_id: status.id.clone(),

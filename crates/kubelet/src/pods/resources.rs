@@ -7,13 +7,12 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::spec::{self, Qos};
+use crate::enforcement::{Enforcement, Limits, MemoryQos, QUOTA_PERIOD, Swap};
 use objects::quantity::{self, ResourceList};
 
 /// The least cpu shares that the kernel takes.
 pub(crate) const MIN_SHARES: u64 = 2;
 const MAX_SHARES: u64 = 262_144;
-/// The scheduling period that quotas are given for, in microseconds.
-pub(crate) const QUOTA_PERIOD: i64 = 100_000;
 const MIN_QUOTA: i64 = 1000;
 
 /// cpu in thousandths as cgroup v1 shares.
@@ -21,9 +20,9 @@ pub(crate) fn shares(milli_cpu: i64) -> u64 {
     (u64::try_from(milli_cpu).unwrap_or(0) * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// cpu in thousandths as a quota in microseconds per period; 0 for none.
-pub(crate) fn quota(milli_cpu: i64) -> i64 {
-    if milli_cpu == 0 { 0 } else { (milli_cpu * QUOTA_PERIOD / 1000).max(MIN_QUOTA) }
+/// cpu in thousandths as a quota in microseconds per period of as many; 0 for none.
+fn quota(milli_cpu: i64, period: i64) -> i64 {
+    if milli_cpu == 0 { 0 } else { (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
 /// Shares as a cgroup v2 weight; runc's conversion.
@@ -55,6 +54,15 @@ pub(crate) fn oom_score_adj(pod: &Pod, container: &Container, node_memory: i64) 
     adj.clamp(3, 999)
 }
 
+/// A size of huge pages in bytes as the kernel and the runtime name it (`2MB`).
+pub(crate) fn page_name(bytes: u64) -> String {
+    match bytes {
+        p if p >= 1 << 30 => format!("{}GB", p >> 30),
+        p if p >= 1 << 20 => format!("{}MB", p >> 20),
+        p => format!("{}KB", p >> 10),
+    }
+}
+
 /// Limits of huge pages in bytes by page size, as the runtime names sizes (`2MB`).
 fn hugepages(resources: Option<&ResourceList>) -> Vec<pb::HugepageLimit> {
     let mut limits: BTreeMap<String, u64> = BTreeMap::new();
@@ -64,11 +72,7 @@ fn hugepages(resources: Option<&ResourceList>) -> Vec<pb::HugepageLimit> {
             Ok(q) => q.value(),
             Err(_) => continue,
         };
-        let unit = match page {
-            p if p >= 1 << 30 => format!("{}GB", p >> 30),
-            p if p >= 1 << 20 => format!("{}MB", p >> 20),
-            p => format!("{}KB", p >> 10),
-        };
+        let unit = page_name(u64::try_from(page).unwrap_or(0));
         limits.insert(unit, u64::try_from(quantity::value(Some(amount))).unwrap_or(0));
     }
     limits.into_iter().map(|(page_size, limit)| pb::HugepageLimit { page_size, limit }).collect()
@@ -78,7 +82,7 @@ fn hugepages(resources: Option<&ResourceList>) -> Vec<pb::HugepageLimit> {
 pub(crate) fn container_resources(
     pod: &Pod,
     container: &Container,
-    node_memory: i64,
+    limits: &Limits,
 ) -> pb::LinuxContainerResources {
     let r = container.resources.clone().unwrap_or_default();
     let of_pod = spec::spec(pod).resources.as_ref().and_then(|r| r.limits.as_ref());
@@ -91,15 +95,82 @@ pub(crate) fn container_resources(
         Some(q) => quantity::milli(Some(q)),
         None => cpu,
     };
-    pb::LinuxContainerResources {
-        cpu_period: QUOTA_PERIOD,
-        cpu_quota: quota(cpu),
+    let mut all = pb::LinuxContainerResources {
         cpu_shares: shares(requested) as i64,
         memory_limit_in_bytes: memory / 1000,
-        oom_score_adj: oom_score_adj(pod, container, node_memory),
+        oom_score_adj: oom_score_adj(pod, container, limits.memory),
         hugepage_limits: hugepages(r.limits.as_ref()),
-        ..pb::LinuxContainerResources::default()
+        ..limited(cpu, limits)
+    };
+    if limits.whole_containers() {
+        all.unified.insert("memory.oom.group".into(), "1".into());
     }
+    if limits.counts_swap {
+        let swap = swap_limit(pod, container, limits);
+        if limits.unified {
+            all.unified.insert("memory.swap.max".into(), swap.to_string());
+        } else {
+            // Memory and swap together; nothing is swapped.
+            all.memory_swap_limit_in_bytes = all.memory_limit_in_bytes;
+        }
+    }
+    if let Some(qos) = limits.memory_qos() {
+        all.unified.extend(memory_qos(pod, container, qos, limits));
+    }
+    all
+}
+
+/// A limit of cpu in thousandths in the runtime's units, if it is enforced.
+fn limited(milli_cpu: i64, limits: &Limits) -> pb::LinuxContainerResources {
+    let mut all = pb::LinuxContainerResources::default();
+    if let Some(period) = limits.by.cpu_period {
+        all.cpu_period = period;
+        all.cpu_quota = quota(milli_cpu, period);
+    }
+    all
+}
+
+fn of_container(list: Option<&ResourceList>, name: &str) -> i64 {
+    quantity::value(list.and_then(|list| list.get(name)))
+}
+
+/// How much swap a container may use, in bytes; upstream's rule.
+fn swap_limit(pod: &Pod, container: &Container, limits: &Limits) -> i64 {
+    let of = container.resources.as_ref();
+    let request = of_container(of.and_then(|r| r.requests.as_ref()), "memory");
+    let limit = of_container(of.and_then(|r| r.limits.as_ref()), "memory");
+    let limited = limits.by.swap == Swap::LimitedSwap
+        && limits.unified
+        && spec::qos(pod) == Qos::Burstable
+        && !spec::is_critical(pod)
+        && request != limit;
+    if !limited || limits.memory <= 0 || request > limits.memory {
+        return 0;
+    }
+    (request as f64 / limits.memory as f64 * limits.swap as f64) as i64
+}
+
+/// The settings of a container's cgroup by which memory is kept for it, and by which it is slowed down; upstream's rules.
+fn memory_qos(pod: &Pod, container: &Container, qos: MemoryQos, limits: &Limits) -> BTreeMap<String, String> {
+    let of = container.resources.as_ref();
+    let request = of_container(of.and_then(|r| r.requests.as_ref()), "memory");
+    let limit = of_container(of.and_then(|r| r.limits.as_ref()), "memory");
+    let mut all = BTreeMap::new();
+    if request != 0 && qos.reserves {
+        let file = if spec::qos(pod) == Qos::Guaranteed { "memory.min" } else { "memory.low" };
+        all.insert(file.to_owned(), request.to_string());
+    } else {
+        all.extend(["memory.min", "memory.low"].map(|file| (file.to_owned(), "0".to_owned())));
+    }
+    let most = if limit == 0 { limits.allocatable } else { limit };
+    if request != limit && most > 0 && limits.page > 0 {
+        let high = request as f64 + (most as f64 - request as f64) * qos.throttling;
+        let high = (high / limits.page as f64).floor() as i64 * limits.page;
+        if high > request {
+            all.insert("memory.high".to_owned(), high.to_string());
+        }
+    }
+    all
 }
 
 /// The resources of a running container: those of its specification, unless the runtime reports others.
@@ -111,14 +182,15 @@ pub(crate) fn actual(
     let mut all = container.resources.clone().unwrap_or_default();
     let Some(reported) = reported else { return all };
     // A difference by the rounding of the kernel's units is none.
-    let expected = container_resources(pod, container, 0);
+    let period = if reported.cpu_period > 0 { reported.cpu_period } else { QUOTA_PERIOD };
+    let by = Enforcement { cpu_period: Some(period), ..Enforcement::default() };
+    let expected = container_resources(pod, container, &Limits { by, ..Limits::default() });
     let put = |list: &mut Option<ResourceList>, name: &str, amount: Quantity| {
         if let Some(list) = list.as_mut().filter(|l| l.contains_key(name)) {
             list.insert(name.to_owned(), amount);
         }
     };
     if reported.cpu_quota > 0 && reported.cpu_quota != expected.cpu_quota {
-        let period = if reported.cpu_period > 0 { reported.cpu_period } else { QUOTA_PERIOD };
         let milli = i128::from(reported.cpu_quota) * 1000 / i128::from(period);
         put(&mut all.limits, "cpu", quantity::from_milli(milli.try_into().unwrap_or(i64::MAX)));
     }
@@ -133,52 +205,79 @@ pub(crate) fn actual(
     all
 }
 
-/// The settings of the cgroup of a whole Pod; none for a setting that is left alone.
+/// The settings of the cgroup of a whole Pod, of a class, or of all Pods. None of a quota or a limit of memory is that there
+/// is none; none of another setting is that it is left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PodCgroup {
     /// cpu shares in v1's units.
     pub(crate) shares: u64,
-    /// cpu quota in microseconds per [`QUOTA_PERIOD`].
+    /// cpu quota in microseconds per period, and the period in microseconds, [`QUOTA_PERIOD`] if it is 0.
     pub(crate) quota: Option<i64>,
+    pub(crate) period: i64,
+    /// Limits of huge pages in bytes, by the sizes of pages in bytes.
+    pub(crate) hugepages: BTreeMap<u64, u64>,
+    /// Files of the unified hierarchy, each with its value.
+    pub(crate) unified: BTreeMap<&'static str, i64>,
     /// Memory limit in bytes.
     pub(crate) memory: Option<i64>,
     /// Limit of process ids.
     pub(crate) pids: Option<i64>,
 }
 
+/// The limits of huge pages of a Pod: what it asks for of each size.
+fn of_pod(pod: &Pod, limits: &Limits) -> BTreeMap<u64, u64> {
+    let one = |size: &u64| {
+        let name = format!("hugepages-{}", crate::node::status::binary(*size).0);
+        (*size, u64::try_from(spec::pod_request(pod, &name)).unwrap_or(0))
+    };
+    limits.page_sizes.iter().map(one).collect()
+}
+
 /// A Pod's cgroup.
-pub(crate) fn pod_cgroup(pod: &Pod) -> PodCgroup {
+pub(crate) fn pod_cgroup(pod: &Pod, limits: &Limits) -> PodCgroup {
     let class = spec::qos(pod);
+    let hugepages = of_pod(pod, limits);
     if class == Qos::BestEffort {
-        return PodCgroup { shares: MIN_SHARES, ..PodCgroup::default() };
+        let pids = limits.by.pod_pids_limit;
+        return PodCgroup { shares: MIN_SHARES, pids, hugepages, ..PodCgroup::default() };
     }
     let some = |v: i64| (v > 0).then_some(v);
+    let cpu = spec::pod_limit(pod, "cpu");
+    let mut unified = BTreeMap::new();
+    let request = spec::pod_request(pod, "memory");
+    if limits.memory_qos().is_some_and(|qos| qos.reserves) && request > 0 {
+        unified.insert(if class == Qos::Guaranteed { "memory.min" } else { "memory.low" }, request);
+    }
     PodCgroup {
         shares: shares(spec::pod_request(pod, "cpu")),
-        quota: some(quota(spec::pod_limit(pod, "cpu"))),
+        quota: limits.by.cpu_period.and_then(|period| some(quota(cpu, period))),
+        period: limits.by.cpu_period.unwrap_or(0),
         memory: some(spec::pod_limit(pod, "memory")),
-        pids: None,
+        pids: limits.by.pod_pids_limit,
+        hugepages,
+        unified,
     }
 }
 
 /// The resources that the sandbox is told of: the Pod's overhead, and the sum of the containers.
-pub(crate) fn sandbox_resources(pod: &Pod) -> (pb::LinuxContainerResources, pb::LinuxContainerResources) {
+pub(crate) fn sandbox_resources(
+    pod: &Pod,
+    limits: &Limits,
+) -> (pb::LinuxContainerResources, pb::LinuxContainerResources) {
     let overhead = spec::spec(pod).overhead.as_ref();
     let cpu = spec::amount(overhead, "cpu");
     let over = if overhead.is_some() {
         pb::LinuxContainerResources {
-            cpu_period: QUOTA_PERIOD,
-            cpu_quota: quota(cpu),
             cpu_shares: shares(cpu) as i64,
             memory_limit_in_bytes: spec::amount(overhead, "memory") / 1000,
-            ..pb::LinuxContainerResources::default()
+            ..limited(cpu, limits)
         }
     } else {
         pb::LinuxContainerResources::default()
     };
-    let whole = pod_cgroup(pod);
+    let whole = pod_cgroup(pod, limits);
     let sum = pb::LinuxContainerResources {
-        cpu_period: QUOTA_PERIOD,
+        cpu_period: limits.by.cpu_period.unwrap_or(0),
         cpu_quota: whole.quota.unwrap_or(0),
         cpu_shares: whole.shares as i64,
         memory_limit_in_bytes: whole.memory.unwrap_or(0),
@@ -229,10 +328,146 @@ mod tests {
             assert_eq!(shares(milli), want, "{milli}m");
         }
         for (milli, want) in [(0, 0), (5, 1000), (10, 1000), (200, 20_000), (1500, 150_000)] {
-            assert_eq!(quota(milli), want, "{milli}m");
+            assert_eq!(quota(milli, QUOTA_PERIOD), want, "{milli}m");
+        }
+        for (milli, period, want) in
+            [(0, 20_000, 0), (5, 20_000, 1000), (200, 20_000, 4000), (1500, 1_000_000, 1_500_000)]
+        {
+            assert_eq!(quota(milli, period), want, "{milli}m in {period} us");
         }
         for (shares, want) in [(2, 1), (1024, 39), (262_144, 10_000)] {
             assert_eq!(weight(shares), want, "{shares}");
         }
+    }
+
+    fn pod(class: &str, request: &str, limit: &str) -> Pod {
+        let amounts = |of: &str| if of.is_empty() { json!({}) } else { json!({"memory": of}) };
+        serde_json::from_value(json!({
+            "spec": {"containers": [{"name": "c", "resources": {"requests": amounts(request), "limits": amounts(limit)}}]},
+            "status": {"qosClass": class}}))
+        .unwrap()
+    }
+
+    /// The settings of the unified hierarchy of a Pod's container.
+    fn unified(pod: &Pod, limits: &Limits) -> Vec<(String, String)> {
+        let made = container_resources(pod, &spec::containers(pod)[0], limits);
+        let mut all: Vec<_> = made.unified.into_iter().collect();
+        all.sort();
+        all
+    }
+
+    const GIB: i64 = 1 << 30;
+
+    /// A machine with the unified hierarchy, 8 GiB of memory and 4 GiB of swap.
+    fn machine(by: Enforcement) -> Limits {
+        Limits {
+            by,
+            memory: 8 * GIB,
+            swap: 4 * GIB,
+            allocatable: 6 * GIB,
+            page: 4096,
+            unified: true,
+            counts_swap: true,
+            ..Limits::default()
+        }
+    }
+
+    /// The cases of upstream's `TestGenerateLinuxContainerResourcesWithSwap`.
+    #[test]
+    fn swap_as_upstream_gives_it() {
+        let check = |swap: Swap, pod: &Pod, expected: i64| {
+            let limits = machine(Enforcement { swap, ..Enforcement::default() });
+            let got = unified(pod, &limits);
+            let want = ("memory.swap.max".to_owned(), expected.to_string());
+            assert!(got.contains(&want), "{got:?} {expected}");
+            let uncounted = Limits { counts_swap: false, ..limits.clone() };
+            assert!(unified(pod, &uncounted).iter().all(|(file, _)| file != "memory.swap.max"));
+            // v1 has no limited swap.
+            let v1 = Limits { unified: false, ..limits };
+            let made = container_resources(pod, &spec::containers(pod)[0], &v1);
+            assert!(made.unified.is_empty());
+            assert_eq!(made.memory_swap_limit_in_bytes, made.memory_limit_in_bytes);
+        };
+        check(Swap::NoSwap, &pod("Burstable", "1Gi", "2Gi"), 0);
+        check(Swap::LimitedSwap, &pod("Burstable", "1Gi", "2Gi"), GIB / 2);
+        check(Swap::LimitedSwap, &pod("Burstable", "2Gi", ""), GIB);
+        check(Swap::LimitedSwap, &pod("Burstable", "", ""), 0);
+        check(Swap::LimitedSwap, &pod("Burstable", "1Gi", "1Gi"), 0);
+        check(Swap::LimitedSwap, &pod("Burstable", "9Gi", "10Gi"), 0);
+        check(Swap::LimitedSwap, &pod("BestEffort", "", ""), 0);
+        check(Swap::LimitedSwap, &pod("Guaranteed", "1Gi", "1Gi"), 0);
+        let mut critical = pod("Burstable", "1Gi", "2Gi");
+        critical.spec.as_mut().unwrap().priority = Some(spec::SYSTEM_CRITICAL);
+        check(Swap::LimitedSwap, &critical, 0);
+    }
+
+    #[test]
+    fn containers_end_as_a_whole_or_by_the_process() {
+        let check = |single: Option<bool>, unified_hierarchy: bool, expected: bool| {
+            let by = Enforcement { single_process_oom_kill: single, ..Enforcement::default() };
+            let limits = Limits { unified: unified_hierarchy, counts_swap: false, ..machine(by) };
+            let want =
+                if expected { vec![("memory.oom.group".to_owned(), "1".to_owned())] } else { Vec::new() };
+            assert_eq!(unified(&pod("BestEffort", "", ""), &limits), want);
+        };
+        check(None, true, true);
+        check(None, false, false);
+        check(Some(true), true, false);
+        check(Some(false), true, true);
+    }
+
+    /// The cases of upstream's `TestGenerateContainerConfigWithMemoryQoSEnforced`, and of its policies.
+    #[test]
+    fn memory_is_kept_and_slowed_down_as_upstream_does() {
+        let check = |reserves: bool, pod: &Pod, expected: &[(&str, i64)], of_pod: &[(&str, i64)]| {
+            let qos = MemoryQos { throttling: 0.9, reserves };
+            let by = Enforcement {
+                memory_qos: Some(qos),
+                single_process_oom_kill: Some(true),
+                ..Enforcement::default()
+            };
+            let limits = Limits { counts_swap: false, ..machine(by) };
+            let want: Vec<_> =
+                expected.iter().map(|(file, value)| ((*file).to_owned(), value.to_string())).collect();
+            assert_eq!(unified(pod, &limits), want);
+            assert_eq!(pod_cgroup(pod, &limits).unified.into_iter().collect::<Vec<_>>(), of_pod);
+            let v1 = Limits { unified: false, ..limits };
+            assert!(unified(pod, &v1).is_empty() && pod_cgroup(pod, &v1).unified.is_empty());
+        };
+        let floor = |bytes: f64| (bytes / 4096.0).floor() as i64 * 4096;
+        let mib = 1024.0 * 1024.0;
+        let limited = floor(128.0 * mib + (256.0 - 128.0) * mib * 0.9);
+        let unlimited = floor(128.0 * mib + (6144.0 - 128.0) * mib * 0.9);
+        let ask = 128 << 20;
+        let burstable = pod("Burstable", "128Mi", "256Mi");
+        check(true, &burstable, &[("memory.high", limited), ("memory.low", ask)], &[("memory.low", ask)]);
+        check(false, &burstable, &[("memory.high", limited), ("memory.low", 0), ("memory.min", 0)], &[]);
+        let open = pod("Burstable", "128Mi", "");
+        check(true, &open, &[("memory.high", unlimited), ("memory.low", ask)], &[("memory.low", ask)]);
+        let guaranteed = pod("Guaranteed", "128Mi", "128Mi");
+        check(true, &guaranteed, &[("memory.min", ask)], &[("memory.min", ask)]);
+        check(false, &guaranteed, &[("memory.low", 0), ("memory.min", 0)], &[]);
+        let none = pod("BestEffort", "", "");
+        check(true, &none, &[("memory.low", 0), ("memory.min", 0)], &[]);
+    }
+
+    #[test]
+    fn limits_of_cpu_are_enforced_in_the_period_or_not_at_all() {
+        let pod: Pod = serde_json::from_value(json!({
+            "spec": {"overhead": {"cpu": "100m"}, "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}}]}}))
+        .unwrap();
+        let check = |period: Option<i64>, expected: (i64, i64), of_pod: Option<i64>| {
+            let by = Enforcement { cpu_period: period, ..Enforcement::default() };
+            let limits = Limits { by, ..Limits::default() };
+            let made = container_resources(&pod, &spec::containers(&pod)[0], &limits);
+            assert_eq!((made.cpu_period, made.cpu_quota), expected);
+            assert_eq!(pod_cgroup(&pod, &limits).quota, of_pod);
+            let (over, sum) = sandbox_resources(&pod, &limits);
+            assert_eq!((over.cpu_period, sum.cpu_period), (expected.0, expected.0));
+        };
+        check(Some(100_000), (100_000, 20_000), Some(30_000));
+        check(Some(20_000), (20_000, 4000), Some(6000));
+        check(None, (0, 0), None);
     }
 }

@@ -95,9 +95,18 @@ pub(crate) enum ProfileError {
     AppArmorType(String),
 }
 
+/// The profiles of system calls that containers have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Profiles<'a> {
+    /// Where those of the node are.
+    pub(crate) dir: &'a std::path::Path,
+    /// Whether a container that names none has the runtime's.
+    pub(crate) by_default: bool,
+}
+
 fn seccomp(
     profile: Option<&SeccompProfile>,
-    root: &std::path::Path,
+    profiles: Profiles<'_>,
 ) -> Result<pb::SecurityProfile, ProfileError> {
     let kind = |t: pb::security_profile::ProfileType| pb::SecurityProfile {
         profile_type: t.into(),
@@ -116,10 +125,11 @@ fn seccomp(
                 return Err(ProfileError::SeccompName(name.to_owned()));
             }
             Ok(pb::SecurityProfile {
-                localhost_ref: root.join(below).to_string_lossy().into_owned(),
+                localhost_ref: profiles.dir.join(below).to_string_lossy().into_owned(),
                 ..kind(pb::security_profile::ProfileType::Localhost)
             })
         }
+        None if profiles.by_default => Ok(kind(pb::security_profile::ProfileType::RuntimeDefault)),
         _ => Ok(kind(pb::security_profile::ProfileType::Unconfined)),
     }
 }
@@ -222,7 +232,7 @@ pub(crate) fn container_context(
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
-    profiles: &std::path::Path,
+    profiles: Profiles<'_>,
 ) -> Result<pb::LinuxContainerSecurityContext, ProfileError> {
     let c = effective(pod, container);
     let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref());
@@ -275,7 +285,8 @@ mod tests {
     fn profiles_lie_below_their_directory() {
         let check = |name: &str, want: Option<&str>| {
             let profile = SeccompProfile { type_: "Localhost".into(), localhost_profile: Some(name.into()) };
-            let got = seccomp(Some(&profile), std::path::Path::new("/k/seccomp"));
+            let profiles = Profiles { dir: std::path::Path::new("/k/seccomp"), by_default: false };
+            let got = seccomp(Some(&profile), profiles);
             assert_eq!(got.ok().map(|p| p.localhost_ref).as_deref(), want, "{name}");
         };
         check("a/b.json", Some("/k/seccomp/a/b.json"));
@@ -283,6 +294,20 @@ mod tests {
         check("../../etc/shadow", None);
         check("a/../../b", None);
         check("", None);
+    }
+
+    #[test]
+    fn a_container_without_a_profile_has_the_nodes_default() {
+        use pb::security_profile::ProfileType;
+        let check = |by_default: bool, named: Option<&str>, want: ProfileType| {
+            let profiles = Profiles { dir: std::path::Path::new("/k"), by_default };
+            let profile = named.map(|type_| SeccompProfile { type_: type_.into(), localhost_profile: None });
+            assert_eq!(seccomp(profile.as_ref(), profiles).unwrap().profile_type(), want, "{named:?}");
+        };
+        check(false, None, ProfileType::Unconfined);
+        check(true, None, ProfileType::RuntimeDefault);
+        check(true, Some("Unconfined"), ProfileType::Unconfined);
+        check(false, Some("RuntimeDefault"), ProfileType::RuntimeDefault);
     }
 
     #[test]

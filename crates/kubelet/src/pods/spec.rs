@@ -132,7 +132,7 @@ pub(crate) fn is_mirror(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(super::labels::CONFIG_MIRROR))
 }
 /// The least priority of the classes that upstream keeps for the system.
-const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+pub(crate) const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 /// Whether the node depends on the Pod; upstream's rule.
 pub(crate) fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || is_mirror(pod) || spec(pod).priority.is_some_and(|p| p >= SYSTEM_CRITICAL)

@@ -272,7 +272,6 @@ impl Starter {
             volumes: place.volumes,
             image_volumes: &image_volumes,
             target,
-            node_memory: self.node.memory(),
         };
         self.requests.container(&inputs).await
     }

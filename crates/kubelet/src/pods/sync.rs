@@ -104,7 +104,7 @@ impl Syncer {
             let (reason, message) = DEADLINE;
             self.recorder.pod(&pod, "Normal", reason, message);
             let (reason, message) = (reason.to_owned(), message.to_owned());
-            worker.fail(Failure { reason, message, disruption: None }, None);
+            worker.fail(Failure { reason, message, disruption: None, keeps_success: false }, None);
             return Ok(Step::Next(Phase::Terminating));
         }
         let status = self.reporter.compute(worker).unwrap_or_default();

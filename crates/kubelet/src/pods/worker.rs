@@ -89,9 +89,11 @@ pub(crate) struct Worker {
     /// Set once the containers are to be stopped.
     pub(super) terminate: CancellationToken,
     /// The grace in seconds with which they are; it only shrinks.
-    pub(super) grace: watch::Sender<Option<i64>>,
+    pub(crate) grace: watch::Sender<Option<i64>>,
     /// The last status was written, or nobody wants it any more.
     pub(super) written: watch::Sender<bool>,
+    /// Everything on this node is gone but what logs are read from.
+    pub(crate) cleaned: watch::Sender<bool>,
     /// File work under way.
     pub(super) work: Work,
 }
@@ -144,6 +146,7 @@ impl Worker {
             terminate: CancellationToken::new(),
             grace: watch::Sender::new(None),
             written: watch::Sender::new(false),
+            cleaned: watch::Sender::new(false),
             work: Work::default(),
         });
         worker.update(pod);
@@ -227,6 +230,13 @@ impl Worker {
     /// Wakes the worker and the reporter.
     pub(crate) fn changed(&self) {
         self.wake.notify_one();
+        self.report.notify_one();
+    }
+
+    /// Notes that everything on this node is gone but what logs are read from.
+    pub(crate) fn clean(&self) {
+        self.state.lock().cleaned = true;
+        self.cleaned.send_replace(true);
         self.report.notify_one();
     }
 

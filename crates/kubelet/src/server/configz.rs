@@ -5,13 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::backoff::go_duration;
-use crate::config::Config;
+use crate::config::{Config, GracePeriod, Swap};
 
 /// Only what this kubelet does is told, and as it does it.
 pub(super) fn settings(config: &Config) -> Value {
     let port = config.server.as_ref().map_or(config.node.port, |s| s.address.port());
     let address = config.server.as_ref().map(|s| s.address.ip().to_string());
-    let time = |d: Duration| go_duration(d.try_into().unwrap_or_default());
     let stated = &config.eviction.stated;
     let mut all = json!({
         "kind": "KubeletConfiguration",
@@ -20,17 +19,17 @@ pub(super) fn settings(config: &Config) -> Value {
         "address": address,
         "port": port,
         "authentication": {
-            "webhook": { "enabled": true, "cacheTTL": time(serving::TOKEN_TTL) },
+            "webhook": { "enabled": true, "cacheTTL": time(config.trust.tokens) },
             "anonymous": { "enabled": false },
         },
         "authorization": {
             "mode": "Webhook",
             "webhook": {
-                "cacheAuthorizedTTL": time(serving::auth::ALLOWED_TTL),
-                "cacheUnauthorizedTTL": time(serving::auth::DENIED_TTL),
+                "cacheAuthorizedTTL": time(config.trust.allowed),
+                "cacheUnauthorizedTTL": time(config.trust.denied),
             },
         },
-        "streamingConnectionIdleTimeout": time(super::stream::IDLE),
+        "streamingConnectionIdleTimeout": time(config.streaming_idle),
         "clusterDomain": config.cluster_domain,
         "clusterDNS": config.cluster_dns,
         "containerRuntimeEndpoint": config.container_runtime_endpoint,
@@ -64,10 +63,11 @@ pub(super) fn settings(config: &Config) -> Value {
         "registerNode": config.node.register,
         "registerWithTaints": config.node.taints,
         "providerID": config.node.provider_id,
-        "podPidsLimit": config.pod_pids_limit.unwrap_or(-1),
+        "podPidsLimit": config.enforcement.pod_pids_limit.unwrap_or(-1),
         "allowedUnsafeSysctls": config.allowed_sysctls,
         "enableDebuggingHandlers": config.debugging_handlers,
         "enableSystemLogHandler": config.system_log_handler,
+        "enableSystemLogQuery": config.system_log_query,
         "healthzBindAddress": config.healthz.map(|a| a.ip().to_string()),
         "healthzPort": config.healthz.map_or(0, |a| a.port()),
         "staticPodPath": config.statics.as_ref().and_then(|s| s.path.clone()),
@@ -75,10 +75,55 @@ pub(super) fn settings(config: &Config) -> Value {
         "fileCheckFrequency": config.statics.as_ref().map(|s| time(s.file_period)),
         "httpCheckFrequency": config.statics.as_ref().map(|s| time(s.url_period)),
     });
-    if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
-        all.extend(more);
+    for more in [more, limits(config), rates_and_times(config)] {
+        if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
+            all.extend(more);
+        }
     }
     json!({ "kubeletconfig": all })
+}
+
+fn time(d: Duration) -> String {
+    go_duration(d.try_into().unwrap_or_default())
+}
+
+/// How limits of Pods are enforced, and how they end with the machine.
+fn limits(config: &Config) -> Value {
+    let period = |p: &GracePeriod| json!({ "priority": p.priority, "shutdownGracePeriodSeconds": p.seconds });
+    let swap = match config.enforcement.swap {
+        Swap::NoSwap => "NoSwap",
+        Swap::LimitedSwap => "LimitedSwap",
+    };
+    json!({
+        "cpuCFSQuota": config.enforcement.cpu_period.is_some(),
+        "cpuCFSQuotaPeriod": config.enforcement.cpu_period.map(micro_time),
+        "singleProcessOOMKill": config.enforcement.single_process_oom_kill,
+        "memorySwap": { "swapBehavior": swap },
+        "seccompDefault": config.seccomp_default,
+        "shutdownGracePeriodByPodPriority": config.shutdown_grace_periods.iter().map(period).collect::<Vec<_>>(),
+    })
+}
+
+fn rates_and_times(config: &Config) -> Value {
+    json!({
+        "readOnlyPort": config.read_only.map_or(0, |a| a.port()),
+        "runtimeRequestTimeout": time(config.runtime_request_timeout),
+        "imageServiceEndpoint": config.image_service_endpoint,
+        "registryPullQPS": config.pull_rate.map_or(0.0, |r| r.per_second),
+        "registryBurst": config.pull_rate.map(|r| r.burst),
+        "eventRecordQPS": config.event_rate.map_or(0.0, |r| r.per_second),
+        "eventBurst": config.event_rate.map(|r| r.burst),
+        "crashLoopBackOff": { "maxContainerRestartPeriod": go_duration(config.restart_backoff.longest) },
+    })
+}
+
+/// Microseconds as Go prints a duration (`100ms`).
+fn micro_time(micros: i64) -> String {
+    match micros {
+        m if m % 1_000_000 == 0 => format!("{}s", m / 1_000_000),
+        m if m % 1000 == 0 => format!("{}ms", m / 1000),
+        m => format!("{}ms", m as f64 / 1000.0),
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +143,7 @@ mod tests {
         assert_eq!(got["nodeStatusUpdateFrequency"], "10s");
         assert_eq!(got["nodeStatusReportFrequency"], "5m0s");
         assert_eq!(got["streamingConnectionIdleTimeout"], "4h0m0s");
+        assert_eq!((&got["cpuCFSQuota"], &got["cpuCFSQuotaPeriod"]), (&json!(true), &json!("100ms")));
+        assert_eq!([1_000_000, 25_000, 1500].map(micro_time), ["1s", "25ms", "1.5ms"]);
     }
 }

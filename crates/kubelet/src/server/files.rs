@@ -3,10 +3,12 @@
 use std::io;
 use std::path::{Component, Path};
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use rustix::fs::{FileType, OFlags};
 use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
 
 use serving::answer::full;
 use serving::{Body, Failure};
@@ -20,6 +22,34 @@ const PIECE: usize = 64 << 10;
 /// Serves a file or a directory's listing below `/var/log`.
 pub(super) async fn serve(below: &str) -> Result<Response<Body>, Failure> {
     serve_from(Path::new(ROOT), below).await
+}
+
+/// Writes the log of a service that has a file of its own, as upstream looks for one; whether there is one.
+pub(super) async fn copy_log(service: &str, to: &mpsc::Sender<Bytes>) -> bool {
+    copy_from(Path::new(ROOT), service, to).await
+}
+
+async fn copy_from(root: &Path, service: &str, to: &mpsc::Sender<Bytes>) -> bool {
+    for name in [service.to_owned(), format!("{service}.log"), format!("{service}/{service}.log")] {
+        let root = root.to_owned();
+        let found = tokio::task::spawn_blocking(move || find(&root, Path::new(&name))).await;
+        if let Ok(Ok(Found::File(file))) = found {
+            send(tokio::fs::File::from_std(file), to).await;
+            return true;
+        }
+    }
+    false
+}
+
+/// Sends a file, as fast as its reader takes it.
+async fn send(mut file: tokio::fs::File, to: &mpsc::Sender<Bytes>) {
+    let mut buffer = bytes::BytesMut::with_capacity(PIECE);
+    while matches!(file.read_buf(&mut buffer).await, Ok(n) if n > 0) {
+        if to.send(buffer.split().freeze()).await.is_err() {
+            return;
+        }
+        buffer.reserve(PIECE);
+    }
 }
 
 /// A file or a directory below the logs.
@@ -39,17 +69,9 @@ async fn serve_from(root: &Path, below: &str) -> Result<Response<Body>, Failure>
     match found.map_err(|_| not_found())?.map_err(|_| not_found())? {
         Found::Listing(names) => Ok(listing(&names)),
         Found::File(file) => {
-            let mut file = tokio::fs::File::from_std(file);
+            let file = tokio::fs::File::from_std(file);
             let (sender, body) = channel_body();
-            tokio::spawn(async move {
-                let mut buffer = bytes::BytesMut::with_capacity(PIECE);
-                while matches!(file.read_buf(&mut buffer).await, Ok(n) if n > 0) {
-                    if sender.send(buffer.split().freeze()).await.is_err() {
-                        return;
-                    }
-                    buffer.reserve(PIECE);
-                }
-            });
+            tokio::spawn(async move { send(file, &sender).await });
             Ok(Response::new(body))
         }
     }
@@ -113,5 +135,14 @@ mod tests {
         let (fifo, mode) = (FileType::Fifo, rustix::fs::Mode::RWXU);
         rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), fifo, mode, 0).unwrap();
         assert_eq!(get("pipe").await, "404");
+        std::fs::write(dir.path().join("sub/sub.log"), "below").unwrap();
+        for (service, expected) in
+            [("a", Some("hello")), ("sub", Some("below")), ("..", None), ("pipe", None)]
+        {
+            let (sender, mut receiver) = mpsc::channel(8);
+            assert_eq!(copy_from(dir.path(), service, &sender).await, expected.is_some(), "{service}");
+            drop(sender);
+            assert_eq!(receiver.recv().await.as_deref(), expected.map(str::as_bytes), "{service}");
+        }
     }
 }

@@ -9,11 +9,13 @@ mod configz;
 mod files;
 mod gauges;
 mod health;
+mod journal;
 mod log_lines;
 mod logs;
 mod metrics;
 mod options;
 mod query;
+mod read_only;
 mod requests;
 mod served;
 mod stream;
@@ -33,7 +35,7 @@ use serving::answer::{TEXT, typed};
 use serving::{Auth, Body, Failure, ServeError, User};
 
 use self::health::Health;
-pub use self::options::{Options, tls};
+pub use self::options::{Offer, Options, tls};
 use self::query::{Query, unescape};
 pub(crate) use self::served::Served;
 use self::stream::Target;
@@ -60,9 +62,12 @@ pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
     if let Some(address) = served.config.healthz {
         health.serve(address, &shutdown).await;
     }
+    if let Some(address) = served.config.read_only {
+        read_only::serve(served.clone(), health.clone(), address).await?;
+    }
     let Some(options) = served.config.server.clone() else { return Ok(()) };
     let server = Server {
-        auth: Auth::new(served.client.clone()),
+        auth: Auth::with(served.client.clone(), served.config.trust),
         health,
         started: served.clock.now(),
         flags: options.flags,
@@ -104,19 +109,10 @@ impl Server {
         let served = &self.served;
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         // Upstream has these for any method, and all others for their own.
+        if let Some(answer) = read(served, &self.health, &parts, query).await {
+            return answer;
+        }
         match parts.as_slice() {
-            ["healthz"] => return Ok(self.health.answer(query.get("verbose").is_some())),
-            ["healthz", check] => return self.health.one(check).ok_or_else(Failure::not_found),
-            ["metrics"] => return metrics_answer(metrics::own(served).await),
-            ["metrics", "resource"] => {
-                let stats = served.collector.collect().await;
-                return metrics_answer(metrics::resource(stats.as_ref().ok()));
-            }
-            ["metrics", "cadvisor"] => {
-                return metrics_answer(served.collector.cadvisor.page().await.to_string());
-            }
-            ["metrics", "slis"] => return metrics_answer(self.health.slis()),
-            ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),
             ["configz"] => return json_answer(&configz::settings(&served.config)),
             ["statusz"] => {
                 let now = served.clock.now();
@@ -136,8 +132,10 @@ impl Server {
         if !allowed.contains(request.method()) {
             return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
         }
+        if let Some(answer) = read_pods(served, &parts, query).await {
+            return answer;
+        }
         match parts.as_slice() {
-            ["pods"] => Ok(pod_list(&served.pods.pods())),
             ["runningpods", ""] | ["runningpods"] => self.running_pods().await,
             ["containerLogs", namespace, pod, container] => {
                 logs::serve(served, namespace, pod, container, query).await
@@ -153,12 +151,17 @@ impl Server {
                 let target = Target { namespace, pod, uid: Some(uid), container: "" };
                 stream::port_forward(served, target, query, request).await
             }
-            ["stats", "summary"] => {
-                let stats = served.collector.collect().await.map_err(runtime_failure)?;
-                let only = query.bool("only_cpu_and_memory");
-                json_answer(&summary(&stats, &served.config.node_name, only))
+            ["logs", rest @ ..] => {
+                let asked = if served.config.system_log_query { journal::read(query)? } else { None };
+                match asked {
+                    Some(_) if rest.iter().any(|part| !part.is_empty()) => {
+                        let text = "path not allowed in query mode";
+                        Err(Failure::new(StatusCode::NOT_ACCEPTABLE, text))
+                    }
+                    Some(asked) => journal::serve(asked).await,
+                    None => files::serve(&rest.join("/")).await,
+                }
             }
-            ["logs", rest @ ..] => files::serve(&rest.join("/")).await,
             _ => Err(Failure::not_found()),
         }
     }
@@ -182,6 +185,47 @@ impl Server {
         let (sandboxes, containers) = (sandboxes.into_inner().items, containers.into_inner().containers);
         json_answer(&running_list(&root, sandboxes, containers))
     }
+}
+
+/// Answers what tells of the kubelet and the use of resources; none for another path.
+async fn read(
+    served: &Served,
+    health: &Health,
+    parts: &[&str],
+    query: &Query,
+) -> Option<Result<Response<Body>, Failure>> {
+    Some(match parts {
+        ["healthz"] => Ok(health.answer(query.get("verbose").is_some())),
+        ["healthz", check] => health.one(check).ok_or_else(Failure::not_found),
+        ["metrics"] => metrics_answer(metrics::own(served).await),
+        ["metrics", "resource"] => {
+            let stats = served.collector.collect().await;
+            metrics_answer(metrics::resource(stats.as_ref().ok()))
+        }
+        ["metrics", "cadvisor"] => metrics_answer(served.collector.cadvisor.page().await.to_string()),
+        ["metrics", "slis"] => metrics_answer(health.slis()),
+        ["metrics", "probes"] => metrics_answer(metrics::probes(served)),
+        _ => return None,
+    })
+}
+
+/// Answers what tells of Pods; none for another path.
+async fn read_pods(
+    served: &Served,
+    parts: &[&str],
+    query: &Query,
+) -> Option<Result<Response<Body>, Failure>> {
+    Some(match parts {
+        ["pods"] => Ok(pod_list(&served.pods.pods())),
+        ["stats", "summary"] => match served.collector.collect().await {
+            Ok(stats) => {
+                let only = query.bool("only_cpu_and_memory");
+                json_answer(&summary(&stats, &served.config.node_name, only))
+            }
+            Err(status) => Err(runtime_failure(status)),
+        },
+        _ => return None,
+    })
 }
 
 /// The Pods of a kubelet among everything that runs in a runtime.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+pub use serving::tls::Offer;
 
 /// Where to serve, and how.
 #[derive(Debug, Clone)]
@@ -19,11 +20,12 @@ pub struct Options {
 }
 
 /// TLS for the server: its certificate, and the roots of the client certificates it takes. A client
-/// without a certificate may still bring a token.
+/// without a certificate may still bring a token. `offer` is what may be spoken.
 pub fn tls(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     clients: RootCertStore,
+    offer: &Offer,
 ) -> Result<ServerConfig, rustls::Error> {
-    serving::tls::config((chain, key), clients)
+    serving::tls::config_of((chain, key), clients, offer)
 }

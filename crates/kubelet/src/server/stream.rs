@@ -24,8 +24,6 @@ use crate::pods::ContainerRef;
 use serving::answer::{empty, full};
 use serving::{Body, Failure, Life};
 
-/// How long nothing may go through a stream; upstream's `streamingConnectionIdleTimeout`.
-pub(super) const IDLE: Duration = Duration::from_hours(4);
 /// How long the runtime's streaming server may take to take a connection, and to answer.
 const DIAL: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
@@ -241,11 +239,11 @@ async fn hand_on(
     let client = hyper::upgrade::on(&mut request);
     let runtime = hyper::upgrade::on(&mut answer);
     let life = request.extensions().get::<Arc<Life>>().cloned();
-    let stop = served.shutdown.clone();
+    let (stop, idle) = (served.shutdown.clone(), served.config.streaming_idle);
     served.shutdown.spawn_one(async move {
         let stream = async {
             if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
-                tunnel(TokioIo::new(client), TokioIo::new(runtime)).await;
+                tunnel(TokioIo::new(client), TokioIo::new(runtime), idle).await;
             }
         };
         let _ = stop.run(stream).await;
@@ -258,8 +256,8 @@ async fn hand_on(
     Ok(response)
 }
 
-/// Carries bytes both ways until one side ends, or neither has sent anything for long.
-async fn tunnel<A, B>(client: A, runtime: B)
+/// Carries bytes both ways until one side ends, or neither has sent anything for so long.
+async fn tunnel<A, B>(client: A, runtime: B, idle: Duration)
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite,
@@ -267,7 +265,7 @@ where
     let last = Mutex::new(Instant::now());
     let idle = async {
         loop {
-            let until = *last.lock() + IDLE;
+            let until = *last.lock() + idle;
             if until <= Instant::now() {
                 return;
             }
@@ -328,13 +326,15 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Noted<'_, T> {
 mod tests {
     use super::*;
 
+    const IDLE: Duration = Duration::from_hours(1);
+
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_ends() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let ((mut near, client), (runtime, mut far)) = (tokio::io::duplex(64), tokio::io::duplex(64));
         let began = Instant::now();
         let ended = tokio::spawn(async move {
-            tunnel(client, runtime).await;
+            tunnel(client, runtime, IDLE).await;
             began.elapsed()
         });
         let mut one = [0];

@@ -50,6 +50,8 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The message of the condition `DisruptionTarget`, if this kubelet ends it for the sake of others.
     pub(crate) disruption: Option<String>,
+    /// Whether a Pod that succeeded all the same has succeeded.
+    pub(crate) keeps_success: bool,
 }
 
 /// The facts that a status is computed from.
@@ -556,7 +558,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         message = i.old.message.clone().or_else(|| spec::status(pod).message.clone());
     }
     if let Some(why) = i.failed {
-        phase = "Failed".into();
+        if !(why.keeps_success && phase == "Succeeded") {
+            phase = "Failed".into();
+        }
         reason = Some(why.reason.clone());
         message = Some(why.message.clone());
     }

@@ -1,0 +1,320 @@
+//! Messages of D-Bus, as far as logind is asked; the format is that of the D-Bus specification 1.0.
+
+/// The most bytes of a message that is read. The answers of logind are small; the bus itself allows 128 MiB.
+const MOST: usize = 64 << 10;
+/// The length of the part of the header that every message has.
+pub(super) const FIXED: usize = 16;
+
+/// The kinds of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Call,
+    Return,
+    Error,
+    Signal,
+    /// One that is none of these, which the specification has readers ignore.
+    Other,
+}
+
+/// A message that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    /// It is longer than any answer of logind.
+    #[error("a message of {0} bytes is too long")]
+    TooLong(usize),
+    /// It does not keep to the format.
+    #[error("a message does not keep to the format")]
+    Format,
+}
+
+/// A call of a method.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) destination: &'a str,
+    pub(super) path: &'a str,
+    pub(super) interface: &'a str,
+    pub(super) member: &'a str,
+    pub(super) arguments: &'a [Argument<'a>],
+}
+
+/// An argument of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Argument<'a> {
+    Text(&'a str),
+    Int32(i32),
+}
+
+/// A message as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    /// The serial number of the call that it answers.
+    pub(super) answers: Option<u32>,
+    pub(super) path: String,
+    pub(super) interface: String,
+    pub(super) member: String,
+    pub(super) error: String,
+    /// The unique name of its sender; the bus puts it in, so nobody can lie about it.
+    pub(super) sender: String,
+    /// How many file descriptors belong to it.
+    pub(super) descriptors: u32,
+    signature: String,
+    body: Vec<u8>,
+    little: bool,
+}
+
+/// Puts values behind each other, each at a multiple of its own size.
+#[derive(Debug, Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn align(&mut self, to: usize) {
+        self.0.resize(self.0.len().next_multiple_of(to), 0);
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.align(4);
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.u32(text.len() as u32);
+        self.0.extend(text.bytes());
+        self.0.push(0);
+    }
+
+    fn signature(&mut self, signature: &str) {
+        self.0.push(signature.len() as u8);
+        self.0.extend(signature.bytes());
+        self.0.push(0);
+    }
+
+    /// A field of the header.
+    fn field(&mut self, code: u8, kind: &str, value: &str) {
+        self.align(8);
+        self.0.push(code);
+        self.signature(kind);
+        if kind == "g" { self.signature(value) } else { self.text(value) }
+    }
+}
+
+/// The bytes of a call.
+pub(super) fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
+    let mut body = Writer::default();
+    let mut signature = String::new();
+    for argument in call.arguments {
+        match argument {
+            Argument::Text(text) => {
+                signature.push('s');
+                body.text(text);
+            }
+            Argument::Int32(value) => {
+                signature.push('i');
+                body.u32(*value as u32);
+            }
+        }
+    }
+    // Little-endian, a call, no flags, version 1.
+    let mut out = Writer(vec![b'l', 1, 0, 1]);
+    out.u32(body.0.len() as u32);
+    out.u32(serial);
+    out.u32(0);
+    out.field(1, "o", call.path);
+    out.field(2, "s", call.interface);
+    out.field(3, "s", call.member);
+    out.field(6, "s", call.destination);
+    if !signature.is_empty() {
+        out.field(8, "g", &signature);
+    }
+    let fields = (out.0.len() - FIXED) as u32;
+    out.0[12..16].copy_from_slice(&fields.to_le_bytes());
+    out.align(8);
+    out.0.extend(body.0);
+    out.0
+}
+
+/// Reads values, each at a multiple of its own size.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    little: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(count)?;
+        let taken = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(taken)
+    }
+
+    fn align(&mut self, to: usize) -> Option<()> {
+        let gap = self.at.next_multiple_of(to) - self.at;
+        self.take(gap).map(drop)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.align(4)?;
+        let bytes = self.take(4)?.try_into().ok()?;
+        Some(if self.little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.align(8)?;
+        let bytes = self.take(8)?.try_into().ok()?;
+        Some(if self.little { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) })
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = self.u32()?;
+        self.terminated(length as usize)
+    }
+
+    fn signature(&mut self) -> Option<&'a str> {
+        let length = self.u8()?;
+        self.terminated(usize::from(length))
+    }
+
+    fn terminated(&mut self, length: usize) -> Option<&'a str> {
+        let text = std::str::from_utf8(self.take(length)?).ok()?;
+        (self.u8()? == 0).then_some(text)
+    }
+}
+
+/// How long a message is in all, by the beginning of its header.
+///
+/// # Errors
+/// It is no message, or too long a one.
+pub(super) fn length(fixed: &[u8; FIXED]) -> Result<usize, Malformed> {
+    let little = match fixed[0] {
+        b'l' => true,
+        b'B' => false,
+        _ => return Err(Malformed::Format),
+    };
+    let mut reader = Reader { bytes: fixed, at: 4, little };
+    let (Some(body), Some(_), Some(fields)) = (reader.u32(), reader.u32(), reader.u32()) else {
+        return Err(Malformed::Format);
+    };
+    if fixed[3] != 1 {
+        return Err(Malformed::Format);
+    }
+    let (body, fields) = (body as usize, fields as usize);
+    if body > MOST || fields > MOST {
+        return Err(Malformed::TooLong(body.saturating_add(fields)));
+    }
+    Ok((FIXED + fields).next_multiple_of(8) + body)
+}
+
+/// Reads a whole message.
+///
+/// # Errors
+/// It is none.
+pub(super) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+    let fixed = bytes.first_chunk::<FIXED>().ok_or(Malformed::Format)?;
+    if length(fixed)? != bytes.len() {
+        return Err(Malformed::Format);
+    }
+    read(bytes).ok_or(Malformed::Format)
+}
+
+fn read(bytes: &[u8]) -> Option<Message> {
+    let mut reader = Reader { bytes, at: 0, little: bytes[0] == b'l' };
+    let little = reader.little;
+    reader.take(1)?;
+    let kind = match reader.u8()? {
+        1 => Kind::Call,
+        2 => Kind::Return,
+        3 => Kind::Error,
+        4 => Kind::Signal,
+        _ => Kind::Other,
+    };
+    reader.take(2)?;
+    let body = reader.u32()? as usize;
+    reader.u32()?;
+    let end = reader.u32()? as usize + FIXED;
+    let mut message = Message {
+        kind,
+        answers: None,
+        path: String::new(),
+        interface: String::new(),
+        member: String::new(),
+        error: String::new(),
+        sender: String::new(),
+        descriptors: 0,
+        signature: String::new(),
+        body: bytes.get(bytes.len() - body..)?.to_vec(),
+        little,
+    };
+    while reader.at < end {
+        reader.align(8)?;
+        let code = reader.u8()?;
+        match reader.signature()? {
+            "s" | "o" => {
+                let text = reader.text()?.to_owned();
+                match code {
+                    1 => message.path = text,
+                    2 => message.interface = text,
+                    3 => message.member = text,
+                    4 => message.error = text,
+                    7 => message.sender = text,
+                    _ => {}
+                }
+            }
+            "g" => {
+                let signature = reader.signature()?;
+                if code == 8 {
+                    signature.clone_into(&mut message.signature);
+                }
+            }
+            "u" => {
+                let number = reader.u32()?;
+                match code {
+                    5 => message.answers = Some(number),
+                    9 => message.descriptors = number,
+                    _ => {}
+                }
+            }
+            // A field of a type that the specification does not have.
+            _ => return None,
+        }
+    }
+    (reader.at == end).then_some(message)
+}
+
+impl Message {
+    fn body(&self, signature: &str) -> Option<Reader<'_>> {
+        let reader = Reader { bytes: &self.body, at: 0, little: self.little };
+        self.signature.starts_with(signature).then_some(reader)
+    }
+
+    /// The text that it begins with.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.body("s")?.text()
+    }
+
+    /// The bool that it begins with.
+    pub(super) fn boolean(&self) -> Option<bool> {
+        self.body("b")?.u32().map(|value| value != 0)
+    }
+
+    /// The number of the file descriptor that it begins with.
+    pub(super) fn descriptor(&self) -> Option<u32> {
+        self.body("h")?.u32()
+    }
+
+    /// The number in the variant that it begins with.
+    pub(super) fn variant_u64(&self) -> Option<u64> {
+        let mut reader = self.body("v")?;
+        (reader.signature()? == "t").then(|| reader.u64())?
+    }
+
+    /// The bool in the variant that it begins with.
+    pub(super) fn variant_bool(&self) -> Option<bool> {
+        let mut reader = self.body("v")?;
+        (reader.signature()? == "b").then(|| reader.u32())?.map(|value| value != 0)
+    }
+}

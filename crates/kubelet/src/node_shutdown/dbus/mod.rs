@@ -1,0 +1,355 @@
+//! A connection to the system's bus, as far as logind is asked.
+//!
+//! It is this crate's own: a whole client of D-Bus (zbus) is fifty crates more to build, for seven calls and one signal.
+
+mod address;
+mod message;
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream as Blocking};
+use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use self::address::Address;
+pub(super) use self::message::Malformed;
+use self::message::{Argument, Call, FIXED, Kind, Message};
+
+/// How long an answer is waited for; that of D-Bus' own library.
+const ANSWER: Duration = Duration::from_secs(25);
+/// The most signals and file descriptors that wait to be looked at.
+const WAITING: usize = 64;
+/// The longest line while the connection is made.
+const LINE: usize = 4096;
+
+const BUS: &str = "org.freedesktop.DBus";
+const BUS_PATH: &str = "/org/freedesktop/DBus";
+
+/// Why the bus is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BusError {
+    /// There is none, or it hung up.
+    #[error("the system bus cannot be reached: {0}")]
+    Io(#[from] io::Error),
+    /// It does not take this process.
+    #[error("the system bus refuses this process: {0:?}")]
+    Refused(String),
+    /// It sent something else than messages.
+    #[error("the system bus: {0}")]
+    Malformed(#[from] Malformed),
+    /// More came than anybody who means well sends.
+    #[error("the system bus sends too much")]
+    Flooded,
+    /// A call was answered with an error.
+    #[error("{method}: {name}: {text}")]
+    Answer {
+        /// The method.
+        method: String,
+        /// The name of the error.
+        name: String,
+        /// Its message.
+        text: String,
+    },
+    /// A call was not answered in time.
+    #[error("{0}: no answer in time")]
+    Timeout(String),
+    /// A call was answered with something else than its method has.
+    #[error("{0}: the answer is not of the method's type")]
+    Type(String),
+}
+
+/// A signal that a sender emitted.
+#[derive(Debug)]
+pub(crate) struct Signal(Message);
+
+impl Signal {
+    pub(super) fn is(&self, path: &str, interface: &str, member: &str) -> bool {
+        (self.0.path.as_str(), self.0.interface.as_str(), self.0.member.as_str()) == (path, interface, member)
+    }
+
+    /// The unique name of the sender.
+    pub(super) fn sender(&self) -> &str {
+        &self.0.sender
+    }
+
+    /// The bool that it carries.
+    pub(super) fn boolean(&self) -> Option<bool> {
+        self.0.boolean()
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: UnixStream,
+    serial: u32,
+    read: Vec<u8>,
+    descriptors: VecDeque<OwnedFd>,
+    signals: VecDeque<Signal>,
+}
+
+impl Connection {
+    /// Connects to the system's bus.
+    ///
+    /// # Errors
+    /// There is none that takes this process.
+    pub(super) async fn system() -> Result<Self, BusError> {
+        let mut error = io::Error::from(io::ErrorKind::NotFound);
+        for address in address::of_system() {
+            match connect(&address).await {
+                Ok(stream) => return Self::over(stream).await,
+                Err(why) => error = why,
+            }
+        }
+        Err(error.into())
+    }
+
+    /// Says hello to the bus behind a socket.
+    async fn over(stream: UnixStream) -> Result<Self, BusError> {
+        let (read, descriptors, signals) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        let mut bus = Self { stream, serial: 0, read, descriptors, signals };
+        let greeting = timeout(ANSWER, bus.authenticate()).await;
+        greeting.map_err(|_| BusError::Timeout("AUTH".into()))??;
+        bus.of_bus("Hello", &[]).await?;
+        Ok(bus)
+    }
+
+    /// Says who this process is, which the kernel vouches for.
+    async fn authenticate(&mut self) -> Result<(), BusError> {
+        let uid = rustix::process::geteuid().as_raw().to_string();
+        let uid = uid.bytes().fold(String::new(), |mut hex, digit| {
+            let _ = write!(hex, "{digit:02x}");
+            hex
+        });
+        self.stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes()).await?;
+        self.expect("OK ").await?;
+        self.stream.write_all(b"NEGOTIATE_UNIX_FD\r\n").await?;
+        self.expect("AGREE_UNIX_FD").await?;
+        self.stream.write_all(b"BEGIN\r\n").await?;
+        Ok(())
+    }
+
+    /// Reads a line that begins with a word. Nothing follows it before the bus is spoken to.
+    async fn expect(&mut self, word: &str) -> Result<(), BusError> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            if line.len() >= LINE {
+                return Err(BusError::Flooded);
+            }
+            line.push(self.stream.read_u8().await?);
+        }
+        let text = String::from_utf8_lossy(&line);
+        if text.starts_with(word) { Ok(()) } else { Err(BusError::Refused(text.trim_end().to_owned())) }
+    }
+
+    /// Calls a method of the bus itself.
+    async fn of_bus(&mut self, member: &str, arguments: &[Argument<'_>]) -> Result<Message, BusError> {
+        let call = Call { destination: BUS, path: BUS_PATH, interface: BUS, member, arguments };
+        Ok(self.call(&call).await?.0)
+    }
+
+    /// Has signals sent here by a rule.
+    pub(super) async fn subscribe(&mut self, rule: &str) -> Result<(), BusError> {
+        self.of_bus("AddMatch", &[Argument::Text(rule)]).await.map(drop)
+    }
+
+    /// The unique name of who has a well-known one.
+    pub(super) async fn owner(&mut self, name: &str) -> Result<String, BusError> {
+        let answer = self.of_bus("GetNameOwner", &[Argument::Text(name)]).await?;
+        answer.text().map(str::to_owned).ok_or_else(|| BusError::Type("GetNameOwner".into()))
+    }
+
+    /// Calls a method, and waits for the answer with its file descriptors; signals that come before it are kept.
+    async fn call(&mut self, call: &Call<'_>) -> Result<(Message, Vec<OwnedFd>), BusError> {
+        self.serial = self.serial.wrapping_add(1).max(1);
+        let serial = self.serial;
+        let method = || format!("{}.{}", call.interface, call.member);
+        let asked = async {
+            self.stream.write_all(&message::encode(serial, call)).await?;
+            loop {
+                let message = self.message().await?;
+                if matches!(message.kind, Kind::Return | Kind::Error) && message.answers == Some(serial) {
+                    let descriptors = self.take_descriptors(&message);
+                    return Ok((message, descriptors));
+                }
+                self.keep(message)?;
+            }
+        };
+        let answer = timeout(ANSWER, asked).await.map_err(|_| BusError::Timeout(method()))?;
+        match answer {
+            Ok((message, _)) if message.kind == Kind::Error => Err(BusError::Answer {
+                method: method(),
+                name: message.error.clone(),
+                text: message.text().unwrap_or_default().to_owned(),
+            }),
+            other => other,
+        }
+    }
+
+    /// Waits until there is a signal. A caller that does not wait until then loses none.
+    pub(super) async fn wait(&mut self) -> Result<(), BusError> {
+        while self.signals.is_empty() {
+            let message = self.message().await?;
+            self.keep(message)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the first signal.
+    pub(super) fn take(&mut self) -> Option<Signal> {
+        self.signals.pop_front()
+    }
+
+    /// Keeps a signal; descriptors that nobody asked for are closed.
+    fn keep(&mut self, message: Message) -> Result<(), BusError> {
+        self.take_descriptors(&message);
+        if message.kind == Kind::Signal {
+            if self.signals.len() >= WAITING {
+                return Err(BusError::Flooded);
+            }
+            self.signals.push_back(Signal(message));
+        }
+        Ok(())
+    }
+
+    fn take_descriptors(&mut self, message: &Message) -> Vec<OwnedFd> {
+        let count = usize::try_from(message.descriptors).unwrap_or(usize::MAX).min(self.descriptors.len());
+        self.descriptors.drain(..count).collect()
+    }
+
+    /// Reads a message. Nothing is lost if it is not waited for.
+    async fn message(&mut self) -> Result<Message, BusError> {
+        loop {
+            if let Some(fixed) = self.read.first_chunk::<FIXED>() {
+                let length = message::length(fixed)?;
+                if self.read.len() >= length {
+                    let rest = self.read.split_off(length);
+                    let whole = std::mem::replace(&mut self.read, rest);
+                    return Ok(message::decode(&whole)?);
+                }
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Reads what has come, with the file descriptors beside it.
+    async fn fill(&mut self) -> Result<(), BusError> {
+        let mut bytes = [0; 4096];
+        let stream = &self.stream;
+        let (count, descriptors) = stream
+            .async_io(Interest::READABLE, || {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+                let mut beside = RecvAncillaryBuffer::new(&mut space);
+                let mut into = [IoSliceMut::new(&mut bytes)];
+                let got = recvmsg(stream, &mut into, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+                let mut descriptors = Vec::new();
+                for part in beside.drain() {
+                    if let RecvAncillaryMessage::ScmRights(all) = part {
+                        descriptors.extend(all);
+                    }
+                }
+                Ok((got.bytes, descriptors))
+            })
+            .await?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        if self.descriptors.len() + descriptors.len() > WAITING {
+            return Err(BusError::Flooded);
+        }
+        self.read.extend_from_slice(&bytes[..count]);
+        self.descriptors.extend(descriptors);
+        Ok(())
+    }
+}
+
+/// Connects to a socket. A local socket takes or refuses at once.
+async fn connect(address: &Address) -> io::Result<UnixStream> {
+    match address {
+        Address::Path(path) => UnixStream::connect(path).await,
+        Address::Abstract(name) => {
+            let stream = Blocking::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+            stream.set_nonblocking(true)?;
+            UnixStream::from_std(stream)
+        }
+    }
+}
+
+/// An object of a service.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Object {
+    /// The service's well-known name.
+    pub(super) service: &'static str,
+    /// The object's path.
+    pub(super) path: &'static str,
+    /// The interface of its methods and properties.
+    pub(super) interface: &'static str,
+}
+
+impl Object {
+    /// Calls a method with texts, and a number after them.
+    async fn call(
+        self,
+        bus: &mut Connection,
+        member: &str,
+        texts: &[&str],
+        number: Option<i32>,
+    ) -> Result<(Message, Vec<OwnedFd>), BusError> {
+        let texts = texts.iter().map(|text| Argument::Text(text));
+        let arguments: Vec<Argument<'_>> = texts.chain(number.map(Argument::Int32)).collect();
+        let Self { service: destination, path, interface } = self;
+        bus.call(&Call { destination, path, interface, member, arguments: &arguments }).await
+    }
+
+    /// Calls a method that answers nothing.
+    pub(super) async fn order(
+        self,
+        bus: &mut Connection,
+        member: &str,
+        texts: &[&str],
+        number: i32,
+    ) -> Result<(), BusError> {
+        self.call(bus, member, texts, Some(number)).await.map(drop)
+    }
+
+    /// Calls a method that answers with a file descriptor.
+    pub(super) async fn open(
+        self,
+        bus: &mut Connection,
+        member: &str,
+        texts: &[&str],
+    ) -> Result<OwnedFd, BusError> {
+        let (answer, all) = self.call(bus, member, texts, None).await?;
+        let number = answer.descriptor().and_then(|number| usize::try_from(number).ok());
+        let wrong = || BusError::Type(format!("{}.{member}", self.interface));
+        number.and_then(|number| all.into_iter().nth(number)).ok_or_else(wrong)
+    }
+
+    async fn property(self, bus: &mut Connection, name: &str) -> Result<Message, BusError> {
+        let properties = Self { interface: "org.freedesktop.DBus.Properties", ..self };
+        Ok(properties.call(bus, "Get", &[self.interface, name], None).await?.0)
+    }
+
+    /// A property that is a number.
+    pub(super) async fn number(self, bus: &mut Connection, name: &str) -> Result<u64, BusError> {
+        let answer = self.property(bus, name).await?;
+        answer.variant_u64().ok_or_else(|| BusError::Type(format!("{}.{name}", self.interface)))
+    }
+
+    /// A property that is true or false.
+    pub(super) async fn boolean(self, bus: &mut Connection, name: &str) -> Result<bool, BusError> {
+        let answer = self.property(bus, name).await?;
+        answer.variant_bool().ok_or_else(|| BusError::Type(format!("{}.{name}", self.interface)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+use std::os::fd::AsFd;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::AsyncBufReadExt;
+
+use super::*;
+
+/// `Hello` as libraries of D-Bus send it.
+const HELLO: &str = "6c01000100000000010000006d00000001016f00150000002f6f72672f667265656465736b746f702f4442757300000002017300140000006f72672e667265656465736b746f702e4442757300000000030173000500000048656c6c6f00000006017300140000006f72672e667265656465736b746f702e4442757300000000";
+/// The answers of Debian's dbus-daemon: to `Hello`, to `AddMatch`, and that nobody has a name.
+const NAMED: &str = "6c02010109000000010000003d00000006017300040000003a312e36000000000501750001000000080167000173000007017300140000006f72672e667265656465736b746f702e4442757300000000040000003a312e3600";
+const MATCHED: &str = "6c02010100000000030000003500000006017300040000003a312e3600000000050175000200000007017300140000006f72672e667265656465736b746f702e4442757300000000";
+const NO_OWNER: &str = "6c03010147000000040000007500000006017300040000003a312e360000000004017300290000006f72672e667265656465736b746f702e444275732e4572726f722e4e616d654861734e6f4f776e6572000000000000000501750003000000080167000173000007017300140000006f72672e667265656465736b746f702e444275730000000042000000436f756c64206e6f7420676574206f776e6572206f66206e616d6520276f72672e667265656465736b746f702e6c6f67696e31273a206e6f2073756368206e616d6500";
+/// The name that was acquired, which the bus tells by a signal.
+const ACQUIRED: &str = "6c04010109000000020000008d00000001016f00150000002f6f72672f667265656465736b746f702f4442757300000002017300140000006f72672e667265656465736b746f702e4442757300000000030173000c0000004e616d6541637175697265640000000006017300040000003a312e3600000000080167000173000007017300140000006f72672e667265656465736b746f702e4442757300000000040000003a312e3600";
+/// Signals that busctl emitted: of a bool, of a variant with a number, and of one with a bool.
+const GOES_DOWN: &str = "6c04010104000000020000007d00000001016f00170000002f6f72672f667265656465736b746f702f6c6f67696e3100020173001e0000006f72672e667265656465736b746f702e6c6f67696e312e4d616e616765720000030173001200000050726570617265466f7253687574646f776e000000000000080167000162000007017300040000003a312e370000000001000000";
+const NUMBER: &str = "6c04010110000000020000007e00000001016f00170000002f6f72672f667265656465736b746f702f6c6f67696e3100020173001e0000006f72672e667265656465736b746f702e6c6f67696e312e4d616e616765720000030173001200000050726570617265466f7253687574646f776e000000000000080167000176000007017300050000003a312e31300000000174000000000000404b4c0000000000";
+const BOOLEAN: &str = "6c04010108000000020000007e00000001016f00170000002f6f72672f667265656465736b746f702f6c6f67696e3100020173001e0000006f72672e667265656465736b746f702e6c6f67696e312e4d616e616765720000030173001200000050726570617265466f7253687574646f776e000000000000080167000176000007017300050000003a312e31310000000162000001000000";
+/// An answer to the second call with one file descriptor, and a signal of a machine whose numbers are big-endian.
+const DESCRIPTOR: &str = "6c0201010400000001000000230000000501750002000000080167000168000009017500010000000701730002000000 3a31000000000000 00000000";
+const BIG: &str = "42040101000000040000000100000010 0801670001620000 0501750000000007 00000001";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect()
+}
+
+fn decode(hex: &str) -> Message {
+    message::decode(&bytes(hex)).unwrap()
+}
+
+#[test]
+fn a_call_is_what_others_send() {
+    let call = Call { destination: BUS, path: BUS_PATH, interface: BUS, member: "Hello", arguments: &[] };
+    assert_eq!(message::encode(1, &call), bytes(HELLO));
+    let arguments = &[Argument::Text("unit"), Argument::Text("all"), Argument::Int32(1)];
+    let whole = message::encode(7, &Call { arguments, ..call });
+    let read = message::decode(&whole).unwrap();
+    assert_eq!((read.kind, read.member.as_str(), read.text()), (Kind::Call, "Hello", Some("unit")));
+    assert!(whole.ends_with(&[3, 0, 0, 0, b'a', b'l', b'l', 0, 1, 0, 0, 0]), "{whole:?}");
+}
+
+#[test]
+fn messages_of_a_real_bus_are_read() {
+    let named = decode(NAMED);
+    assert_eq!((named.kind, named.answers, named.text()), (Kind::Return, Some(1), Some(":1.6")));
+    assert_eq!((decode(MATCHED).answers, decode(MATCHED).text()), (Some(2), None));
+    let no_owner = decode(NO_OWNER);
+    assert_eq!(no_owner.error, "org.freedesktop.DBus.Error.NameHasNoOwner");
+    assert_eq!(no_owner.text(), Some("Could not get owner of name 'org.freedesktop.login1': no such name"));
+    let signal = Signal(decode(GOES_DOWN));
+    let (path, manager) = ("/org/freedesktop/login1", "org.freedesktop.login1.Manager");
+    assert!(signal.is(path, manager, "PrepareForShutdown") && !signal.is(path, manager, "PrepareForSleep"));
+    assert_eq!((signal.sender(), signal.boolean()), (":1.7", Some(true)));
+    assert_eq!((decode(NUMBER).variant_u64(), decode(NUMBER).variant_bool()), (Some(5_000_000), None));
+    assert_eq!((decode(BOOLEAN).variant_bool(), decode(BOOLEAN).variant_u64()), (Some(true), None));
+    let descriptor = decode(DESCRIPTOR);
+    assert_eq!((descriptor.descriptors, descriptor.descriptor()), (1, Some(0)));
+    assert_eq!((decode(BIG).boolean(), decode(BIG).answers), (Some(true), Some(7)));
+}
+
+/// Whatever comes is read or refused; nothing is read beyond a message's end.
+#[test]
+fn anything_is_a_message_or_none() {
+    let all = [NAMED, MATCHED, NO_OWNER, ACQUIRED, GOES_DOWN, NUMBER, DESCRIPTOR, BIG];
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..20_000 {
+        let mut changed = bytes(all[random.usize(..all.len())]);
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..changed.len());
+            changed[at] = random.u8(..);
+        }
+        changed.truncate(random.usize(1..=changed.len()));
+        if let Ok(message) = message::decode(&changed) {
+            let _ = (message.text(), message.boolean(), message.descriptor());
+            let _ = (message.variant_u64(), message.variant_bool());
+        }
+    }
+    let mut long = bytes(NAMED);
+    long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(matches!(message::decode(&long), Err(Malformed::TooLong(_))));
+}
+
+/// The other end of a connection.
+struct Peer(tokio::io::BufReader<UnixStream>);
+
+impl Peer {
+    /// Takes a connection, and answers its `Hello`.
+    async fn greet(stream: UnixStream) -> Self {
+        let mut peer = Self(tokio::io::BufReader::new(stream));
+        for answer in ["OK 0123\r\n", "AGREE_UNIX_FD\r\n", ""] {
+            let mut line = String::new();
+            peer.0.read_line(&mut line).await.unwrap();
+            peer.0.write_all(answer.as_bytes()).await.unwrap();
+        }
+        peer.call().await;
+        peer.send(&[NAMED, ACQUIRED]).await;
+        peer
+    }
+
+    /// Reads a call.
+    async fn call(&mut self) -> Message {
+        let mut all = vec![0; FIXED];
+        self.0.read_exact(&mut all).await.unwrap();
+        all.resize(message::length(all.first_chunk().unwrap()).unwrap(), 0);
+        self.0.read_exact(&mut all[FIXED..]).await.unwrap();
+        message::decode(&all).unwrap()
+    }
+
+    async fn send(&mut self, messages: &[&str]) {
+        self.0.write_all(&messages.iter().flat_map(|hex| bytes(hex)).collect::<Vec<_>>()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn calls_are_answered_and_signals_kept() {
+    let (own, other) = UnixStream::pair().unwrap();
+    let serve = async {
+        let mut peer = Peer::greet(other).await;
+        let call = peer.call().await;
+        assert_eq!((call.member.as_str(), call.text()), ("Open", Some("a")));
+        peer.send(&[GOES_DOWN]).await;
+        let (file, all) = (tempfile::tempfile().unwrap(), bytes(DESCRIPTOR));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let one = [file.as_fd()];
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&one)));
+        let parts = [std::io::IoSlice::new(&all)];
+        sendmsg(peer.0.get_ref(), &parts, &mut beside, SendFlags::empty()).unwrap();
+        peer.call().await;
+        peer.send(&[NO_OWNER]).await;
+        peer
+    };
+    let ask = async {
+        let mut bus = Connection::over(own).await.unwrap();
+        let object = Object { service: "s", path: "/", interface: "i" };
+        object.open(&mut bus, "Open", &["a"]).await.unwrap();
+        assert!(bus.descriptors.is_empty());
+        let error = bus.owner("org.freedesktop.login1").await.unwrap_err().to_string();
+        let text = "org.freedesktop.DBus.GetNameOwner: org.freedesktop.DBus.Error.NameHasNoOwner: Could not get owner of name 'org.freedesktop.login1': no such name";
+        assert_eq!(error, text);
+        bus.wait().await.unwrap();
+        assert!(bus.take().unwrap().is(BUS_PATH, BUS, "NameAcquired"));
+        assert_eq!(bus.take().unwrap().boolean(), Some(true));
+        assert!(bus.take().is_none());
+        bus
+    };
+    let (mut bus, peer) = tokio::join!(ask, serve);
+    drop(peer);
+    assert!(matches!(bus.wait().await, Err(BusError::Io(_))));
+}
+
+#[tokio::test]
+async fn a_bus_that_refuses_or_floods_is_left() {
+    let (own, mut other) = UnixStream::pair().unwrap();
+    other.write_all(b"REJECTED EXTERNAL\r\n").await.unwrap();
+    let error = Connection::over(own).await.unwrap_err().to_string();
+    assert_eq!(error, "the system bus refuses this process: \"REJECTED EXTERNAL\"");
+
+    let (own, mut other) = UnixStream::pair().unwrap();
+    other.write_all(&[b'x'; 2 * LINE]).await.unwrap();
+    assert!(matches!(Connection::over(own).await, Err(BusError::Flooded)));
+
+    let (own, other) = UnixStream::pair().unwrap();
+    let flood = async {
+        let mut peer = Peer::greet(other).await;
+        peer.call().await;
+        peer.send(&[GOES_DOWN; 2 * WAITING]).await;
+        peer
+    };
+    let ask = async {
+        let mut bus = Connection::over(own).await.unwrap();
+        assert!(matches!(bus.owner("x").await, Err(BusError::Flooded)));
+    };
+    tokio::join!(ask, flood);
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_answered_ends() {
+    let (own, other) = UnixStream::pair().unwrap();
+    let (bus, peer) = tokio::join!(Connection::over(own), Peer::greet(other));
+    tokio::time::pause();
+    let error = bus.unwrap().owner("x").await.unwrap_err().to_string();
+    assert_eq!(error, "org.freedesktop.DBus.GetNameOwner: no answer in time");
+    drop(peer);
+}
