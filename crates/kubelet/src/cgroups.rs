@@ -191,14 +191,16 @@ impl Cgroups {
             || self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
     }
 
-    /// Makes a Pod's cgroup, or sets it anew.
-    pub(crate) fn ensure(&self, pod: &Pod) -> io::Result<()> {
+    /// Makes a Pod's cgroup, or sets it anew; `unlimited` says whether its time on processors is not limited.
+    pub(crate) fn ensure(&self, pod: &Pod, unlimited: bool) -> io::Result<()> {
         if self.driver == CgroupDriver::Systemd {
             return Ok(());
         }
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;
-        self.set(&names, &PodCgroup { pids: self.pids, ..pod_cgroup(pod) })
+        let mut wanted = PodCgroup { pids: self.pids, ..pod_cgroup(pod) };
+        wanted.quota = wanted.quota.filter(|_| !unlimited);
+        self.set(&names, &wanted)
     }
 
     /// Every hierarchy's root: the runtime makes a Pod's cgroup in each of them.

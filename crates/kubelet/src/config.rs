@@ -8,6 +8,7 @@ pub use crate::eviction::Settings as Eviction;
 pub use crate::garbage::policy::{ContainerPolicy, ImagePolicy};
 pub use crate::images::Verification;
 use crate::node::Options as NodeOptions;
+use crate::resource_managers::Options as ManagersOptions;
 use crate::server::Options as ServerOptions;
 use crate::sources::manifest::Statics;
 
@@ -74,6 +75,8 @@ pub struct Config {
     pub statics: Option<Statics>,
     /// Whether there is no API server: then there are static Pods alone, and no Node.
     pub standalone: bool,
+    /// How processors, memory and devices are given to Pods.
+    pub managers: ManagersOptions,
     /// How the Node is registered.
     pub node: NodeOptions,
     /// Where this kubelet serves, and with which certificates; without, it does not.
@@ -112,6 +115,7 @@ impl Config {
             eviction: Eviction::default(),
             statics: None,
             standalone: false,
+            managers: ManagersOptions::default(),
             node: NodeOptions::default(),
             server: None,
         }

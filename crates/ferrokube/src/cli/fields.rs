@@ -28,6 +28,8 @@ enum Kind {
     Taints,
     /// `name:value`, separated by commas; a name may have several values.
     Headers,
+    /// `node:kind=value,kind=value`, separated by semicolons.
+    Memory,
 }
 
 struct Row {
@@ -50,6 +52,7 @@ fn rows() -> impl Iterator<Item = Row> {
             "statements" => Kind::Statements,
             "taints" => Kind::Taints,
             "headers" => Kind::Headers,
+            "memory" => Kind::Memory,
             _ => return None,
         };
         Some(Row { flag, field, kind, help })
@@ -90,11 +93,27 @@ fn value(kind: Kind, all: &[&str]) -> Result<Value, String> {
             }
             json!(headers)
         }
+        Kind::Memory => {
+            let nodes = all.iter().flat_map(|text| text.split(';')).map(str::trim).filter(|p| !p.is_empty());
+            json!(nodes.map(memory).collect::<Result<Vec<_>, String>>()?)
+        }
         Kind::Taints => {
             let read = |part| taint(part).map_err(|e| format!("invalid taint {part:?}: {e:#}"));
             json!(parts().map(read).collect::<Result<Vec<_>, String>>()?)
         }
     })
+}
+
+/// What is kept of a NUMA node, as upstream writes it: `0:memory=1Gi,hugepages-2Mi=1Gi`.
+fn memory(text: &str) -> Result<Value, String> {
+    let wrong = || format!("{text:?} is no node:kind=value");
+    let (node, limits) = text.split_once(':').ok_or_else(wrong)?;
+    let node: u32 = node.trim().parse().map_err(|_| wrong())?;
+    let limit = |part: &str| {
+        part.split_once('=').map(|(kind, value)| (kind.trim().to_owned(), value.trim().to_owned()))
+    };
+    let limits: Option<BTreeMap<String, String>> = limits.split(',').map(limit).collect();
+    Ok(json!({"numaNode": node, "limits": limits.ok_or_else(wrong)?}))
 }
 
 /// A taint as upstream writes it: `key=value:effect` or `key:effect`.
@@ -177,6 +196,18 @@ mod tests {
         check(Kind::Taints, &["a"], None);
         check(Kind::Headers, &["a:1,b:x:y", "a:2"], Some(json!({"a": ["1", "2"], "b": ["x:y"]})));
         check(Kind::Headers, &["a"], None);
+        check(
+            Kind::Memory,
+            &["0:memory=1Gi,hugepages-2Mi=1Gi;1:memory=2Gi", "2:memory=1"],
+            Some(json!([
+                {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "1Gi"}},
+                {"numaNode": 1, "limits": {"memory": "2Gi"}},
+                {"numaNode": 2, "limits": {"memory": "1"}},
+            ])),
+        );
+        check(Kind::Memory, &["memory=1Gi"], None);
+        check(Kind::Memory, &["0:memory"], None);
+        check(Kind::Memory, &["-1:memory=1Gi"], None);
         assert_eq!(rows().count(), TABLE.lines().count() - 1, "a line of the table is none");
     }
 

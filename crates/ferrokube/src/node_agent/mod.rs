@@ -1,6 +1,7 @@
 //! A kubelet in a process of its own.
 
 mod file;
+mod managers;
 mod manifest;
 mod settings;
 mod standalone;
@@ -153,6 +154,7 @@ fn config(flags: &cli::Kubelet, file: &Settings) -> Result<(kubelet::Config, Opt
         statics,
         standalone: flags.kubeconfig.is_none(),
         eviction,
+        managers: file.managers()?,
         node: node::Options {
             port,
             labels: labels(&flags.node_labels)?,

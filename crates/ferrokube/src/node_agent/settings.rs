@@ -16,6 +16,8 @@ use kubelet::sources::{Manifests, Statics};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use super::managers::ReservedMemory;
+
 /// A duration as Go writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Time(pub(super) jiff::SignedDuration);
@@ -111,6 +113,17 @@ pub(super) struct Settings {
     pub(super) serialize_image_pulls: Option<bool>,
     pub(super) oom_score_adj: Option<i32>,
     pub(super) max_open_files: Option<i64>,
+    pub(super) feature_gates: BTreeMap<String, serde_json::Value>,
+    pub(super) cpu_manager_policy: String,
+    pub(super) cpu_manager_policy_options: BTreeMap<String, String>,
+    pub(super) cpu_manager_reconcile_period: Option<Time>,
+    #[serde(rename = "reservedSystemCPUs")]
+    pub(super) reserved_system_cpus: String,
+    pub(super) memory_manager_policy: String,
+    pub(super) reserved_memory: Vec<ReservedMemory>,
+    pub(super) topology_manager_policy: String,
+    pub(super) topology_manager_policy_options: BTreeMap<String, String>,
+    pub(super) topology_manager_scope: String,
 }
 
 /// Upstream's default of `oomScoreAdj` and of `maxOpenFiles`.
@@ -208,7 +221,7 @@ impl Settings {
     ///
     /// # Errors
     /// It is negative.
-    fn time(time: Option<Time>, usual: u64, name: &str) -> Result<Duration> {
+    pub(super) fn time(time: Option<Time>, usual: u64, name: &str) -> Result<Duration> {
         match time.filter(|time| !time.0.is_zero()) {
             Some(time) => time.positive().with_context(|| format!("{name} must not be negative")),
             None => Ok(Duration::from_secs(usual)),
@@ -280,6 +293,9 @@ impl Settings {
                 other => bail!("cannot reserve {other:?} resource"),
             }
         }
+        // Processors that are named count instead of their number; upstream's rule.
+        let named = self.reserved_cpus()?.len() as u64 * 1000;
+        all.milli_cpus = if named > 0 { named } else { all.milli_cpus };
         Ok(all)
     }
 

@@ -15,6 +15,8 @@ const MAX_SHARES: u64 = 262_144;
 /// The scheduling period that quotas are given for, in microseconds.
 pub(crate) const QUOTA_PERIOD: i64 = 100_000;
 const MIN_QUOTA: i64 = 1000;
+/// The quota of what is not limited, in the runtime's words.
+pub(crate) const NO_QUOTA: i64 = -1;
 
 /// cpu in thousandths as cgroup v1 shares.
 pub(crate) fn shares(milli_cpu: i64) -> u64 {

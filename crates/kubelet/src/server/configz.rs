@@ -1,5 +1,6 @@
 //! `/configz`: the settings that this kubelet runs with, as upstream's configuration file names them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -75,10 +76,32 @@ pub(super) fn settings(config: &Config) -> Value {
         "fileCheckFrequency": config.statics.as_ref().map(|s| time(s.file_period)),
         "httpCheckFrequency": config.statics.as_ref().map(|s| time(s.url_period)),
     });
-    if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
-        all.extend(more);
+    for more in [more, managers(config)] {
+        if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
+            all.extend(more);
+        }
     }
     json!({ "kubeletconfig": all })
+}
+
+/// How processors, memory and devices are given.
+fn managers(config: &Config) -> Value {
+    let m = &config.managers;
+    let limits = |all: &BTreeMap<String, u64>| -> BTreeMap<String, String> {
+        all.iter().map(|(kind, bytes)| (kind.clone(), bytes.to_string())).collect()
+    };
+    let reserved = m.reserved_memory.iter().map(|r| json!({"numaNode": r.node, "limits": limits(&r.limits)}));
+    json!({
+        "cpuManagerPolicy": m.cpu.name(),
+        "cpuManagerPolicyOptions": m.cpu_options,
+        "cpuManagerReconcilePeriod": go_duration(m.reconcile.try_into().unwrap_or_default()),
+        "memoryManagerPolicy": m.memory.name(),
+        "reservedMemory": reserved.collect::<Vec<_>>(),
+        "reservedSystemCPUs": m.reserved_cpus.to_string(),
+        "topologyManagerPolicy": m.topology.name(),
+        "topologyManagerPolicyOptions": m.topology_options,
+        "topologyManagerScope": m.scope.name(),
+    })
 }
 
 #[cfg(test)]
@@ -98,5 +121,8 @@ mod tests {
         assert_eq!(got["nodeStatusUpdateFrequency"], "10s");
         assert_eq!(got["nodeStatusReportFrequency"], "5m0s");
         assert_eq!(got["streamingConnectionIdleTimeout"], "4h0m0s");
+        assert_eq!(got["cpuManagerPolicy"], "none");
+        assert_eq!(got["cpuManagerReconcilePeriod"], "10s");
+        assert_eq!(got["topologyManagerScope"], "container");
     }
 }

@@ -75,6 +75,7 @@ pub(super) fn own(served: &Served) -> String {
     served.metrics.write(&mut page);
     served.devices.dra.write_metrics(&mut page);
     served.devices.plugins.write_metrics(&mut page);
+    served.managers.write_metrics(&mut page);
     served.pod_resources.write_metrics(&mut page);
     process(&mut page);
     page.text()

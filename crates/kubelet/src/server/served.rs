@@ -13,6 +13,7 @@ use crate::pods::admission::Admission;
 use crate::pods::devices::Devices;
 use crate::pods::workers::Workers;
 use crate::probes::Probes;
+use crate::resource_managers::ResourceManagers;
 use crate::runtime::Runtime;
 use crate::stats::collect::Collector;
 
@@ -31,6 +32,7 @@ pub(crate) struct Served {
     /// Gathers the use of resources.
     pub(crate) collector: Arc<Collector>,
     pub(crate) devices: Devices,
+    pub(crate) managers: Arc<ResourceManagers>,
     pub(crate) pod_resources: Arc<PodResources>,
     pub(crate) metrics: Metrics,
     /// Streams end with the kubelet.
