@@ -142,7 +142,7 @@ fn given_and_free_again(c: &Cluster) -> Result<()> {
 
 /// A guaranteed Pod keeps the processors that it has.
 fn resize(c: &Cluster) -> Result<()> {
-    let patch = r#"{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]}}"#;
+    let patch = r#"{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":"500m"}}}]}}"#;
     c.kubectl(&["patch", "pod", "alone", "--subresource", "resize", "--patch", patch])?;
     let told = eventually("the resize is refused", || {
         let conditions = c.get("pod", "alone")?["status"]["conditions"].clone();

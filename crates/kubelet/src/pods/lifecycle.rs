@@ -180,8 +180,9 @@ impl Lifecycle {
     /// Gives a Pod its processors, memory and devices when the node has taken it; answers why it is refused after all. One
     /// that goes on from before has them.
     ///
-    /// DIFFERENCE: upstream gives devices before it looks at anything else that the node may lack, so that a Pod that is
-    /// refused for something else keeps them until the next one comes.
+    /// DIFFERENCE: upstream gives resources before it looks at anything else that the node may lack. There, a Pod that is
+    /// refused for something else keeps them until the next one comes, and one for which no whole processor is left is
+    /// refused with the words of the managers; here it is `OutOfcpu`, and room is made for one that the node depends on.
     async fn give_resources(&self, worker: &Worker) -> Option<Refusal> {
         if worker.state.lock().has_resources {
             return None;

@@ -83,7 +83,7 @@ pub enum ManagersError {
     NoReservedCpus,
     /// The static policy cannot be had.
     #[error("new static policy error: {0}")]
-    CpuPolicy(#[source] CpuPolicyError),
+    CpuPolicy(CpuPolicyError),
     /// Memory cannot be given.
     #[error(transparent)]
     MemoryPolicy(#[from] MemoryPolicyError),
@@ -98,17 +98,16 @@ pub enum ManagersError {
         /// `CPU` or `memory`.
         name: &'static str,
         /// Why.
-        #[source]
         error: Box<dyn std::error::Error + Send + Sync>,
         /// The file.
         path: String,
     },
     /// What a file says of processors does not fit the machine.
     #[error("start cpu manager error: {0}")]
-    CpuState(#[source] CpuStateError),
+    CpuState(CpuStateError),
     /// What a file says of memory does not fit the machine.
     #[error("start memory manager error: {0}")]
-    MemoryState(#[source] MemoryStateError),
+    MemoryState(MemoryStateError),
 }
 
 /// The policies of a machine.
