@@ -60,7 +60,7 @@ fn phase(c: &Cluster, name: &str, phase: &str) -> Result<Value> {
     })
 }
 
-/// What the kernel lets the first process of a Pod run on.
+/// The list of what the kernel lets the first process of a Pod run on.
 fn allowed(c: &Cluster, name: &str, what: &str) -> Result<String> {
     let text = c.kubectl(&["exec", name, "--", "cat", "/proc/1/status"])?;
     let line = text.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix("_allowed_list:"));

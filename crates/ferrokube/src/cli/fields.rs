@@ -104,7 +104,7 @@ fn value(kind: Kind, all: &[&str]) -> Result<Value, String> {
     })
 }
 
-/// What is kept of a NUMA node, as upstream writes it: `0:memory=1Gi,hugepages-2Mi=1Gi`.
+/// The amounts that are kept of a NUMA node, as upstream writes them: `0:memory=1Gi,hugepages-2Mi=1Gi`.
 fn memory(text: &str) -> Result<Value, String> {
     let wrong = || format!("{text:?} is no node:kind=value");
     let (node, limits) = text.split_once(':').ok_or_else(wrong)?;

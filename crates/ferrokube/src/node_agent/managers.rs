@@ -27,7 +27,7 @@ const GATES: [Gate; 9] = [
     Gate::TopologyManagerPolicyBetaOptions,
 ];
 
-/// What is kept of a NUMA node.
+/// The amounts that are kept of a NUMA node.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct ReservedMemory {
@@ -100,7 +100,7 @@ impl Settings {
         })
     }
 
-    /// What is kept of each NUMA node.
+    /// The amounts that are kept of each NUMA node.
     ///
     /// # Errors
     /// A kind or an amount is none, or a kind is named twice for a node.
@@ -191,7 +191,8 @@ mod tests {
         assert_eq!(got.reserved_memory, [Reservation { node: 1, limits: limits.into() }]);
         assert!(got.gates.enabled(Gate::CPUManagerPolicyAlphaOptions));
         let none = managers(json!({})).unwrap();
-        assert_eq!((none.cpu, none.memory, none.topology), Default::default());
+        assert_eq!((none.cpu, none.memory), (CpuPolicy::None, MemoryPolicy::None));
+        assert_eq!(none.topology, PolicyKind::None);
         assert_eq!((none.reconcile.as_secs(), none.scope), (10, Scope::Container));
     }
 

@@ -185,7 +185,7 @@ impl<'a> Accumulator<'a> {
     fn take_single(&mut self) {
         let single = usize::try_from(self.needed).unwrap_or_default();
         for cpu in self.cpus().into_iter().take(single) {
-            self.take(&CpuSet::from_iter([cpu]));
+            self.take(&std::iter::once(cpu).collect());
         }
     }
 
@@ -388,7 +388,7 @@ pub(crate) fn distributed(
     for k in least..=most {
         let mut best: Option<Balance> = None;
         let _ = combinations(&numas, k, &mut |combination| {
-            if best.as_ref().is_some_and(|b| b.score == 0.0) {
+            if best.as_ref().is_some_and(|b| b.score <= 0.0) {
                 return ControlFlow::Break(());
             }
             if let Some(found) = balance(&acc, &numas, combination, asked)

@@ -1,7 +1,9 @@
 //! Sets of processors, as the kernel and upstream write them: `0-3,8`. Pure.
 
 use std::collections::BTreeSet;
+use std::collections::btree_set::Iter;
 use std::fmt;
+use std::iter::Copied;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -71,8 +73,17 @@ impl CpuSet {
         Self(&self.0 - &other.0)
     }
     /// Their numbers, the least one first.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+    pub fn iter(&self) -> Copied<Iter<'_, usize>> {
         self.0.iter().copied()
+    }
+}
+
+impl<'a> IntoIterator for &'a CpuSet {
+    type Item = usize;
+    type IntoIter = Copied<Iter<'a, usize>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 

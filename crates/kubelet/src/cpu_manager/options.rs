@@ -31,7 +31,7 @@ const EXCLUSIVE: [(&str, &str); 4] = [
     (BY_UNCORE, DISTRIBUTE_NUMA),
 ];
 
-/// What the options of the static policy say.
+/// The options of the static policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CpuOptions {
     /// A container gets whole cores, or nothing.

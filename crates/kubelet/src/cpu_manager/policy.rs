@@ -81,17 +81,17 @@ pub enum CpuStateError {
     /// Everything is given.
     #[error("default cpuset cannot be empty")]
     NothingShared,
-    /// What is kept for the system is shared.
+    /// Processors of the system are shared.
     #[error(
         "some of strictly reserved cpus: {} are present in defaultCpuSet: {}",
         api::go::quote(.0),
         api::go::quote(.1)
     )]
     StrictlyReserved(String, String),
-    /// What is kept for the system is not shared.
+    /// Processors of the system are not shared.
     #[error("not all reserved cpus: \"{0}\" are present in defaultCpuSet: \"{1}\"")]
     Reserved(String, String),
-    /// What a container has is shared.
+    /// Processors of a container are shared.
     #[error(
         "pod: {pod}, container: {container} cpuset: {} overlaps with default cpuset {}",
         api::go::quote(.cpus),
@@ -102,9 +102,9 @@ pub enum CpuStateError {
         pod: String,
         /// The container.
         container: String,
-        /// What it has.
+        /// Its processors.
         cpus: String,
-        /// What is shared.
+        /// The shared ones.
         shared: String,
     },
     /// The machine has others.
@@ -116,7 +116,7 @@ pub enum CpuStateError {
 const NONE_FOR_INIT: &str = "pod rejected, pod has shared init containers but no cpus available for them";
 const NONE_FOR_SHARED: &str = "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers";
 
-/// What the policy is made from.
+/// The facts that the policy is made from.
 #[derive(Debug, Clone)]
 pub(crate) struct StaticSettings {
     /// The machine's processors.
@@ -143,7 +143,7 @@ pub(crate) struct StaticPolicy {
     reserved_cores: CpuSet,
     options: CpuOptions,
     pod_level: bool,
-    /// What the containers of one Pod may take over from its init containers; the last Pod that got any.
+    /// The part that the containers of one Pod may take over from its init containers; the last Pod that got any.
     reusable: Option<(String, CpuSet)>,
 }
 
@@ -265,7 +265,7 @@ impl StaticPolicy {
         Ok(())
     }
 
-    /// What the containers of a Pod may take over.
+    /// The processors that the containers of a Pod may take over.
     fn reusable(&self, uid: &str) -> CpuSet {
         self.reusable.as_ref().filter(|(of, _)| of == uid).map(|(_, cpus)| cpus.clone()).unwrap_or_default()
     }
@@ -599,7 +599,7 @@ impl StaticPolicy {
         let details = &self.topology.details;
         let mut counts: BTreeMap<usize, usize> =
             details.parts(Level::Numa).into_iter().map(|node| (node, 0)).collect();
-        for cpu in state.exclusive().iter() {
+        for cpu in &state.exclusive() {
             if let Some(info) = details.0.get(&cpu) {
                 *counts.entry(info.numa).or_default() += 1;
             }

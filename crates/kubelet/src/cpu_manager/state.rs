@@ -13,7 +13,7 @@ pub(crate) const FILE: &str = "cpu_manager_state";
 /// Sets by the Pods' uids and the containers' names.
 pub(crate) type Containers = BTreeMap<String, BTreeMap<String, CpuSet>>;
 
-/// Who has which processors.
+/// The holders of processors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CpuState {
     /// Those that all others share.
@@ -25,11 +25,11 @@ pub(crate) struct CpuState {
 }
 
 impl CpuState {
-    /// What a container has alone.
+    /// The processors that a container has alone.
     pub(crate) fn of(&self, pod: &str, container: &str) -> Option<&CpuSet> {
         self.containers.get(pod)?.get(container)
     }
-    /// What a container runs on.
+    /// The processors that a container runs on.
     pub(crate) fn of_or_shared(&self, pod: &str, container: &str) -> &CpuSet {
         self.of(pod, container).unwrap_or(&self.shared)
     }
@@ -67,7 +67,7 @@ pub(crate) enum RestoreError {
         /// That of the file.
         found: String,
     },
-    /// What is shared cannot be read.
+    /// The shared set cannot be read.
     #[error("could not parse default cpu set {}: {error}", api::go::quote(.text))]
     Shared {
         /// The text.
@@ -75,7 +75,7 @@ pub(crate) enum RestoreError {
         /// Why.
         error: super::cpu_set::CpuSetError,
     },
-    /// What a container has cannot be read.
+    /// A container's set cannot be read.
     #[error(
         "could not parse cpuset {} for container {} in pod {}: {error}",
         api::go::quote(.text),
@@ -118,7 +118,7 @@ struct File<E> {
     checksum: u64,
 }
 
-/// What a Pod has as a whole.
+/// The part of a Pod as a whole.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Whole {

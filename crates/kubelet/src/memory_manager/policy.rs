@@ -80,7 +80,7 @@ pub enum MemoryStateError {
 /// Why the policy cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryPolicyError {
-    /// What is kept for the system does not fit the machine.
+    /// The reserved amounts do not fit the machine.
     #[error(transparent)]
     Reserved(#[from] ReservedError),
     /// There are too many NUMA nodes.
@@ -99,7 +99,7 @@ pub(crate) struct StaticPolicy {
     nodes: Vec<NumaNode>,
     reserved: ByNode,
     pod_level: bool,
-    /// What the containers of one Pod may take over from its init containers; the last Pod that got any.
+    /// The part that the containers of one Pod may take over from its init containers; the last Pod that got any.
     reusable: Option<(String, Reusable)>,
 }
 
@@ -171,7 +171,7 @@ impl StaticPolicy {
         self.nodes.iter().map(one).collect()
     }
 
-    /// What containers can have of each node.
+    /// The memory that containers can have of each node.
     pub(crate) fn allocatable(&self, state: &MemoryState) -> Vec<Block> {
         let of = |(id, node): (&usize, &NumaState)| {
             let id = *id;

@@ -32,11 +32,11 @@ pub enum ReservedError {
         api::go::quote(.expected)
     )]
     Unequal {
-        /// What the nodes keep together.
+        /// The amount that the nodes keep together.
         total: String,
         /// The kind.
         kind: String,
-        /// What the machine keeps.
+        /// The amount that the machine keeps.
         expected: String,
     },
     /// No memory is kept.
@@ -52,7 +52,7 @@ fn canonical(bytes: u64) -> String {
     format!("{}{}", bytes >> (power * 10), UNITS[power])
 }
 
-/// What is kept of each node, which must be what is kept of the machine in all.
+/// The amounts that are kept of each node, which must together be those that are kept of the machine.
 ///
 /// # Errors
 /// It is not, or a node is not there.

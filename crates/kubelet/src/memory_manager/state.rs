@@ -54,19 +54,19 @@ pub(crate) struct Block {
     pub(crate) size: u64,
 }
 
-/// Who has which memory.
+/// The holders of memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MemoryState {
     /// The machine.
     pub(crate) machine: MachineState,
     /// By the Pods' uids and the containers' names.
     pub(crate) containers: BTreeMap<String, BTreeMap<String, Vec<Block>>>,
-    /// What Pods have as a whole.
+    /// The parts of Pods as a whole.
     pub(crate) pods: BTreeMap<String, Vec<Block>>,
 }
 
 impl MemoryState {
-    /// What a container has; none if it was given nothing yet.
+    /// The memory of a container; none if it was given nothing yet.
     pub(crate) fn of(&self, pod: &str, container: &str) -> Option<&Vec<Block>> {
         self.containers.get(pod)?.get(container)
     }
@@ -118,7 +118,7 @@ struct File {
     checksum: u64,
 }
 
-/// What a Pod has as a whole.
+/// The part of a Pod as a whole.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Whole {

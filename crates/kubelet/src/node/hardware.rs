@@ -64,7 +64,7 @@ fn numbered(dir: &Path, prefix: &str) -> Vec<(usize, PathBuf)> {
 }
 
 impl Hardware {
-    /// Reads what is below `root`, which is `/` but in tests. What cannot be read is left out.
+    /// Reads what is below `root`, which is `/` but in tests. Parts that cannot be read are left out.
     pub fn read(root: &Path) -> Self {
         let cpus = root.join("sys/devices/system/cpu");
         let dirs = numbered(&root.join("sys/devices/system/node"), "node");

@@ -7,7 +7,7 @@ use crate::pods::devices::Devices;
 use crate::pods::spec;
 use crate::resource_managers::ResourceManagers;
 
-/// What a Pod's containers have alone, and its init containers that go on running.
+/// The resources that a Pod's containers have alone, and its init containers that go on running.
 pub(super) fn of_pod(pod: &Pod, devices: &Devices, managers: &ResourceManagers) -> pb::PodResources {
     let one = |container: &Container| pb::ContainerResources {
         name: container.name.clone(),

@@ -136,13 +136,9 @@ impl ResourceManagers {
             let whole = self.options.pod_level() && is_pod_level(pod);
             return Err(not_near(if whole { NOT_NEAR_CONTAINER } else { NOT_NEAR }));
         }
-        self.note(state, pod, container, hint);
+        state.note(pod, container, hint);
         self.give(state, pod, container, hint)?;
         Ok(hint)
-    }
-
-    fn note(&self, state: &mut State, pod: &Pod, container: &Container, hint: Hint) {
-        state.hints.entry(spec::uid(pod).to_owned()).or_default().insert(container.name.clone(), hint);
     }
 
     /// Gives all containers of a Pod processors and memory that are near to each other and to their devices.
@@ -162,7 +158,7 @@ impl ResourceManagers {
             return Err(not_near(if whole { NOT_NEAR_POD } else { NOT_NEAR }));
         }
         for container in containers(pod) {
-            self.note(state, pod, container, hint);
+            state.note(pod, container, hint);
         }
         if !whole {
             return containers(pod).try_for_each(|container| self.give(state, pod, container, hint));

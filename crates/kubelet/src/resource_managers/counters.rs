@@ -31,7 +31,7 @@ pub(crate) enum Assignment {
     NodeExclusive,
     /// Its own part of what its Pod has.
     PodExclusive,
-    /// What is left of what its Pod has.
+    /// The rest of its Pod's part.
     PodShared,
 }
 

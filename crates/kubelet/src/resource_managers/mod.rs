@@ -3,7 +3,7 @@
 //!
 //! The pure parts are `cpu_manager`, `memory_manager` and `topology_manager`; this is what they need of the machine: a
 //! Pod is asked about when the node takes it (`admit`), containers that run follow what others get (`reconcile`), and two
-//! files say who has what (`files`). What a Pod has is free again once it uses the node no more.
+//! files say who has what (`files`). The part of a Pod is free again once it uses the node no more.
 
 mod admit;
 mod counters;
@@ -31,7 +31,7 @@ use crate::pods::workers::Workers;
 use crate::runtime::Runtime;
 use crate::topology_manager::{Hint, Policy, Scope};
 
-/// What changes while the kubelet runs.
+/// The state that changes while the kubelet runs.
 #[derive(Debug)]
 struct State {
     /// The policy by which processors are given; none if all share all.
@@ -130,7 +130,7 @@ impl ResourceManagers {
             let told = state.told.entry(uid.to_owned()).or_default();
             match state.cpus.of(uid, &container.name) {
                 Some(cpus) => drop(told.insert(container.name.clone(), cpus.clone())),
-                // What all share may have changed since it was made.
+                // The shared set may have changed since it was made.
                 None => drop(told.remove(&container.name)),
             }
             let inits = spec::init_containers(pod).iter().take_while(|c| c.name != container.name);
@@ -210,6 +210,11 @@ impl ResourceManagers {
 }
 
 impl State {
+    /// Notes where a container's resources are to come from.
+    fn note(&mut self, pod: &Pod, container: &Container, hint: Hint) {
+        self.hints.entry(spec::uid(pod).to_owned()).or_default().insert(container.name.clone(), hint);
+    }
+
     /// Frees all that a Pod has.
     fn forget(&mut self, uid: &str) {
         self.hints.remove(uid);

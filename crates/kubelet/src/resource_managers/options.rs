@@ -1,4 +1,4 @@
-//! What the managers are told, and why they cannot start.
+//! The settings of the managers, and the errors for which they cannot start.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -102,10 +102,10 @@ pub enum ManagersError {
         /// The file.
         path: String,
     },
-    /// What a file says of processors does not fit the machine.
+    /// The processors of a file do not fit the machine.
     #[error("start cpu manager error: {0}")]
     CpuState(CpuStateError),
-    /// What a file says of memory does not fit the machine.
+    /// The memory of a file does not fit the machine.
     #[error("start memory manager error: {0}")]
     MemoryState(MemoryStateError),
 }

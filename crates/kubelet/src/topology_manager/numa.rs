@@ -1,5 +1,6 @@
 //! The NUMA nodes of the machine and how far they are from each other. Pure.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::mask::NumaMask;
@@ -57,7 +58,10 @@ impl NumaInfo {
         if a.count() != b.count() {
             return a.narrowest(b);
         }
-        let (near, far) = (self.mean_distance(a), self.mean_distance(b));
-        if near < far || (near == far && a.is_less(b)) { a } else { b }
+        match self.mean_distance(a).total_cmp(&self.mean_distance(b)) {
+            Ordering::Less => a,
+            Ordering::Equal if a.is_less(b) => a,
+            Ordering::Equal | Ordering::Greater => b,
+        }
     }
 }

@@ -7,7 +7,7 @@ const USUAL_NODES: usize = 8;
 const CLOSEST: &str = "prefer-closest-numa-nodes";
 const MOST: &str = "max-allowable-numa-nodes";
 
-/// What the options say.
+/// The options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Whether NUMA nodes near to each other are preferred.

@@ -6,7 +6,7 @@ use super::hint::{Hint, Hints};
 use super::mask::NumaMask;
 use super::numa::NumaInfo;
 
-/// What is done with hints; upstream's `topologyManagerPolicy`.
+/// The use of hints; upstream's `topologyManagerPolicy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PolicyKind {
     /// Nothing.
@@ -77,7 +77,7 @@ impl Policy {
     /// The best of all combinations of hints, one of each resource. Combinations that come to the same are looked at
     /// once: which of several is the best does not depend on their order.
     fn best(&self, hints: &[Vec<Hint>]) -> Hint {
-        /// What a combination comes to: the nodes of all, whether all are preferred, and the nodes that all name so far.
+        /// The result of a combination: the nodes of all, whether all are preferred, and the nodes that all name so far.
         type Merged = (NumaMask, bool, Option<NumaMask>);
         let all = self.numa.all();
         let mut merged: BTreeSet<Merged> = [(all, true, None)].into();
