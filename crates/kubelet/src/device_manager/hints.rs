@@ -263,4 +263,24 @@ mod tests {
             }
         }
     }
+
+    /// Upstream's table of what a plugin is asked that may say which devices it prefers.
+    #[test]
+    fn upstreams_cases_of_questions() {
+        for case in cases(include_str!("cases/preferred.jsonl"), 5) {
+            let all = devices(&case["allDevices"]);
+            let ids = |field: &str| {
+                serde_json::from_value::<Option<Ids>>(case[field].clone()).unwrap().unwrap_or_default()
+            };
+            let sorted = by_affinity(&all, mask(&case["hint"]["NUMANodeAffinity"]));
+            let near = sorted.as_ref().map(|(aligned, unaligned)| Near { aligned, unaligned });
+            let (healthy, reusable) = (all.keys().cloned().collect(), ids("reusableDevices"));
+            let in_use = ids("allocatedDevices");
+            let stock = Stock { healthy: Some(&healthy), in_use: &in_use, reusable: &reusable, near };
+            let of = Place { pod: "p".into(), container: "c".into(), resource: "r".into() };
+            let size = case["expectedSize"].as_i64().unwrap();
+            let got = choose(&of, size, None, stock, Preference::Open).unwrap();
+            assert_eq!(got, Choice::Ask(ids("expectedAvailable"), ids("expectedMustInclude")), "{case}");
+        }
+    }
 }
