@@ -432,13 +432,12 @@ impl Kubelet {
         let limit = limited.then(|| node.memory().saturating_sub(own).max(1));
         let milli = node.milli_cpus().saturating_sub(reserved.milli_cpus);
         cgroups.ensure_root(milli as i64, limit).map_err(StartError::Cgroups)?;
-        let recorder = if config.standalone {
+        let recorder = PodRecorder(if config.standalone {
             // Nobody would take its Events.
             Recorder::channel("kubelet", clock).0
         } else {
             Recorder::start(client.clone(), "kubelet", &config.node_name, clock, &shutdown)
-        };
-        let recorder = PodRecorder(recorder);
+        });
         let workers = Arc::new(Workers::default());
         let woken = workers.clone();
         let wake = Arc::new(move |uid: &str| woken.wake(uid));

@@ -172,7 +172,7 @@ impl StaticPolicy {
     }
 
     /// The memory that containers can have of each node.
-    pub(crate) fn allocatable(&self, state: &MemoryState) -> Vec<Block> {
+    pub(crate) fn allocatable(state: &MemoryState) -> Vec<Block> {
         let of = |(id, node): (&usize, &NumaState)| {
             let id = *id;
             let tables = node.memory_map.clone().into_iter().filter(|(_, t)| t.allocatable > 0);

@@ -191,7 +191,8 @@ impl ResourceManagers {
     pub(crate) fn allocatable(&self) -> (Vec<i64>, Vec<ContainerMemory>) {
         let state = self.state.lock();
         let cpus = state.cpu.as_ref().map(|policy| ids(&policy.allocatable())).unwrap_or_default();
-        let memory = state.memory.as_ref().map(|policy| policy.allocatable(&state.blocks));
+        let blocks = || memory_manager::StaticPolicy::allocatable(&state.blocks);
+        let memory = state.memory.as_ref().map(|_| blocks());
         (cpus, memory.unwrap_or_default().iter().map(told).collect())
     }
 
