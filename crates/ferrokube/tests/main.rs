@@ -28,6 +28,7 @@ mod network;
 mod network_policy;
 mod pods;
 mod quotas;
+mod resource_managers;
 mod root_dir;
 mod runtime_classes;
 mod services;

@@ -320,15 +320,17 @@ impl Cgroups {
             || self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
     }
 
-    /// Makes a Pod's cgroup, or sets it anew.
-    pub(crate) fn ensure(&self, pod: &Pod) -> io::Result<()> {
+    /// Makes a Pod's cgroup, or sets it anew; `unlimited` says whether its time on processors is not limited.
+    pub(crate) fn ensure(&self, pod: &Pod, unlimited: bool) -> io::Result<()> {
         if self.driver == CgroupDriver::Systemd {
             return Ok(());
         }
         let (operation, began) = (if self.exists(pod) { "update" } else { "create" }, Instant::now());
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;
-        self.set(&names, &pod_cgroup(pod, &self.limits))?;
+        let mut wanted = pod_cgroup(pod, &self.limits);
+        wanted.quota = wanted.quota.filter(|_| !unlimited);
+        self.set(&names, &wanted)?;
         self.metrics.took(&metrics::CGROUP_MANAGER_DURATION_SECONDS, &[operation], began.elapsed());
         Ok(())
     }

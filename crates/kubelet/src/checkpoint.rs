@@ -1,5 +1,6 @@
-//! Files in which managers of devices keep what they must know after a restart.
+//! Files in which managers of resources keep what they must know after a restart.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,6 +10,48 @@ use crate::work::Interrupted;
 
 /// The largest file that is written and read, in bytes.
 const MOST: u64 = 64 << 20;
+
+/// FNV-1a of 32 bits, as upstream's checksums are: of the text in which a library of Go's shows what is kept.
+pub(crate) struct Fnv(u32);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(2_166_136_261)
+    }
+}
+
+impl Fnv {
+    /// The sum of all that was written.
+    pub(crate) fn sum(&self) -> u64 {
+        u64::from(self.0)
+    }
+
+    /// The sum of a text.
+    pub(crate) fn of(text: &str) -> u64 {
+        let mut hash = Self::default();
+        // Writing to a hash cannot fail.
+        let _ = fmt::Write::write_str(&mut hash, text);
+        hash.sum()
+    }
+}
+
+impl fmt::Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u32::from(byte)).wrapping_mul(16_777_619);
+        }
+        Ok(())
+    }
+}
+
+/// A map in Go's words for hashes: `map[k:v l:w]`.
+pub(crate) fn go_map<K: fmt::Display, V>(
+    all: impl IntoIterator<Item = (K, V)>,
+    mut value: impl FnMut(V) -> String,
+) -> String {
+    let all: Vec<String> = all.into_iter().map(|(k, v)| format!("{k}:{}", value(v))).collect();
+    format!("map[{}]", all.join(" "))
+}
 
 /// Why a file is of no use.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,7 @@ pub use crate::garbage::policy::{ContainerPolicy, ImagePolicy};
 pub use crate::images::Verification;
 use crate::node::Options as NodeOptions;
 pub use crate::node_shutdown::{GracePeriod, two_periods};
+use crate::resource_managers::Options as ManagersOptions;
 use crate::server::Options as ServerOptions;
 use crate::sources::manifest::Statics;
 
@@ -104,6 +105,8 @@ pub struct Config {
     pub statics: Option<Statics>,
     /// Whether there is no API server: then there are static Pods alone, and no Node.
     pub standalone: bool,
+    /// How processors, memory and devices are given to Pods.
+    pub managers: ManagersOptions,
     /// How the Node is registered.
     pub node: NodeOptions,
     /// The certificates that are exchanged in time, for the metrics about them.
@@ -164,6 +167,7 @@ impl Config {
             shutdown_grace_periods: Vec::new(),
             statics: None,
             standalone: false,
+            managers: ManagersOptions::default(),
             node: NodeOptions::default(),
             certificates: Certificates::default(),
             server: None,

@@ -57,6 +57,7 @@ use crate::pods::workers::Workers;
 use crate::pods::{PodManager, env};
 use crate::probes::{Prober, Probes};
 use crate::recorder::PodRecorder;
+use crate::resource_managers::{ManagersError, ResourceManagers};
 use crate::runtime::{Runtime, RuntimeError};
 use crate::sources::api::ApiSource;
 use crate::sources::directory::Directory;
@@ -98,6 +99,7 @@ pub struct Kubelet {
     served: server::Served,
     storage: Storage,
     devices: Devices,
+    managers: Arc<ResourceManagers>,
 }
 
 /// The parts that look after volumes of drivers.
@@ -170,6 +172,9 @@ pub enum StartError {
     /// More is kept from Pods than there is, or it cannot be kept.
     #[error(transparent)]
     Allocatable(#[from] AllocatableError),
+    /// Processors or memory cannot be given.
+    #[error(transparent)]
+    Managers(#[from] ManagersError),
     /// The cgroups of Pods cannot be made.
     #[error("cannot make the cgroups of Pods")]
     Cgroups(#[source] std::io::Error),
@@ -200,6 +205,7 @@ struct Base {
     prober: Prober,
     admission: Arc<Admission>,
     devices: Devices,
+    managers: Arc<ResourceManagers>,
     housekeeping: Arc<Notify>,
     images: Arc<ImageManager>,
     collector: Arc<Collector>,
@@ -215,6 +221,7 @@ impl Base {
             recorder: self.recorder.clone(),
             cgroups: self.cgroups.clone(),
             health: self.health.clone(),
+            managers: self.managers.clone(),
             env: env::Sources::new(
                 &self.config,
                 self.services.clone(),
@@ -249,6 +256,7 @@ impl Base {
             killer: self.killer.clone(),
             workers: self.workers.clone(),
             node: self.node.clone(),
+            managers: self.managers.clone(),
             turn: Mutex::default(),
         };
         Syncer {
@@ -260,6 +268,7 @@ impl Base {
             volumes: self.volumes.clone(),
             devices: self.devices.clone(),
             cgroups: self.cgroups.clone(),
+            managers: self.managers.clone(),
             workers: self.workers.clone(),
             prober: self.prober.clone(),
             killer: self.killer.clone(),
@@ -294,6 +303,7 @@ impl Base {
             objects: self.objects.clone(),
             volumes: self.volumes.clone(),
             devices: self.devices.clone(),
+            managers: self.managers.clone(),
             cgroups: self.cgroups.clone(),
             prober: self.prober.clone(),
             killer: self.killer.clone(),
@@ -396,11 +406,12 @@ impl Base {
             workers: self.workers.clone(),
             collector: self.collector.clone(),
             devices: self.devices.clone(),
+            managers: self.managers.clone(),
             pod_resources: PodResources::new(
                 &self.config,
                 self.pods.clone(),
                 self.workers.clone(),
-                self.devices.clone(),
+                (self.devices.clone(), self.managers.clone()),
             ),
             metrics: self.metrics.clone(),
             plugins: self.storage.plugins.clone(),
@@ -460,6 +471,7 @@ impl Kubelet {
         let devices = devices(&config, (&client, &node), &workers, &shutdown)?;
         let handlers = devices.handlers();
         let metrics = &runtime.metrics;
+        let managers = ResourceManagers::new(&config, runtime.clone(), workers.clone()).await?;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
         let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics);
@@ -494,6 +506,7 @@ impl Kubelet {
             storage,
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
             devices,
+            managers,
             housekeeping: Arc::default(),
             config,
             client,
@@ -588,6 +601,7 @@ impl Kubelet {
             served: base.served(),
             storage: base.storage.clone(),
             devices: base.devices.clone(),
+            managers: base.managers.clone(),
             host: Arc::new(host),
             follower: Arc::new(follower),
             rotation: Arc::new(rotation),
@@ -692,15 +706,17 @@ impl Kubelet {
     fn follow_devices(&self) {
         let (devices, sources, workers) = (self.devices.clone(), self.sources.clone(), self.workers.clone());
         let told = self.served.pod_resources.clone();
+        let managers = self.managers.clone();
         self.until_shutdown(async move {
             let reconcile = async {
                 sources.known().await;
                 devices.plugins.ready();
+                managers.ready();
                 devices.dra.reconcile(&workers).await;
             };
             let (health, plugins) =
                 (devices.dra.follow_health(&workers), device_manager::serve(&devices.plugins));
-            tokio::join!(reconcile, health, plugins, told.serve());
+            tokio::join!(reconcile, health, plugins, told.serve(), managers.reconcile());
         });
     }
 

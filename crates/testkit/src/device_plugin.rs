@@ -1,7 +1,7 @@
 //! A device plugin: it registers with the kubelet, tells of devices that tests make sick and well, and every call can be
 //! made to go wrong.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
@@ -166,7 +166,12 @@ pub struct PodResources(PathBuf);
 impl PodResources {
     /// Of a cluster's node.
     pub fn of(cluster: &Cluster) -> Self {
-        Self(cluster.data_dir().join("kubelet/pod-resources/kubelet.sock"))
+        Self::at(&cluster.data_dir().join("kubelet"))
+    }
+
+    /// Of a kubelet that keeps its files in a directory.
+    pub fn at(root_dir: &Path) -> Self {
+        Self(root_dir.join("pod-resources/kubelet.sock"))
     }
 
     /// Asks something.

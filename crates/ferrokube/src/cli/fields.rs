@@ -30,6 +30,8 @@ enum Kind {
     Headers,
     /// `Name=true`, separated by commas.
     Gates,
+    /// `node:kind=value,kind=value`, separated by semicolons.
+    Memory,
 }
 
 struct Row {
@@ -53,6 +55,7 @@ fn rows() -> impl Iterator<Item = Row> {
             "taints" => Kind::Taints,
             "headers" => Kind::Headers,
             "gates" => Kind::Gates,
+            "memory" => Kind::Memory,
             _ => return None,
         };
         Some(Row { flag, field, kind, help })
@@ -102,11 +105,27 @@ fn value(kind: Kind, all: &[&str]) -> Result<Value, String> {
             }
             json!(headers)
         }
+        Kind::Memory => {
+            let nodes = all.iter().flat_map(|text| text.split(';')).map(str::trim).filter(|p| !p.is_empty());
+            json!(nodes.map(memory).collect::<Result<Vec<_>, String>>()?)
+        }
         Kind::Taints => {
             let read = |part| taint(part).map_err(|e| format!("invalid taint {part:?}: {e:#}"));
             json!(parts().map(read).collect::<Result<Vec<_>, String>>()?)
         }
     })
+}
+
+/// The amounts that are kept of a NUMA node, as upstream writes them: `0:memory=1Gi,hugepages-2Mi=1Gi`.
+fn memory(text: &str) -> Result<Value, String> {
+    let wrong = || format!("{text:?} is no node:kind=value");
+    let (node, limits) = text.split_once(':').ok_or_else(wrong)?;
+    let node: u32 = node.trim().parse().map_err(|_| wrong())?;
+    let limit = |part: &str| {
+        part.split_once('=').map(|(kind, value)| (kind.trim().to_owned(), value.trim().to_owned()))
+    };
+    let limits: Option<BTreeMap<String, String>> = limits.split(',').map(limit).collect();
+    Ok(json!({"numaNode": node, "limits": limits.ok_or_else(wrong)?}))
 }
 
 /// A taint as upstream writes it: `key=value:effect` or `key:effect`.
@@ -192,6 +211,18 @@ mod tests {
         check(Kind::Taints, &["a"], None);
         check(Kind::Headers, &["a:1,b:x:y", "a:2"], Some(json!({"a": ["1", "2"], "b": ["x:y"]})));
         check(Kind::Headers, &["a"], None);
+        check(
+            Kind::Memory,
+            &["0:memory=1Gi,hugepages-2Mi=1Gi;1:memory=2Gi", "2:memory=1"],
+            Some(json!([
+                {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "1Gi"}},
+                {"numaNode": 1, "limits": {"memory": "2Gi"}},
+                {"numaNode": 2, "limits": {"memory": "1"}},
+            ])),
+        );
+        check(Kind::Memory, &["memory=1Gi"], None);
+        check(Kind::Memory, &["0:memory"], None);
+        check(Kind::Memory, &["-1:memory=1Gi"], None);
         assert_eq!(rows().count(), TABLE.lines().count() - 1, "a line of the table is none");
     }
 

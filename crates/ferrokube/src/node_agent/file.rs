@@ -160,6 +160,7 @@ mod tests {
 
     use serde_json::json;
 
+    use super::super::managers::ReservedMemory;
     use super::*;
 
     fn read_text(text: &str) -> Result<(Settings, Vec<String>)> {
@@ -236,8 +237,14 @@ mod tests {
         check("authentication: {anonymous: {enabled: true}}\n", Err(refused), &[]);
         let always = "authorization.mode=AlwaysAllow cannot be had: the API server is always asked who may do what; leave it out";
         check("authorization: {mode: AlwaysAllow}\n", Err(always), &[]);
-        let memory = "memoryManagerPolicy=Static cannot be had: memory of NUMA nodes is not given to containers alone yet; leave it out";
-        check("memoryManagerPolicy: Static\n", Err(memory), &[]);
+        let reserved = Settings {
+            reserved_memory: vec![ReservedMemory {
+                numa_node: 1,
+                limits: BTreeMap::from([("memory".to_owned(), json!("1Gi"))]),
+            }],
+            ..Settings::default()
+        };
+        check("reservedMemory: [{numaNode: 1, limits: {memory: 1Gi}}]\n", Ok(&reserved), &[]);
         check("maxPod: 7\n", Err("strict decoding error: unknown field \"maxPod\""), &[]);
         let x509 = "strict decoding error: unknown field \"authentication.x509.x\"";
         check("authentication: {x509: {x: 1}}\n", Err(x509), &[]);
@@ -257,7 +264,7 @@ mod tests {
         let table = Table::parse(TABLE).unwrap();
         let all: std::collections::BTreeSet<&str> =
             table.names().map(|n| n.split('.').next().unwrap_or(n)).collect();
-        let honoured = 19 + 14 + 5 + 22 + 28;
+        let honoured = 19 + 14 + 5 + 22 + 28 + 9;
         assert_eq!(all.len() + honoured, 125);
     }
 }

@@ -1,6 +1,7 @@
 //! A kubelet in a process of its own.
 
 mod file;
+mod managers;
 mod manifest;
 mod settings;
 mod standalone;
@@ -179,6 +180,7 @@ fn config(
         standalone: flags.kubeconfig.is_none(),
         eviction,
         shutdown_grace_periods: file.shutdown(gates),
+        managers: file.managers(gates)?,
         node: node::Options {
             port,
             labels: labels(&flags.node_labels)?,

@@ -22,6 +22,7 @@ use kubelet::sources::{Manifests, Statics};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use super::managers::ReservedMemory;
 use super::validation;
 
 /// A duration as Go writes it.
@@ -170,6 +171,16 @@ pub(super) struct Settings {
     pub(super) enable_system_log_query: bool,
     #[serde(rename = "userNamespaces.idsPerPod")]
     pub(super) ids_per_pod: Option<i64>,
+    pub(super) cpu_manager_policy: String,
+    pub(super) cpu_manager_policy_options: BTreeMap<String, String>,
+    pub(super) cpu_manager_reconcile_period: Option<Time>,
+    #[serde(rename = "reservedSystemCPUs")]
+    pub(super) reserved_system_cpus: String,
+    pub(super) memory_manager_policy: String,
+    pub(super) reserved_memory: Vec<ReservedMemory>,
+    pub(super) topology_manager_policy: String,
+    pub(super) topology_manager_policy_options: BTreeMap<String, String>,
+    pub(super) topology_manager_scope: String,
 }
 
 /// The time that Pods of a priority have before the machine goes down.
@@ -187,15 +198,24 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 8] = [
+const HONOURED_GATES: [Gate; 17] = [
+    Gate::CPUManagerPolicyAlphaOptions,
+    Gate::CPUManagerPolicyBetaOptions,
     Gate::CustomCPUCFSQuotaPeriod,
+    Gate::DisableCPUQuotaWithExclusiveCPUs,
     Gate::GracefulNodeShutdown,
     Gate::GracefulNodeShutdownBasedOnPodPriority,
+    Gate::InPlacePodVerticalScalingExclusiveCPUs,
+    Gate::InPlacePodVerticalScalingExclusiveMemory,
     Gate::KubeletCrashLoopBackOffMax,
     Gate::MemoryQoS,
+    Gate::PodLevelResourceManagers,
+    Gate::PodLevelResources,
     Gate::QOSReserved,
     Gate::ReduceDefaultCrashLoopBackOffDecay,
     Gate::RotateKubeletServerCertificate,
+    Gate::TopologyManagerPolicyAlphaOptions,
+    Gate::TopologyManagerPolicyBetaOptions,
 ];
 
 /// The ciphers that upstream knows, too, and that nobody should use.
@@ -543,7 +563,7 @@ impl Settings {
     ///
     /// # Errors
     /// It is negative.
-    fn time(time: Option<Time>, usual: u64, name: &str) -> Result<Duration> {
+    pub(super) fn time(time: Option<Time>, usual: u64, name: &str) -> Result<Duration> {
         match time.filter(|time| !time.0.is_zero()) {
             Some(time) => time.positive().with_context(|| format!("{name} must not be negative")),
             None => Ok(Duration::from_secs(usual)),
@@ -576,7 +596,7 @@ impl Settings {
             report,
             lease: Duration::from_secs(lease),
             max_images,
-            reserved: reserved(self.kube_reserved.iter().chain(&self.system_reserved))?,
+            reserved: self.reserved()?,
             enforce_allocatable: self.enforce_node_allocatable.is_none() || self.enforces(validation::PODS),
             reserved_cgroups: self.reserved_cgroups()?,
             taints: self.register_with_taints.clone(),
@@ -616,6 +636,15 @@ impl Settings {
                 compressible,
             });
         }
+        Ok(all)
+    }
+
+    /// The amounts that the node keeps for itself.
+    fn reserved(&self) -> Result<node::Reserved> {
+        let mut all = reserved(self.kube_reserved.iter().chain(&self.system_reserved))?;
+        // Processors that are named count instead of their number; upstream's rule.
+        let named = self.reserved_cpus()?.len() as u64 * 1000;
+        all.milli_cpus = if named > 0 { named } else { all.milli_cpus };
         Ok(all)
     }
 

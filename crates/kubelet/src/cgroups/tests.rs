@@ -78,7 +78,7 @@ fn all_pods_have_what_the_node_gives_in_v1() {
     assert_eq!(fixture.read("pids/kubepods/pids.max"), "999");
     assert_eq!(fixture.read("hugetlb/kubepods/hugetlb.2MB.limit_in_bytes"), "4194304");
     fixture.make("cpu/kubepods/burstable/podu", &["cpu.cfs_quota_us"]);
-    cgroups.ensure(&pod("Burstable", "1Gi", "2Mi")).unwrap();
+    cgroups.ensure(&pod("Burstable", "1Gi", "2Mi"), false).unwrap();
     let of_pod = |file: &str| {
         let (controller, _) = file.split_once('.').unwrap();
         fixture.read(&format!("{controller}/kubepods/burstable/podu/{file}"))
@@ -101,7 +101,7 @@ fn all_pods_have_what_the_node_gives_in_v2() {
     let of_pods = |file: &str| fixture.read(&format!("kubepods/{file}"));
     assert_eq!((of_pods("memory.max"), of_pods("pids.max")), ("1073741824".into(), "999".into()));
     assert_eq!((of_pods("hugetlb.2MB.max"), of_pods("cpu.weight")), ("4194304".into(), "79".into()));
-    cgroups.ensure(&pod("Burstable", "1Gi", "2Mi")).unwrap();
+    cgroups.ensure(&pod("Burstable", "1Gi", "2Mi"), false).unwrap();
     let of_pod = |file: &str| fixture.read(&format!("kubepods/burstable/podu/{file}"));
     assert_eq!((of_pod("memory.low"), of_pod("cpu.max")), ("1073741824".into(), "max 100000".into()));
     cgroups.balance(&[pod("Burstable", "1Gi", "0"), pod("Guaranteed", "2Gi", "0")]);

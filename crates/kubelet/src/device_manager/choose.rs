@@ -63,6 +63,35 @@ pub(super) struct Stock<'a> {
     pub(super) in_use: &'a BTreeSet<String>,
     /// Those that the container may take over from its Pod's.
     pub(super) reusable: &'a BTreeSet<String>,
+    /// Those that are near to the NUMA nodes that the container's resources are to come from; none if any will do.
+    pub(super) near: Option<Near<'a>>,
+}
+
+/// Devices by how near they are to some NUMA nodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Near<'a> {
+    /// Those near to one of them.
+    pub(super) aligned: &'a BTreeSet<String>,
+    /// Those near to others alone. All that are in neither are near to none.
+    pub(super) unaligned: &'a BTreeSet<String>,
+}
+
+/// Devices that are taken until there are enough.
+struct Taken {
+    ids: BTreeSet<String>,
+    needed: i64,
+}
+
+impl Taken {
+    /// Takes what is still needed; answers whether nothing more is.
+    fn take<'a>(&mut self, from: impl IntoIterator<Item = &'a String>) -> bool {
+        for id in from {
+            if self.needed > 0 && self.ids.insert(id.clone()) {
+                self.needed -= 1;
+            }
+        }
+        self.needed <= 0
+    }
 }
 
 /// A plugin's word about which devices go together.
@@ -118,32 +147,39 @@ pub(super) fn choose(
     if needed <= 0 {
         return Ok(Choice::Nothing);
     }
-    let mut taken = BTreeSet::new();
-    let mut take = |from: &mut dyn Iterator<Item = &String>, taken: &mut BTreeSet<String>| {
-        for id in from {
-            if needed > 0 && taken.insert(id.clone()) {
-                needed -= 1;
-            }
-        }
-        needed
-    };
-    if take(&mut stock.reusable.iter(), &mut taken) == 0 {
-        return Ok(Choice::Take(taken));
+    let mut taken = Taken { ids: BTreeSet::new(), needed };
+    if taken.take(stock.reusable) {
+        return Ok(Choice::Take(taken.ids));
     }
     let available: BTreeSet<String> = healthy - stock.in_use;
-    let left = take(&mut std::iter::empty(), &mut taken);
-    if i64::try_from(available.len()).unwrap_or(i64::MAX) < left {
-        return Err(ChooseError::TooFew { resource: resource(), needed: left, available: available.len() });
+    if count(&available) < taken.needed {
+        let (needed, available) = (taken.needed, available.len());
+        return Err(ChooseError::TooFew { resource: resource(), needed, available });
     }
+    let none = BTreeSet::new();
+    let near = stock.near.unwrap_or(Near { aligned: &none, unaligned: &none });
+    let aligned = &available & near.aligned;
+    // All of them are taken if there are not more, whatever the plugin prefers.
+    let from = if taken.needed < count(&aligned) {
+        &aligned
+    } else if taken.take(&aligned) {
+        return Ok(Choice::Take(taken.ids));
+    } else {
+        &available
+    };
     match preference {
-        Preference::Open => return Ok(Choice::Ask(&available | &taken, taken)),
-        Preference::Told(preferred) => {
-            take(&mut preferred.intersection(&available), &mut taken);
-        }
+        Preference::Open => return Ok(Choice::Ask(from | &taken.ids, taken.ids)),
+        Preference::Told(preferred) => drop(taken.take(preferred.intersection(from))),
         Preference::Never => {}
     }
-    take(&mut available.iter(), &mut taken);
-    Ok(Choice::Take(taken))
+    taken.take(&aligned);
+    taken.take(available.intersection(near.unaligned));
+    taken.take(&available);
+    Ok(Choice::Take(taken.ids))
+}
+
+fn count(ids: &BTreeSet<String>) -> i64 {
+    i64::try_from(ids.len()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -169,7 +205,7 @@ mod tests {
         let place = Place { pod: "u".into(), container: "c".into(), resource: "example.com/dev".into() };
         let healthy = case.healthy.map(ids);
         let (in_use, reusable) = (ids(case.in_use), ids(case.reusable));
-        let stock = Stock { healthy: healthy.as_ref(), in_use: &in_use, reusable: &reusable };
+        let stock = Stock { healthy: healthy.as_ref(), in_use: &in_use, reusable: &reusable, near: None };
         let got = choose(&place, case.required, case.has.map(ids).as_ref(), stock, preference);
         got.map_err(|e| e.to_string())
     }

@@ -9,43 +9,45 @@ use plugins::device as pb;
 use tokio::time::Instant;
 
 use super::allocated::{Allocation, NO_NUMA_NODE};
-use super::choose::{Choice, Place, Preference, Stock, choose};
+use super::choose::{Choice, Near, Place, Preference, Stock, choose};
 use super::endpoint::Endpoint;
 use super::error::DeviceError;
+use super::hints;
 use super::manager::DeviceManager;
 use super::options;
 use super::state::State;
 use crate::given::Given;
 use crate::pods::spec;
+use crate::topology_manager::NumaMask;
 use crate::work::to_end;
 
 impl DeviceManager {
-    /// Gives a Pod the devices that its containers ask for, in the order in which they start.
+    /// Gives a container of a Pod the devices that it asks for, near to some NUMA nodes if there are any.
     ///
     /// # Errors
-    /// The first one that does not get them. The devices of the others are free once the Pod is refused.
-    pub(crate) async fn allocate(self: &Arc<Self>, pod: &Arc<Pod>) -> Result<(), DeviceError> {
-        if !self.wants_any(pod) {
+    /// It does not get them. Those that it got are free once the Pod is refused.
+    pub(crate) async fn allocate(
+        self: &Arc<Self>,
+        pod: &Arc<Pod>,
+        container: &Container,
+        near: Option<NumaMask>,
+    ) -> Result<(), DeviceError> {
+        if self.wanted(pod, container).is_empty() {
             return Ok(());
         }
-        let (me, pod) = (self.clone(), pod.clone());
-        to_end(async move {
-            for container in spec::init_containers(&pod).iter().chain(spec::containers(&pod)) {
-                me.allocate_container(&pod, container).await?;
-            }
-            Ok(())
-        })
-        .await?
+        let (me, pod, container) = (self.clone(), pod.clone(), container.clone());
+        to_end(async move { me.allocate_container(&pod, &container, near).await }).await?
     }
 
-    fn wants_any(&self, pod: &Pod) -> bool {
+    /// Whether any container of a Pod asks for devices.
+    pub(crate) fn wants_any(&self, pod: &Pod) -> bool {
         let mut all = spec::init_containers(pod).iter().chain(spec::containers(pod));
         all.any(|c| !self.wanted(pod, c).is_empty())
     }
 
     /// The resources of plugins that a container asks for, and how many of each. Those that a claim stands for are not
     /// among them.
-    fn wanted(&self, pod: &Pod, container: &Container) -> Vec<(String, i64)> {
+    pub(super) fn wanted(&self, pod: &Pod, container: &Container) -> Vec<(String, i64)> {
         let mapped = spec::status(pod).extended_resource_claim_status.as_ref();
         let is_claimed = |resource: &str| {
             let mut all = mapped.iter().flat_map(|m| &m.request_mappings);
@@ -56,12 +58,17 @@ impl DeviceManager {
         asked.map(|(name, amount)| (name.clone(), quantity::value(Some(amount)))).collect()
     }
 
-    async fn allocate_container(&self, pod: &Pod, container: &Container) -> Result<(), DeviceError> {
+    async fn allocate_container(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        near: Option<NumaMask>,
+    ) -> Result<(), DeviceError> {
         let mut changed = false;
         for (resource, required) in self.wanted(pod, container) {
             self.free_orphans();
             let of = Place { pod: spec::uid(pod).to_owned(), container: container.name.clone(), resource };
-            changed |= self.allocate_resource(pod, &of, required).await?;
+            changed |= self.allocate_resource(pod, &of, required, near).await?;
         }
         if changed {
             self.save().await?;
@@ -70,10 +77,16 @@ impl DeviceManager {
     }
 
     /// Answers whether the container got any.
-    async fn allocate_resource(&self, pod: &Pod, of: &Place, required: i64) -> Result<bool, DeviceError> {
+    async fn allocate_resource(
+        &self,
+        pod: &Pod,
+        of: &Place,
+        required: i64,
+        near: Option<NumaMask>,
+    ) -> Result<bool, DeviceError> {
         let mut preferred: Option<BTreeSet<String>> = None;
         let taken = loop {
-            let (choice, endpoint) = self.choose(pod, of, required, preferred.as_ref())?;
+            let (choice, endpoint) = self.choose(pod, of, (required, near), preferred.as_ref())?;
             match choice {
                 Choice::Nothing => return Ok(false),
                 Choice::Take(taken) => break taken,
@@ -126,7 +139,7 @@ impl DeviceManager {
         &self,
         pod: &Pod,
         of: &Place,
-        required: i64,
+        (required, near): (i64, Option<NumaMask>),
         preferred: Option<&BTreeSet<String>>,
     ) -> Result<(Choice, Option<Endpoint>), DeviceError> {
         let mut state = self.state.lock();
@@ -140,7 +153,10 @@ impl DeviceManager {
         let has = state.allocated.devices(&of.pod, &of.container, &of.resource);
         let in_use = state.allocated.in_use(&of.resource);
         let reusable = state.allocated.reusable(pod, &of.container, &of.resource);
-        let stock = Stock { healthy: state.healthy(&of.resource), in_use: &in_use, reusable: &reusable };
+        let sorted = near.and_then(|mask| hints::by_affinity(state.devices(&of.resource)?, mask));
+        let near = sorted.as_ref().map(|(aligned, unaligned)| Near { aligned, unaligned });
+        let stock =
+            Stock { healthy: state.healthy(&of.resource), in_use: &in_use, reusable: &reusable, near };
         let choice = choose(of, required, has.as_ref(), stock, preference)?;
         if let Choice::Take(taken) = &choice {
             let devices = [(NO_NUMA_NODE, taken.clone())].into();
@@ -189,7 +205,7 @@ impl DeviceManager {
         if missing {
             // Its plugin was not there when the Pod was taken.
             let (me, pod, container) = (self.clone(), pod.clone(), container.clone());
-            to_end(async move { me.allocate_container(&pod, &container).await }).await??;
+            to_end(async move { me.allocate_container(&pod, &container, None).await }).await??;
         }
         let state = self.state.lock();
         Ok(state.allocated.of_container(uid, &container.name).map(options::given).unwrap_or_default())

@@ -2,7 +2,7 @@
 //!
 //! A plugin registers at the kubelet's socket, or by one of its own (`server`), and tells of its devices as long as it is
 //! there (`manager`). The Node tells how many there are (`state`). A Pod gets its devices when the node takes it
-//! (`give`, `choose`), they are held while their plugin is asked, and what the plugin answers goes into its containers
+//! (`give`, `choose`), near to its other resources if that is wanted (`hints`); they are held while their plugin is asked, and what the plugin answers goes into its containers
 //! (`options`). A record on the disk says who has which devices (`record`); they are free again once the Pod uses the node
 //! no more.
 
@@ -11,6 +11,7 @@ mod choose;
 mod endpoint;
 mod error;
 mod give;
+mod hints;
 mod manager;
 mod metrics;
 mod options;

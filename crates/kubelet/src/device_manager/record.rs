@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::checkpoint::RecordError;
+use crate::checkpoint::{Fnv, RecordError};
 
 /// The file's name, in the directory of the plugins' sockets.
 pub(super) const FILE: &str = "kubelet_internal_checkpoint";
@@ -60,18 +60,6 @@ struct File {
     checksum: u64,
 }
 
-/// FNV-1a of 32 bits, as upstream's checksums are.
-struct Fnv(u32);
-
-impl Write for Fnv {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u32::from(byte)).wrapping_mul(16_777_619);
-        }
-        Ok(())
-    }
-}
-
 /// A list in Go's words for hashes: `[a b]`, or `<nil>`.
 struct List<'a, T>(&'a Option<Vec<T>>);
 
@@ -121,7 +109,7 @@ impl fmt::Display for Entry {
 
 /// Upstream's checksum: that of the text in which a library of Go's shows the data.
 fn checksum(data: &Data) -> u64 {
-    let mut hash = Fnv(2_166_136_261);
+    let mut hash = Fnv::default();
     // Writing to a hash cannot fail.
     let _ = write!(
         hash,
@@ -129,7 +117,7 @@ fn checksum(data: &Data) -> u64 {
         List(&data.pod_device_entries),
         Map(&data.registered_devices)
     );
-    u64::from(hash.0)
+    hash.sum()
 }
 
 /// The file's content.

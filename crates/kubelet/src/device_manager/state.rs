@@ -193,6 +193,18 @@ impl State {
         self.all.get(resource)?.get(id)
     }
 
+    /// Takes devices as if a plugin had told of them.
+    #[cfg(test)]
+    pub(super) fn have(&mut self, resource: &str, devices: BTreeMap<String, pb::Device>) {
+        self.healthy.insert(resource.to_owned(), devices.keys().cloned().collect());
+        self.all.insert(resource.to_owned(), devices);
+    }
+
+    /// The devices of a resource as their plugin told of them.
+    pub(super) fn devices(&self, resource: &str) -> Option<&BTreeMap<String, pb::Device>> {
+        self.all.get(resource)
+    }
+
     /// Whether a device is healthy, as far as is known; one that no plugin tells of is, as with upstream.
     pub(super) fn is_healthy(&self, resource: &str, id: &str) -> bool {
         self.device(resource, id).is_none_or(|d| d.health == HEALTHY)

@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 use crate::config::Config;
+use crate::pods::spec;
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
 
@@ -145,7 +146,10 @@ impl World {
     }
 
     async fn allocate(&self, pod: &Arc<Pod>) -> Result<(), String> {
-        self.manager.allocate(pod).await.map_err(|e| e.to_string())
+        for container in spec::init_containers(pod).iter().chain(spec::containers(pod)) {
+            self.manager.allocate(pod, container, None).await.map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     async fn devices(&self, pod: &Arc<Pod>) -> String {

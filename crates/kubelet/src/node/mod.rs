@@ -1,5 +1,6 @@
 //! The Node object of this machine: registration, status, heartbeats.
 
+pub mod hardware;
 mod lease;
 pub mod machine;
 mod options;

@@ -5,15 +5,16 @@ use plugins::resources as pb;
 
 use crate::pods::devices::Devices;
 use crate::pods::spec;
+use crate::resource_managers::ResourceManagers;
 
-/// The devices of a Pod's containers, and of its init containers that go on running. Processors and memory are given to
-/// nobody alone, so nothing is told of them.
-pub(super) fn of_pod(pod: &Pod, devices: &Devices) -> pb::PodResources {
+/// The resources that a Pod's containers have alone, and its init containers that go on running.
+pub(super) fn of_pod(pod: &Pod, devices: &Devices, managers: &ResourceManagers) -> pb::PodResources {
     let one = |container: &Container| pb::ContainerResources {
         name: container.name.clone(),
         devices: devices.plugins.of_container_by_node(spec::uid(pod), &container.name),
+        cpu_ids: managers.cpu_ids(spec::uid(pod), &container.name),
+        memory: managers.memory(spec::uid(pod), &container.name),
         dynamic_resources: devices.dra.resources(pod, container),
-        ..pb::ContainerResources::default()
     };
     let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
     pb::PodResources {

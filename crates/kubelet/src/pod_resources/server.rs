@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::pods::PodManager;
 use crate::pods::devices::Devices;
 use crate::pods::workers::Workers;
+use crate::resource_managers::ResourceManagers;
 
 /// The socket, below the kubelet's directory.
 const SOCKET: &str = "pod-resources/kubelet.sock";
@@ -36,12 +37,13 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 const V1: &str = "v1";
 const V1ALPHA1: &str = "v1alpha1";
 
-/// Tells of devices.
+/// Tells of devices, processors and memory.
 pub(crate) struct PodResources {
     socket: PathBuf,
     pods: Arc<PodManager>,
     workers: Arc<Workers>,
     devices: Devices,
+    managers: Arc<ResourceManagers>,
     limit: Mutex<Limit>,
     counts: Counts,
 }
@@ -52,13 +54,14 @@ impl PodResources {
         config: &Config,
         pods: Arc<PodManager>,
         workers: Arc<Workers>,
-        devices: Devices,
+        (devices, managers): (Devices, Arc<ResourceManagers>),
     ) -> Arc<Self> {
         Arc::new(Self {
             socket: config.root_dir.join(SOCKET),
             pods,
             workers,
             devices,
+            managers,
             limit: Mutex::new(Limit::new(Instant::now())),
             counts: Counts::default(),
         })
@@ -102,7 +105,7 @@ impl PodResources {
     fn list(&self) -> Vec<pb::PodResources> {
         self.devices.plugins.free_orphans();
         let all: Vec<Arc<Pod>> = self.workers.active_pods();
-        all.iter().map(|pod| answers::of_pod(pod, &self.devices)).collect()
+        all.iter().map(|pod| answers::of_pod(pod, &self.devices, &self.managers)).collect()
     }
 }
 
@@ -124,10 +127,8 @@ impl PodResourcesLister for Service {
     ) -> Result<Response<pb::AllocatableResourcesResponse>, Status> {
         self.0.count(Asked::GetAllocatable, V1);
         let devices = self.0.devices.plugins.allocatable();
-        Ok(Response::new(pb::AllocatableResourcesResponse {
-            devices,
-            ..pb::AllocatableResourcesResponse::default()
-        }))
+        let (cpu_ids, memory) = self.0.managers.allocatable();
+        Ok(Response::new(pb::AllocatableResourcesResponse { devices, cpu_ids, memory }))
     }
 
     async fn get(
@@ -141,7 +142,7 @@ impl PodResourcesLister for Service {
             let (name, namespace) = (asked.pod_name, asked.pod_namespace);
             return Err(Status::unknown(format!("pod {name} in namespace {namespace} not found")));
         };
-        let pod_resources = Some(answers::of_pod(&pod, &self.0.devices));
+        let pod_resources = Some(answers::of_pod(&pod, &self.0.devices, &self.0.managers));
         Ok(Response::new(pb::GetPodResourcesResponse { pod_resources }))
     }
 }

@@ -142,6 +142,22 @@ pub(crate) fn operations(has: &Pod, asks: &Pod) -> Vec<[&'static str; 3]> {
     found
 }
 
+/// Whether a guaranteed Pod asks for another amount of a resource that a policy of the node holds; `now` is the Pod with
+/// what it has, and `holds` names resources with what holds them.
+pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pending> {
+    if spec::qos(pod) != spec::Qos::Guaranteed {
+        return None;
+    }
+    let requests = |pod: &Pod, name: &str| -> Vec<i64> {
+        resizable(pod)
+            .map(|c| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name))
+            .collect()
+    };
+    let (_, by) = holds.iter().find(|(name, _)| requests(pod, name) != requests(now, name))?;
+    let message = format!("Resize is infeasible for Guaranteed Pods alongside {by}");
+    Some(Pending { reason: "Infeasible", message })
+}
+
 /// Whether the node cannot give a Pod what it asks for, beside what it gave to others; `now` is the Pod
 /// with what it has.
 ///
@@ -249,6 +265,32 @@ mod tests {
         check(&before, Some(2), (Some(2), "1"));
         check(&wanted(&asks), Some(2), (Some(2), "2"));
         check(&wanted(&asks), None, (Some(2), "2"));
+    }
+
+    #[test]
+    fn what_a_policy_holds_is_not_resized() {
+        let holds =
+            [("cpu", "CPU Manager policy \"static\""), ("memory", "Memory Manager policy \"Static\"")];
+        let pod = |cpu: &str, memory: &str, limit: &str| -> Pod {
+            let resources =
+                json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": limit}});
+            serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "resources": resources}]}}))
+                .unwrap()
+        };
+        let check = |from: (&str, &str), to: (&str, &str), held: &[(&str, &str)], want: Option<&str>| {
+            let (now, pod) = (pod(from.0, from.1, from.1), pod(to.0, to.1, to.1));
+            let got = super::held(&pod, &now, held);
+            assert_eq!(got.as_ref().map(|p| p.message.as_str()), want, "{from:?} {to:?}");
+        };
+        let cpu = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
+        let memory = "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"";
+        check(("1", "1Gi"), ("2", "1Gi"), &holds, Some(cpu));
+        check(("1", "1Gi"), ("1", "2Gi"), &holds, Some(memory));
+        check(("1", "1Gi"), ("2", "2Gi"), &holds[1..], Some(memory));
+        check(("1", "1Gi"), ("1000m", "1024Mi"), &holds, None);
+        check(("1", "1Gi"), ("2", "1Gi"), &[], None);
+        let burstable = super::held(&pod("2", "1Gi", "2Gi"), &pod("1", "1Gi", "2Gi"), &holds);
+        assert_eq!(burstable, None);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::cgroups::Cgroups;
 use crate::given::Given;
 use crate::health::Health;
 use crate::recorder::PodRecorder;
+use crate::resource_managers::ResourceManagers;
 use crate::volumes::subpath::{self, SubPathError};
 use crate::volumes::{Mounted, Volumes};
 use crate::work::{Interrupted, try_blocking};
@@ -100,6 +101,8 @@ pub(crate) struct Requests {
     pub(crate) cgroups: Cgroups,
     /// Knows what the runtime can do.
     pub(crate) health: Arc<Health>,
+    /// Know which processors and which memory a container has.
+    pub(crate) managers: Arc<ResourceManagers>,
     pub(crate) env: env::Sources,
 }
 
@@ -150,7 +153,10 @@ impl Requests {
             .iter()
             .chain(spec::init_containers(pod))
             .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
-        let (overhead, whole) = resources::sandbox_resources(pod, self.cgroups.limits());
+        let (overhead, mut whole) = resources::sandbox_resources(pod, self.cgroups.limits());
+        if whole.cpu_quota > 0 && self.managers.is_unlimited(pod) {
+            whole.cpu_quota = resources::NO_QUOTA;
+        }
         let mut annotations: HashMap<String, String> =
             pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
         annotations.insert(ROOT_ANNOTATION.into(), config.root_dir.to_string_lossy().into_owned());
@@ -255,7 +261,7 @@ impl Requests {
             stdin_once: c.stdin_once == Some(true),
             tty: c.tty == Some(true),
             linux: Some(pb::LinuxContainerConfig {
-                resources: Some(resources::container_resources(pod, c, self.cgroups.limits())),
+                resources: Some(self.resources(i)),
                 security_context: Some(security::container_context(
                     pod,
                     c,
@@ -266,6 +272,17 @@ impl Requests {
             }),
             ..pb::ContainerConfig::default()
         })
+    }
+
+    /// The container's resources, with the processors and the memory that it has alone.
+    fn resources(&self, i: &ContainerInputs<'_>) -> pb::LinuxContainerResources {
+        let (pod, c) = (i.facts.pod, i.container);
+        let mut all = resources::container_resources(pod, c, self.cgroups.limits());
+        if all.cpu_quota > 0 && self.managers.is_exclusive(pod, c) {
+            all.cpu_quota = resources::NO_QUOTA;
+        }
+        (all.cpuset_cpus, all.cpuset_mems) = self.managers.sets(spec::uid(pod), &c.name);
+        all
     }
 
     async fn mounts(

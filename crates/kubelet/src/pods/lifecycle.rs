@@ -25,13 +25,13 @@ use super::worker::{Phase, Worker};
 use super::workers::Workers;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
-use crate::device_manager;
 use crate::dra::DraError;
 use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::probes::Prober;
 use crate::recorder::PodRecorder;
+use crate::resource_managers::ResourceManagers;
 use crate::runtime::CallError;
 use crate::status::generate::{self, Failure};
 use crate::volumes::VolumeManager;
@@ -118,6 +118,7 @@ pub(crate) struct Lifecycle {
     pub(crate) objects: Arc<Objects>,
     pub(crate) volumes: Arc<VolumeManager>,
     pub(crate) devices: Devices,
+    pub(crate) managers: Arc<ResourceManagers>,
     pub(crate) cgroups: Cgroups,
     pub(crate) prober: Prober,
     pub(crate) killer: Killer,
@@ -213,7 +214,7 @@ impl Lifecycle {
             let refusal = self.admission.admit(worker, &self.workers, &self.node).await;
             let refusal = refusal.inspect_err(|why| self.make_room(why))?;
             let refusal = match refusal {
-                None => self.give_devices(worker).await,
+                None => self.give_resources(worker).await,
                 refusal => refusal,
             };
             let Some(refusal) = refusal else { return Ok(Box::pin(self.syncer.sync(worker)).await?) };
@@ -231,24 +232,22 @@ impl Lifecycle {
         step.unwrap_or(Ok(Step::Next(Phase::Terminating)))
     }
 
-    /// Gives a Pod its devices when the node has taken it; answers why it is refused after all. One that goes on from
-    /// before has them.
+    /// Gives a Pod its processors, memory and devices when the node has taken it; answers why it is refused after all. One
+    /// that goes on from before has them.
     ///
-    /// DIFFERENCE: upstream gives devices before it looks at anything else that the node may lack, so that a Pod that is
-    /// refused for something else keeps them until the next one comes.
-    async fn give_devices(&self, worker: &Worker) -> Option<Refusal> {
-        if worker.state.lock().has_devices {
+    /// DIFFERENCE: upstream gives resources before it looks at anything else that the node may lack. There, a Pod that is
+    /// refused for something else keeps them until the next one comes, and one for which no whole processor is left is
+    /// refused with the words of the managers; here it is `OutOfcpu`, and room is made for one that the node depends on.
+    async fn give_resources(&self, worker: &Worker) -> Option<Refusal> {
+        if worker.state.lock().has_resources {
             return None;
         }
-        if !self.admission.goes_on(&worker.uid)
-            && let Err(error) = self.devices.plugins.allocate(&worker.pod()).await
-        {
-            let (reason, message) = device_manager::refusal(&error);
-            let refusal = Refusal { reason: reason.to_owned(), message };
+        let goes_on = self.admission.goes_on(&worker.uid);
+        if let Some(refusal) = self.managers.admit(&worker.given(), &self.devices.plugins, goes_on).await {
             self.admission.refuse(&worker.uid, refusal.clone());
             return Some(refusal);
         }
-        worker.state.lock().has_devices = true;
+        worker.state.lock().has_resources = true;
         None
     }
 

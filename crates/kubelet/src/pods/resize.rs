@@ -19,6 +19,7 @@ use crate::cgroups::Cgroups;
 use crate::metrics;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
+use crate::resource_managers::ResourceManagers;
 use crate::runtime::{CallError, Runtime};
 
 /// Why a container was not given its resources.
@@ -38,6 +39,7 @@ pub(crate) struct Resizer {
     pub(crate) killer: Killer,
     pub(crate) workers: Arc<Workers>,
     pub(crate) node: NodeView,
+    pub(crate) managers: Arc<ResourceManagers>,
     /// Held while it is decided whether a Pod gets more of the node.
     pub(crate) turn: Mutex<()>,
 }
@@ -64,7 +66,8 @@ impl Resizer {
                 .filter(|w| w.uid != worker.uid && w.has_a_place())
                 .map(|w| w.given())
                 .collect();
-            allocation::decide(&pod, &now, &self.node.allocatable(), &others)
+            let held = allocation::held(&pod, &now, &self.managers.holds());
+            held.or_else(|| allocation::decide(&pod, &now, &self.node.allocatable(), &others))
         };
         let mut state = worker.state.lock();
         let before = std::mem::replace(&mut state.pending, pending.clone());
@@ -151,7 +154,7 @@ impl Resizer {
             }
             return Ok(false);
         }
-        self.cgroups.ensure(pod)?;
+        self.cgroups.ensure(pod, self.managers.is_unlimited(pod))?;
         self.cgroups.balance(&self.workers.active_pods());
         if needs_restart(c, &have, &want) {
             let message = format!("Container {} resize requires restart", c.name);
@@ -172,8 +175,8 @@ impl Resizer {
     ) -> Result<(), CallError> {
         let mut limits = resources::container_resources(pod, c, self.cgroups.limits());
         // In an update, 0 leaves the old limit.
-        if limits.cpu_quota == 0 {
-            limits.cpu_quota = -1;
+        if limits.cpu_quota == 0 || self.managers.is_exclusive(pod, c) {
+            limits.cpu_quota = resources::NO_QUOTA;
         }
         if limits.memory_limit_in_bytes == 0 {
             limits.memory_limit_in_bytes = -1;

@@ -14,6 +14,8 @@ use objects::quantity::{self, ResourceList};
 pub(crate) const MIN_SHARES: u64 = 2;
 const MAX_SHARES: u64 = 262_144;
 const MIN_QUOTA: i64 = 1000;
+/// The quota of what is not limited, in the runtime's words.
+pub(crate) const NO_QUOTA: i64 = -1;
 
 /// cpu in thousandths as cgroup v1 shares.
 pub(crate) fn shares(milli_cpu: i64) -> u64 {

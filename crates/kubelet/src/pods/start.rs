@@ -198,6 +198,7 @@ impl Starter {
         let made = calls.create_container(request).await.map_err(|e| ContainerError::Create(e.into()))?;
         let id = made.into_inner().container_id;
         self.tell(place, c, "Normal", "Created", "Container created");
+        self.requests.managers.starts(place.pod, c).await;
         let request = pb::StartContainerRequest { container_id: id.clone() };
         calls.start_container(request).await.map_err(|e| ContainerError::Run(e.into()))?;
         self.tell(place, c, "Normal", "Started", "Container started");

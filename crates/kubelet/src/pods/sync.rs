@@ -31,6 +31,7 @@ use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::probes::Prober;
 use crate::recorder::PodRecorder;
+use crate::resource_managers::ResourceManagers;
 use crate::runtime::CallError;
 use crate::status::generate::Failure;
 use crate::volumes::{VolumeError, VolumeManager, Volumes};
@@ -85,6 +86,7 @@ pub(crate) struct Syncer {
     pub(crate) volumes: Arc<VolumeManager>,
     pub(crate) devices: Devices,
     pub(crate) cgroups: Cgroups,
+    pub(crate) managers: Arc<ResourceManagers>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) prober: Prober,
     pub(crate) killer: Killer,
@@ -179,7 +181,7 @@ impl Syncer {
     async fn prepare(&self, pod: &Pod) -> Result<(), SyncError> {
         if !self.cgroups.exists(pod) {
             self.cgroups.balance(&self.workers.active_pods());
-            self.cgroups.ensure(pod).map_err(|error| {
+            self.cgroups.ensure(pod, self.managers.is_unlimited(pod)).map_err(|error| {
                 let error = SyncError::Cgroup(error);
                 self.recorder.pod(pod, "Warning", "FailedCreatePodContainer", error.to_string());
                 error

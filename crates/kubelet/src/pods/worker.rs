@@ -72,8 +72,8 @@ pub(crate) struct State {
     pub(crate) pending: Option<Pending>,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: Actuated,
-    /// Whether the Pod has the devices of plugins that it asks for.
-    pub(crate) has_devices: bool,
+    /// Whether the Pod has the processors, memory and devices that it asks for.
+    pub(crate) has_resources: bool,
     /// How its start goes, for the counters.
     pub(crate) start: Start,
 }
@@ -137,7 +137,7 @@ impl Worker {
                 decided: None,
                 pending: None,
                 actuated: Actuated::new(),
-                has_devices: false,
+                has_resources: false,
                 start: Start::new(spec::status(&pod)),
                 pod: pod.clone(),
             }),

@@ -1,5 +1,6 @@
 //! `/configz`: the settings that this kubelet runs with, as upstream's configuration file names them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ pub(super) fn settings(config: &Config) -> Value {
         "fileCheckFrequency": config.statics.as_ref().map(|s| time(s.file_period)),
         "httpCheckFrequency": config.statics.as_ref().map(|s| time(s.url_period)),
     });
-    for more in [more, limits(config), rates_and_times(config)] {
+    for more in [more, limits(config), rates_and_times(config), managers(config)] {
         if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
             all.extend(more);
         }
@@ -126,6 +127,26 @@ fn micro_time(micros: i64) -> String {
     }
 }
 
+/// How processors, memory and devices are given.
+fn managers(config: &Config) -> Value {
+    let m = &config.managers;
+    let limits = |all: &BTreeMap<String, u64>| -> BTreeMap<String, String> {
+        all.iter().map(|(kind, bytes)| (kind.clone(), bytes.to_string())).collect()
+    };
+    let reserved = m.reserved_memory.iter().map(|r| json!({"numaNode": r.node, "limits": limits(&r.limits)}));
+    json!({
+        "cpuManagerPolicy": m.cpu.name(),
+        "cpuManagerPolicyOptions": m.cpu_options,
+        "cpuManagerReconcilePeriod": go_duration(m.reconcile.try_into().unwrap_or_default()),
+        "memoryManagerPolicy": m.memory.name(),
+        "reservedMemory": reserved.collect::<Vec<_>>(),
+        "reservedSystemCPUs": m.reserved_cpus.to_string(),
+        "topologyManagerPolicy": m.topology.name(),
+        "topologyManagerPolicyOptions": m.topology_options,
+        "topologyManagerScope": m.scope.name(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +166,8 @@ mod tests {
         assert_eq!(got["streamingConnectionIdleTimeout"], "4h0m0s");
         assert_eq!((&got["cpuCFSQuota"], &got["cpuCFSQuotaPeriod"]), (&json!(true), &json!("100ms")));
         assert_eq!([1_000_000, 25_000, 1500].map(micro_time), ["1s", "25ms", "1.5ms"]);
+        assert_eq!(got["cpuManagerPolicy"], "none");
+        assert_eq!(got["cpuManagerReconcilePeriod"], "10s");
+        assert_eq!(got["topologyManagerScope"], "container");
     }
 }

@@ -73,6 +73,7 @@ pub(super) async fn own(served: &Served) -> String {
     served.metrics.write(&mut page);
     served.devices.dra.write_metrics(&mut page);
     served.devices.plugins.write_metrics(&mut page);
+    served.managers.write_metrics(&mut page);
     served.pod_resources.write_metrics(&mut page);
     if let Some(requests) = served.client.requests() {
         requests.write(&mut page);

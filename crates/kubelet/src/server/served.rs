@@ -15,6 +15,7 @@ use crate::pods::devices::Devices;
 use crate::pods::mirrors::Mirrors;
 use crate::pods::workers::Workers;
 use crate::probes::Probes;
+use crate::resource_managers::ResourceManagers;
 use crate::runtime::Runtime;
 use crate::stats::collect::Collector;
 
@@ -33,6 +34,7 @@ pub(crate) struct Served {
     /// Gathers the use of resources.
     pub(crate) collector: Arc<Collector>,
     pub(crate) devices: Devices,
+    pub(crate) managers: Arc<ResourceManagers>,
     pub(crate) pod_resources: Arc<PodResources>,
     pub(crate) metrics: Metrics,
     /// Plugins that register by sockets.
