@@ -28,7 +28,7 @@ pub enum AllocatableError {
     /// A cgroup cannot be held to its part.
     #[error("Failed to enforce {what} Cgroup Limits on {name:?}")]
     Cgroup {
-        /// Whose, as upstream writes it.
+        /// The owner, as upstream writes it.
         what: &'static str,
         /// Its name.
         name: String,
@@ -233,7 +233,7 @@ mod tests {
         };
         check(Reserved::default(), &[]);
         check(Reserved { milli_cpus: 4000, memory: 7 * GIB, storage: 8 * GIB, pids: 0 }, &[]);
-        // What the thresholds of evictions keep counts, too.
+        // The room that thresholds of evictions keep counts, too.
         check(
             Reserved { milli_cpus: 4001, memory: 8 * GIB, storage: 0, pids: 0 },
             &[

@@ -160,7 +160,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::managers::ReservedMemory;
+    use super::super::settings::ReservedMemory;
     use super::*;
 
     fn read_text(text: &str) -> Result<(Settings, Vec<String>)> {

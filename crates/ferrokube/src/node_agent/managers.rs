@@ -9,19 +9,9 @@ use kubelet::cpu_manager::{CpuPolicy, CpuSet};
 use kubelet::memory_manager::{MemoryPolicy, Reservation};
 use kubelet::resource_managers::Options;
 use kubelet::topology_manager::{PolicyKind, Scope};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::settings::Settings;
-
-/// The amounts that are kept of a NUMA node.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(super) struct ReservedMemory {
-    pub(super) numa_node: u32,
-    /// Quantities, which may be written as numbers.
-    pub(super) limits: BTreeMap<String, Value>,
-}
 
 /// A value as upstream's file and its flags have it.
 fn text(value: &Value) -> String {

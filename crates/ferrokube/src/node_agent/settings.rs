@@ -22,8 +22,22 @@ use kubelet::sources::{Manifests, Statics};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use super::managers::ReservedMemory;
-use super::validation;
+/// The parts of `enforceNodeAllocatable`.
+pub(super) const PODS: &str = "pods";
+pub(super) const NONE: &str = "none";
+pub(super) const SYSTEM: &str = "system-reserved";
+pub(super) const SYSTEM_COMPRESSIBLE: &str = "system-reserved-compressible";
+pub(super) const KUBE: &str = "kube-reserved";
+pub(super) const KUBE_COMPRESSIBLE: &str = "kube-reserved-compressible";
+
+/// The amounts that are kept of a NUMA node.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct ReservedMemory {
+    pub(super) numa_node: u32,
+    /// Quantities, which may be written as numbers.
+    pub(super) limits: BTreeMap<String, serde_json::Value>,
+}
 
 /// A duration as Go writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -444,7 +458,7 @@ impl Settings {
         Self::time(self.streaming_connection_idle_timeout, usual, "streamingConnectionIdleTimeout")
     }
 
-    /// What may be spoken with the server, and a sentence for each part of the choice that has no effect.
+    /// The ways to speak with the server, and a sentence for each part of the choice that has no effect.
     ///
     /// # Errors
     /// There is no such version, cipher or curve, or none of those that are chosen can be offered.
@@ -597,7 +611,7 @@ impl Settings {
             lease: Duration::from_secs(lease),
             max_images,
             reserved: self.reserved()?,
-            enforce_allocatable: self.enforce_node_allocatable.is_none() || self.enforces(validation::PODS),
+            enforce_allocatable: self.enforce_node_allocatable.is_none() || self.enforces(PODS),
             reserved_cgroups: self.reserved_cgroups()?,
             taints: self.register_with_taints.clone(),
             ..node::Options::default()
@@ -615,10 +629,10 @@ impl Settings {
     fn reserved_cgroups(&self) -> Result<Vec<ReservedCgroup>> {
         let mut all = Vec::new();
         let kinds = [
-            (validation::SYSTEM, Others::System, false),
-            (validation::KUBE, Others::Kube, false),
-            (validation::SYSTEM_COMPRESSIBLE, Others::System, true),
-            (validation::KUBE_COMPRESSIBLE, Others::Kube, true),
+            (SYSTEM, Others::System, false),
+            (KUBE, Others::Kube, false),
+            (SYSTEM_COMPRESSIBLE, Others::System, true),
+            (KUBE_COMPRESSIBLE, Others::Kube, true),
         ];
         for (_, of, compressible) in kinds.into_iter().filter(|(part, ..)| self.enforces(part)) {
             let (name, amounts) = match of {
@@ -953,7 +967,7 @@ mod tests {
     }
 
     fn gates(settings: &Settings) -> FeatureGates {
-        validation::gates(settings).unwrap()
+        super::super::validation::gates(settings).unwrap()
     }
 
     #[test]

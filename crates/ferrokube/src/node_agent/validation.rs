@@ -1,4 +1,4 @@
-//! What upstream finds wrong with a configuration, in its words.
+//! The faults that upstream finds in a configuration, in its words.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,14 +9,6 @@ use api::gate::Gate;
 use jiff::SignedDuration;
 
 use super::settings::{Settings, Time};
-
-/// The parts of `enforceNodeAllocatable`.
-pub(super) const PODS: &str = "pods";
-pub(super) const NONE: &str = "none";
-pub(super) const SYSTEM: &str = "system-reserved";
-pub(super) const SYSTEM_COMPRESSIBLE: &str = "system-reserved-compressible";
-pub(super) const KUBE: &str = "kube-reserved";
-pub(super) const KUBE_COMPRESSIBLE: &str = "kube-reserved-compressible";
 
 /// The least number of ids of a Pod's user namespace.
 const USER_NAMESPACE: i64 = 65536;

@@ -18,7 +18,7 @@ pub struct Reserved {
     pub pids: u64,
 }
 
-/// Whose part of the node it is.
+/// The owner of a part of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     /// The processes of the system.
@@ -30,7 +30,7 @@ pub enum Others {
 /// A cgroup that is held to a part of the node; upstream's `systemReservedCgroup` and `kubeReservedCgroup`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedCgroup {
-    /// Whose it is.
+    /// Its owner.
     pub of: Others,
     /// Its name, such as `/system.slice`; somebody else makes it.
     pub name: String,

@@ -12,6 +12,7 @@ use super::{Counters, ResourceManagers, Stale, State};
 use crate::checkpoint::{self, RecordError};
 use crate::config::Config;
 use crate::cpu_manager::{self, CpuPolicy, CpuState};
+use crate::eviction::Signal;
 use crate::listing::Listing;
 use crate::memory_manager::{self, MemoryPolicy, MemoryState};
 use crate::node_allocatable;
@@ -45,8 +46,11 @@ impl ResourceManagers {
         workers: Arc<Workers>,
     ) -> Result<Arc<Self>, ManagersError> {
         let options = config.managers.clone();
-        let memory = node_allocatable::machine(config).memory;
-        let Policies { topology, cpu, memory } = options.policies(Path::new("/"), config, memory)?;
+        let evicting = config.eviction.reserved(Signal::Memory, node_allocatable::machine(config).memory);
+        let reserved = config.node.reserved;
+        let kept_memory = evicting.saturating_add(reserved.memory);
+        let Policies { topology, cpu, memory } =
+            options.policies(Path::new("/"), reserved.milli_cpus, kept_memory)?;
         let (cpu_policy, memory_policy, pod_level) =
             (options.cpu.name(), options.memory.name(), options.pod_level());
         let path = config.root_dir.join(cpu_manager::FILE);

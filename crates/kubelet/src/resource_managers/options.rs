@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use api::{FeatureGates, Gate};
 
-use crate::config::Config;
 use crate::cpu_manager::{
     CpuOptions, CpuPolicy, CpuPolicyError, CpuSet, CpuStateError, CpuTopology, StaticPolicy, StaticSettings,
     TopologyError,
 };
-use crate::eviction::Signal;
 use crate::memory_manager::{self, MemoryPolicy, MemoryPolicyError, MemoryStateError, Reservation, by_node};
 use crate::node::hardware::Hardware;
 use crate::topology_manager::{self, MOST_NODES, Policy, PolicyKind, Scope, TopologyPolicyError};
@@ -141,15 +139,16 @@ impl Options {
         all
     }
 
-    /// The policies that these settings mean on a machine below `root`.
+    /// The policies that these settings mean on a machine below `root`, which keeps processors (in thousandths) and
+    /// bytes of memory from Pods.
     ///
     /// # Errors
     /// They do not fit it.
     pub(super) fn policies(
         &self,
         root: &Path,
-        config: &Config,
-        memory: u64,
+        kept_milli: u64,
+        kept_memory: u64,
     ) -> Result<Policies, ManagersError> {
         let all_none = self.cpu == CpuPolicy::None
             && self.memory == MemoryPolicy::None
@@ -163,12 +162,12 @@ impl Options {
         }
         Ok(Policies {
             topology,
-            cpu: self.cpus(&hardware, config)?,
-            memory: self.blocks(&hardware, config, memory)?,
+            cpu: self.cpus(&hardware, kept_milli)?,
+            memory: self.blocks(&hardware, kept_memory)?,
         })
     }
 
-    fn cpus(&self, hardware: &Hardware, config: &Config) -> Result<Option<StaticPolicy>, ManagersError> {
+    fn cpus(&self, hardware: &Hardware, milli: u64) -> Result<Option<StaticPolicy>, ManagersError> {
         if self.cpu == CpuPolicy::None {
             if self.cpu_options.is_empty() {
                 return Ok(None);
@@ -180,7 +179,6 @@ impl Options {
         if self.topology != PolicyKind::None && topology.numas > MOST_NODES {
             return Err(TopologyPolicyError::TooManyNodes(MOST_NODES).into());
         }
-        let milli = config.node.reserved.milli_cpus;
         let reserved_count = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
         if milli == 0 {
             return Err(ManagersError::NoReservedCpus);
@@ -201,14 +199,11 @@ impl Options {
     fn blocks(
         &self,
         hardware: &Hardware,
-        config: &Config,
-        memory: u64,
+        kept: u64,
     ) -> Result<Option<memory_manager::StaticPolicy>, ManagersError> {
         if self.memory == MemoryPolicy::None {
             return Ok(None);
         }
-        let evicting = config.eviction.reserved(Signal::Memory, memory);
-        let kept = evicting.saturating_add(config.node.reserved.memory);
         let machine = [("memory".to_owned(), kept)].into_iter().filter(|(_, bytes)| *bytes > 0).collect();
         let reserved = by_node(hardware, &machine, &self.reserved_memory).map_err(MemoryPolicyError::from)?;
         Ok(Some(memory_manager::StaticPolicy::new(hardware, reserved, self.pod_level())?))

@@ -16,6 +16,7 @@ mod metrics;
 mod options;
 mod query;
 mod read_only;
+mod reads;
 mod requests;
 mod served;
 mod stream;
@@ -25,10 +26,9 @@ use std::sync::Arc;
 
 use cri::runtime as pb;
 use http::header::HeaderMap;
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
 use serving::answer::{TEXT, typed};
@@ -37,12 +37,12 @@ use serving::{Auth, Body, Failure, ServeError, User};
 use self::health::Health;
 pub use self::options::{Offer, Options, tls};
 use self::query::{Query, unescape};
+use self::reads::{json_answer, methods, read, read_pods, runtime_failure};
 pub(crate) use self::served::Served;
 use self::stream::Target;
 use crate::config::Config;
 use crate::node::status::KUBELET_VERSION;
 use crate::pods::labels::ROOT_ANNOTATION;
-use crate::stats::summary::summary;
 
 struct Server {
     served: Served,
@@ -187,47 +187,6 @@ impl Server {
     }
 }
 
-/// Answers what tells of the kubelet and the use of resources; none for another path.
-async fn read(
-    served: &Served,
-    health: &Health,
-    parts: &[&str],
-    query: &Query,
-) -> Option<Result<Response<Body>, Failure>> {
-    Some(match parts {
-        ["healthz"] => Ok(health.answer(query.get("verbose").is_some())),
-        ["healthz", check] => health.one(check).ok_or_else(Failure::not_found),
-        ["metrics"] => metrics_answer(metrics::own(served).await),
-        ["metrics", "resource"] => {
-            let stats = served.collector.collect().await;
-            metrics_answer(metrics::resource(stats.as_ref().ok()))
-        }
-        ["metrics", "cadvisor"] => metrics_answer(served.collector.cadvisor.page().await.to_string()),
-        ["metrics", "slis"] => metrics_answer(health.slis()),
-        ["metrics", "probes"] => metrics_answer(metrics::probes(served)),
-        _ => return None,
-    })
-}
-
-/// Answers what tells of Pods; none for another path.
-async fn read_pods(
-    served: &Served,
-    parts: &[&str],
-    query: &Query,
-) -> Option<Result<Response<Body>, Failure>> {
-    Some(match parts {
-        ["pods"] => Ok(pod_list(&served.pods.pods())),
-        ["stats", "summary"] => match served.collector.collect().await {
-            Ok(stats) => {
-                let only = query.bool("only_cpu_and_memory");
-                json_answer(&summary(&stats, &served.config.node_name, only))
-            }
-            Err(status) => Err(runtime_failure(status)),
-        },
-        _ => return None,
-    })
-}
-
 /// The Pods of a kubelet among everything that runs in a runtime.
 fn running_list(
     root: &str,
@@ -271,20 +230,6 @@ fn disabled(config: &Config, parts: &[&str]) -> Option<&'static str> {
     }
 }
 
-/// The methods that a path has; none for a path that is not there.
-fn methods(parts: &[&str]) -> Option<&'static [Method]> {
-    Some(match parts {
-        ["exec" | "attach", _, _, _] | ["exec" | "attach", _, _, _, _] => &[Method::GET, Method::POST],
-        ["portForward", _, _] | ["portForward", _, _, _] => &[Method::GET, Method::POST],
-        ["run", _, _, _] | ["run", _, _, _, _] => &[Method::POST],
-        ["stats", "summary"] => &[Method::GET, Method::POST],
-        ["pods" | "runningpods"] | ["runningpods", ""] | ["containerLogs", _, _, _] | ["logs", ..] => {
-            &[Method::GET]
-        }
-        _ => return None,
-    })
-}
-
 /// `{namespace}/{pod}/{container}` or `{namespace}/{pod}/{uid}/{container}`.
 fn container_target<'a>(parts: &[&'a str]) -> Result<Target<'a>, Failure> {
     match *parts {
@@ -294,34 +239,10 @@ fn container_target<'a>(parts: &[&'a str]) -> Result<Target<'a>, Failure> {
     }
 }
 
-fn pod_list(pods: &[Arc<Pod>]) -> Response<Body> {
-    let mut out = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#.to_vec();
-    for (i, pod) in pods.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        // Typed objects always encode.
-        out.extend(serde_json::to_vec(pod.as_ref()).unwrap_or_default());
-    }
-    out.extend_from_slice(b"]}");
-    typed(out, "application/json")
-}
-
-fn json_answer(value: &serde_json::Value) -> Result<Response<Body>, Failure> {
-    Ok(typed(value.to_string().into_bytes(), "application/json"))
-}
-
-fn metrics_answer(page: String) -> Result<Response<Body>, Failure> {
-    Ok(typed(page.into_bytes(), component::metrics::CONTENT_TYPE))
-}
-
-/// The answer for an error of the runtime.
-fn runtime_failure(status: tonic::Status) -> Failure {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, status.message())
-}
-
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
 
     #[test]

@@ -10,8 +10,8 @@ use serving::{Body, Failure, ServeError, plain};
 
 use super::health::Health;
 use super::query::{Query, unescape};
+use super::reads::{methods, read, read_pods};
 use super::served::Served;
-use super::{methods, read, read_pods};
 
 /// Serves until the shutdown.
 ///

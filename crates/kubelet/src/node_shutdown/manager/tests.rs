@@ -11,7 +11,7 @@ use super::super::plan::two_periods;
 use super::*;
 use crate::pods::spec::SYSTEM_CRITICAL;
 
-/// What a login manager was asked, and how it answers.
+/// The questions to a login manager, and its answers.
 #[derive(Default)]
 struct State {
     delay: u64,
