@@ -8,7 +8,7 @@ use api::FeatureGates;
 use api::gate::Gate;
 use jiff::SignedDuration;
 
-use super::settings::{Settings, Time};
+use super::settings::{KUBE, KUBE_COMPRESSIBLE, NONE, PODS, SYSTEM, SYSTEM_COMPRESSIBLE, Settings, Time};
 
 /// The least number of ids of a Pod's user namespace.
 const USER_NAMESPACE: i64 = 65536;
