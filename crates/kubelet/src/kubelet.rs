@@ -432,13 +432,8 @@ impl Kubelet {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Result<Arc<Self>, StartError> {
-        for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
-            let made = tokio::fs::create_dir_all(&path).await;
-            made.map_err(|source| StartError::Directory { path, source })?;
-        }
         let config = Arc::new(config);
-        volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
-        make_dirs(&config.root_dir).map_err(|(path, source)| StartError::Directory { path, source })?;
+        directories(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
         let (endpoint, images) =
             (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
         let runtime = Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await?;
@@ -760,6 +755,15 @@ impl Kubelet {
         self.sources.known().await;
         self.admission.open();
     }
+}
+
+/// Makes the kubelet's directories; the path of one that cannot be made, and why.
+fn directories(config: &Config) -> Result<(), (PathBuf, std::io::Error)> {
+    for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
+        std::fs::create_dir_all(&path).map_err(|error| (path, error))?;
+    }
+    volumes::close(config)?;
+    make_dirs(&config.root_dir)
 }
 
 /// Makes the cgroups of Pods; answers with the settings of that of all of them.

@@ -24,9 +24,8 @@ impl Settings {
     /// # Errors
     /// A field has a value that it cannot have.
     pub(super) fn managers(&self, gates: FeatureGates) -> Result<Options> {
-        if !self.reserved_system_cpus.is_empty()
-            && !(self.system_reserved_cgroup.is_empty() && self.kube_reserved_cgroup.is_empty())
-        {
+        let of_others = [&self.system_reserved_cgroup, &self.kube_reserved_cgroup];
+        if !self.reserved_system_cpus.is_empty() && of_others.iter().any(|name| !name.is_empty()) {
             bail!(
                 "invalid configuration: can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or kubeReservedCgroup (--kube-reserved-cgroup)"
             );

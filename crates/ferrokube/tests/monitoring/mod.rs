@@ -131,12 +131,15 @@ fn plausible(c: &Cluster) -> Result<()> {
         let checks = [
             ("time", sum("container_cpu_usage_seconds_total", &of("burns")) > 0.5),
             ("idle", sum("container_cpu_usage_seconds_total", &of("answers")) < 5.0),
-            ("quota", sum("container_spec_cpu_quota", &of("burns")) == 10_000.0),
+            ("quota", (sum("container_spec_cpu_quota", &of("burns")) - 10_000.0).abs() < 0.5),
             ("periods", sum("container_cpu_cfs_periods_total", &of("burns")) > 5.0),
             ("throttled", sum("container_cpu_cfs_throttled_periods_total", &of("burns")) > 1.0),
             ("rss", sum("container_memory_rss", &of("holds")) >= 20_000_000.0),
             ("working set", sum("container_memory_working_set_bytes", &of("holds")) >= 20_000_000.0),
-            ("limit", sum("container_spec_memory_limit_bytes", &of("loses")) == f64::from(32 << 20)),
+            (
+                "limit",
+                (sum("container_spec_memory_limit_bytes", &of("loses")) - f64::from(32 << 20)).abs() < 0.5,
+            ),
             ("none", sum("container_spec_memory_limit_bytes", &of("holds")) == 0.0),
             ("oom", sum("container_oom_events_total", &of("loses")) >= 1.0),
             ("no oom", sum("container_oom_events_total", &of("holds")) == 0.0),

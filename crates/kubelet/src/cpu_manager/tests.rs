@@ -156,12 +156,11 @@ fn how_the_policy_starts() {
         }
         let mut state = state(&case);
         let started = made.unwrap().start(&mut state);
-        match case["expErr"].as_str() {
-            Some(error) => assert_eq!(started.unwrap_err().to_string(), error, "{case}"),
-            None => {
-                started.unwrap_or_else(|e| panic!("{e}: {case}"));
-                assert_eq!(state.shared, cpus(&case["expCSet"]), "{case}");
-            }
+        if let Some(error) = case["expErr"].as_str() {
+            assert_eq!(started.unwrap_err().to_string(), error, "{case}");
+        } else {
+            started.unwrap_or_else(|e| panic!("{e}: {case}"));
+            assert_eq!(state.shared, cpus(&case["expCSet"]), "{case}");
         }
     }
 }

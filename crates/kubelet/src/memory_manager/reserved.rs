@@ -117,15 +117,14 @@ mod tests {
                 &amounts(&case["nodeAllocatableReservation"]),
                 &reservations,
             );
-            match case["expectedError"].as_str().filter(|e| !e.is_empty()) {
-                Some(error) => assert_eq!(got.unwrap_err().to_string(), error, "{case}"),
-                None => {
-                    let got = got.unwrap_or_else(|e| panic!("{e}: {case}"));
-                    if let Some(expected) = case["expectedReserved"].as_object() {
-                        let expected: ByNode =
-                            expected.iter().map(|(n, all)| (n.parse().unwrap(), amounts(all))).collect();
-                        assert_eq!(got, expected, "{case}");
-                    }
+            if let Some(error) = case["expectedError"].as_str().filter(|e| !e.is_empty()) {
+                assert_eq!(got.unwrap_err().to_string(), error, "{case}");
+            } else {
+                let got = got.unwrap_or_else(|e| panic!("{e}: {case}"));
+                if let Some(expected) = case["expectedReserved"].as_object() {
+                    let expected: ByNode =
+                        expected.iter().map(|(n, all)| (n.parse().unwrap(), amounts(all))).collect();
+                    assert_eq!(got, expected, "{case}");
                 }
             }
         }

@@ -118,13 +118,12 @@ fn how_the_policy_starts() {
             }
             policy.start(&mut state).map_err(|e| e.to_string())
         });
-        match case["expectedError"].as_str() {
-            Some(error) => assert_eq!(started.unwrap_err(), error, "{case}"),
-            None => {
-                started.unwrap_or_else(|e| panic!("{e}: {case}"));
-                if !case["expectedMachineState"].is_null() {
-                    assert_machine(&state.machine, &case);
-                }
+        if let Some(error) = case["expectedError"].as_str() {
+            assert_eq!(started.unwrap_err(), error, "{case}");
+        } else {
+            started.unwrap_or_else(|e| panic!("{e}: {case}"));
+            if !case["expectedMachineState"].is_null() {
+                assert_machine(&state.machine, &case);
             }
         }
     }
@@ -148,13 +147,12 @@ fn what_containers_get() {
                 all.try_for_each(|c| policy.allocate(&mut state, &pod, c, near, &counters).map(drop))
             }
         };
-        match case["expectedError"].as_str() {
-            Some(error) => assert_eq!(got.unwrap_err().to_string(), error, "{case}"),
-            None => {
-                got.unwrap_or_else(|e| panic!("{e}: {case}"));
-                assert_eq!(sorted(state.containers), containers(&case["expectedAssignments"]), "{case}");
-                assert_machine(&state.machine, &case);
-            }
+        if let Some(error) = case["expectedError"].as_str() {
+            assert_eq!(got.unwrap_err().to_string(), error, "{case}");
+        } else {
+            got.unwrap_or_else(|e| panic!("{e}: {case}"));
+            assert_eq!(sorted(state.containers), containers(&case["expectedAssignments"]), "{case}");
+            assert_machine(&state.machine, &case);
         }
     }
 }

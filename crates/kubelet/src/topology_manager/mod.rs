@@ -92,23 +92,20 @@ mod tests {
     fn upstreams_cases_of_options() {
         for case in cases(include_str!("cases/options.jsonl"), 5) {
             let got = Options::parse(&options(&case["policyOptions"]));
-            match case["expectedErr"].as_str() {
-                Some(error) => {
-                    let text = got.expect_err(error).to_string();
-                    // Upstream compares the beginning alone.
-                    assert!(text.contains(error.trim()) || error.contains(&text), "{text}: {case}");
-                }
-                None => {
-                    let expected = &case["expectedOptions"];
-                    let got = got.unwrap();
-                    assert_eq!(
-                        (got.closest, got.max_nodes as u64),
-                        (
-                            expected["PreferClosestNUMA"] == true,
-                            expected["MaxAllowableNUMANodes"].as_u64().unwrap()
-                        )
-                    );
-                }
+            if let Some(error) = case["expectedErr"].as_str() {
+                let text = got.expect_err(error).to_string();
+                // Upstream compares the beginning alone.
+                assert!(text.contains(error.trim()) || error.contains(&text), "{text}: {case}");
+            } else {
+                let expected = &case["expectedOptions"];
+                let got = got.unwrap();
+                assert_eq!(
+                    (got.closest, got.max_nodes as u64),
+                    (
+                        expected["PreferClosestNUMA"] == true,
+                        expected["MaxAllowableNUMANodes"].as_u64().unwrap()
+                    )
+                );
             }
         }
     }
@@ -118,16 +115,15 @@ mod tests {
     fn upstreams_cases_of_machines() {
         for case in cases(include_str!("cases/numa.jsonl"), 13) {
             let got = NumaInfo::of(&hardware(&case["topology"]), case["opts"]["PreferClosestNUMA"] == true);
-            match case["expectedErr"].as_str() {
-                Some(error) => assert_eq!(got.unwrap_err().to_string(), error),
-                None => {
-                    let expected = &case["expectedNUMAInfo"];
-                    let got = got.unwrap();
-                    assert_eq!(got.nodes, usizes(&expected["Nodes"]), "{case}");
-                    for (node, row) in expected["NUMADistances"].as_object().unwrap() {
-                        let row: Option<Vec<u64>> = serde_json::from_value(row.clone()).unwrap();
-                        assert_eq!(got.distances.get(&node.parse().unwrap()).cloned(), row, "{case}");
-                    }
+            if let Some(error) = case["expectedErr"].as_str() {
+                assert_eq!(got.unwrap_err().to_string(), error);
+            } else {
+                let expected = &case["expectedNUMAInfo"];
+                let got = got.unwrap();
+                assert_eq!(got.nodes, usizes(&expected["Nodes"]), "{case}");
+                for (node, row) in expected["NUMADistances"].as_object().unwrap() {
+                    let row: Option<Vec<u64>> = serde_json::from_value(row.clone()).unwrap();
+                    assert_eq!(got.distances.get(&node.parse().unwrap()).cloned(), row, "{case}");
                 }
             }
         }
