@@ -62,6 +62,14 @@ pub(crate) fn remove_cgroups() -> Result<()> {
     Ok(())
 }
 
+/// Runs a test of kubelets beside a control plane, and takes what they leave; a failure shows what they said.
+pub(crate) fn on_a_control_plane(test: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
+    let cluster = control_plane()?;
+    let result = test(&cluster);
+    remove_cgroups()?;
+    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+}
+
 /// The flags of a kubelet, and the files that they name.
 pub(crate) fn flags(cluster: &Cluster) -> Result<Vec<String>> {
     let host = cluster.host();
@@ -271,18 +279,12 @@ fn joins_and_comes_back(cluster: &Cluster) -> Result<()> {
 
 #[test]
 fn a_kubelet_alone_gets_its_certificate_with_a_bootstrap_kubeconfig() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = joins_and_comes_back(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(joins_and_comes_back)
 }
 
 #[test]
 fn a_kubelet_alone_runs_pods_and_adopts_them() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = runs_and_is_adopted(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(runs_and_is_adopted)
 }
 
 #[test]

@@ -6,7 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::{Cluster, Host, eventually};
 
-use crate::kubelet_alone::{IMAGE, NODE, control_plane, flags, kill, node_is_ready, remove_cgroups, start};
+use crate::kubelet_alone::{
+    IMAGE, NODE, control_plane, flags, kill, node_is_ready, on_a_control_plane, remove_cgroups, start,
+};
 
 /// Writes the settings anew with other thresholds.
 fn with_thresholds(cluster: &Cluster, more: &str) -> Result<()> {
@@ -75,10 +77,7 @@ fn above_limits(cluster: &Cluster) -> Result<()> {
 
 #[test]
 fn pods_above_their_limits_of_storage_are_evicted() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = above_limits(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(above_limits)
 }
 
 /// A small file system at a path of a host, which has mounts of its own, until it is dropped.

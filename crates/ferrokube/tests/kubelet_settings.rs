@@ -8,7 +8,7 @@ use serde_json::Value;
 use testkit::{Cluster, eventually};
 
 use crate::kubelet_alone::{
-    ADDRESS, IMAGE, NODE, cgroup, control_plane, flags, kill, node_is_ready, remove_cgroups, start,
+    ADDRESS, IMAGE, NODE, cgroup, flags, kill, node_is_ready, on_a_control_plane, start,
 };
 
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -152,10 +152,7 @@ spec:
 
 #[test]
 fn a_node_is_shared_as_the_settings_say() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = shares_the_node(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(shares_the_node)
 }
 
 /// The status code and the body of a request.
@@ -256,8 +253,5 @@ spec:
 
 #[test]
 fn a_kubelet_serves_and_restarts_as_the_settings_say() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = serves_and_restarts(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(serves_and_restarts)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::{Cluster, eventually};
 
-use crate::kubelet_alone::{IMAGE, NODE, control_plane, flags, kill, remove_cgroups, start};
+use crate::kubelet_alone::{IMAGE, NODE, flags, kill, on_a_control_plane, start};
 
 /// A manifest whose container says what it was told, and when it ends.
 fn manifest(cluster: &Cluster, says: &str) -> String {
@@ -111,10 +111,7 @@ fn mirrored(cluster: &Cluster) -> Result<()> {
 
 #[test]
 fn static_pods_run_and_are_mirrored() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = mirrored(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(mirrored)
 }
 
 fn without_a_server(cluster: &Cluster) -> Result<()> {
@@ -139,8 +136,5 @@ fn without_a_server(cluster: &Cluster) -> Result<()> {
 
 #[test]
 fn a_kubelet_without_an_api_server_runs_static_pods() -> Result<()> {
-    let cluster = control_plane()?;
-    let result = without_a_server(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    on_a_control_plane(without_a_server)
 }

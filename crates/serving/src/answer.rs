@@ -14,7 +14,7 @@ pub type Body = http_body_util::combinators::BoxBody<Bytes, BoxError>;
 pub const TEXT: &str = "text/plain; charset=utf-8";
 
 /// An answer of a media type.
-pub fn typed(bytes: Vec<u8>, kind: &'static str) -> Response<Body> {
+pub fn typed(bytes: impl Into<Bytes>, kind: &'static str) -> Response<Body> {
     let mut response = Response::new(full(bytes));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

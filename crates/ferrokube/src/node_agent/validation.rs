@@ -377,8 +377,7 @@ mod tests {
             "containerLogMaxWorkers": 1, "containerLogMaxFiles": 5, "containerLogMonitorInterval": "10s",
             "crashLoopBackOff.maxContainerRestartPeriod": "3s"
         });
-        let Value::Object(all) = all else { unreachable!() };
-        all
+        all.as_object().unwrap().clone()
     }
 
     fn judged(fields: &Map<String, Value>, unified: bool) -> Result<()> {

@@ -16,6 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use component::Clock;
 use tokio::sync::Mutex;
 
@@ -33,8 +34,8 @@ use crate::pods::{labels, spec};
 use crate::runtime::Runtime;
 use crate::work::blocking;
 
-/// A page, and how many scrapes had begun when it was made.
-type Last = Option<(u64, Arc<str>)>;
+/// A page that scrapes still wait for, and how many had begun when it was made.
+type Last = Option<(u64, Bytes)>;
 
 /// Makes the page.
 pub(crate) struct Cadvisor {
@@ -188,17 +189,21 @@ impl Cadvisor {
     }
 
     /// The page of this moment. One is made at a time, and those who wait meanwhile get the next one together.
-    pub(crate) async fn page(&self) -> Arc<str> {
+    pub(crate) async fn page(&self) -> Bytes {
         use std::sync::atomic::Ordering::SeqCst;
         let mine = self.begun.fetch_add(1, SeqCst) + 1;
         let mut last = self.turn.lock().await;
-        if let Some((seen, page)) = last.as_ref().filter(|(seen, _)| *seen >= mine) {
-            tracing::trace!(seen, "a page is shared");
-            return page.clone();
+        let (seen, page) = match last.take() {
+            Some(shared) if shared.0 >= mine => shared,
+            _ => {
+                let seen = self.begun.load(SeqCst);
+                (seen, self.scrape().await)
+            }
+        };
+        // The last one that it is for leaves nothing behind.
+        if seen > mine {
+            *last = Some((seen, page.clone()));
         }
-        let seen = self.begun.load(SeqCst);
-        let page = self.scrape().await;
-        *last = Some((seen, page.clone()));
         page
     }
 
@@ -223,7 +228,7 @@ impl Cadvisor {
         self.hierarchy.has_pressure()
     }
 
-    async fn scrape(&self) -> Arc<str> {
+    async fn scrape(&self) -> Bytes {
         let listing = Listing::of(&self.runtime, &self.config.root_dir).await;
         let failed = listing.is_err();
         let mut names = Names::new(&listing.unwrap_or_default());

@@ -166,10 +166,11 @@ pub(super) async fn serve(asked: Asked) -> Result<Response<Body>, Failure> {
     let (sender, body) = channel_body();
     tokio::spawn(async move {
         let told = timeout(TIME, tell(&names, &flags, &sender)).await;
-        if told.is_err() {
-            let _ = sender.send(Bytes::from_static(b"\ncontext error: context deadline exceeded\n")).await;
-        }
         drop(turn);
+        if told.is_err() {
+            // A caller that does not read is not waited for.
+            let _ = sender.try_send(Bytes::from_static(b"\ncontext error: context deadline exceeded\n"));
+        }
     });
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain;charset=UTF-8"));

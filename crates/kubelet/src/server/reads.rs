@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 use serving::answer::typed;
@@ -28,7 +29,7 @@ pub(super) async fn read(
             let stats = served.collector.collect().await;
             metrics_answer(metrics::resource(stats.as_ref().ok()))
         }
-        ["metrics", "cadvisor"] => metrics_answer(served.collector.cadvisor.page().await.to_string()),
+        ["metrics", "cadvisor"] => metrics_answer(served.collector.cadvisor.page().await),
         ["metrics", "slis"] => metrics_answer(health.slis()),
         ["metrics", "probes"] => metrics_answer(metrics::probes(served)),
         _ => return None,
@@ -85,8 +86,8 @@ pub(super) fn json_answer(value: &serde_json::Value) -> Result<Response<Body>, F
     Ok(typed(value.to_string().into_bytes(), "application/json"))
 }
 
-fn metrics_answer(page: String) -> Result<Response<Body>, Failure> {
-    Ok(typed(page.into_bytes(), component::metrics::CONTENT_TYPE))
+fn metrics_answer(page: impl Into<Bytes>) -> Result<Response<Body>, Failure> {
+    Ok(typed(page, component::metrics::CONTENT_TYPE))
 }
 
 /// The answer for an error of the runtime.
