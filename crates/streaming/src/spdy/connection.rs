@@ -226,6 +226,8 @@ impl Connection {
         };
         let stream = Stream::new(self.handle.clone(), id, headers, parts);
         tokio::select! {
+            // A command may be over, and its connection closed, before anybody looks at the reply.
+            biased;
             answer = tokio::time::timeout(REPLY_TIMEOUT, replied) => match answer {
                 Ok(Ok(())) => Ok(stream),
                 Ok(Err(_)) => Err(stream.read.ending.reset().unwrap_or(StreamError::Closed)),
@@ -570,6 +572,26 @@ mod tests {
         assert_eq!(read, b"last words");
         assert!(end.is_err(), "{end:?}");
         assert!(client.open(Vec::new()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_was_accepted_is_there_although_the_connection_is_closed() {
+        // Each time is a chance to choose wrongly between the reply and the end.
+        for _ in 0..32 {
+            let (client, server, mut acceptor) = pair();
+            let mut open = std::pin::pin!(client.open(Vec::new()));
+            std::future::poll_fn(|cx| {
+                assert!(open.as_mut().poll(cx).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            let mut accepted = acceptor.accept().await.unwrap();
+            accepted.write(Bytes::from_static(b"done")).await.unwrap();
+            server.close();
+            client.closed().await;
+            let mut stream = open.await.unwrap();
+            assert_eq!(stream.read().await.unwrap().unwrap(), "done");
+        }
     }
 
     #[tokio::test]
