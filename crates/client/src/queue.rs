@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::rate::{Bucket, Rate};
+
 /// The delay of what is due after the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
 
@@ -47,10 +49,8 @@ pub struct RateLimit {
     pub base: Duration,
     /// The longest delay of a key.
     pub limit: Duration,
-    /// Retries a second over all keys.
-    pub per_second: f64,
-    /// Retries that may come at once.
-    pub burst: f64,
+    /// Retries over all keys.
+    pub all: Rate,
 }
 
 impl RateLimit {
@@ -58,8 +58,7 @@ impl RateLimit {
     pub const UPSTREAM: Self = Self {
         base: Duration::from_millis(5),
         limit: Duration::from_secs(1000),
-        per_second: 10.0,
-        burst: 100.0,
+        all: Rate { per_second: 10.0, burst: 100 },
     };
 }
 
@@ -78,8 +77,7 @@ struct State<K> {
     delayed_at: HashMap<K, (Instant, u64)>,
     sequence: u64,
     failures: HashMap<K, u32>,
-    tokens: f64,
-    refilled: Instant,
+    retries: Bucket,
     shut: bool,
     counts: Counts,
 }
@@ -117,8 +115,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                 delayed_at: HashMap::new(),
                 sequence: 0,
                 failures: HashMap::new(),
-                tokens: rate.burst,
-                refilled: Instant::now(),
+                retries: Bucket::new(rate.all),
                 shut: false,
                 counts: Counts::default(),
             }),
@@ -188,7 +185,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
             let own = rate.base.mul_f64(2f64.powi((*failures).min(60) as i32).min(1e12)).min(rate.limit);
             *failures = failures.saturating_add(1);
             s.counts.retries += 1;
-            own.max(s.reserve(rate))
+            own.max(s.retries.reserve())
         };
         self.add_after(key, delay);
     }
@@ -344,21 +341,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                     queue.done(&key);
                 }
             });
-        }
-    }
-}
-
-impl<K> State<K> {
-    /// Takes one token of the bucket, in advance if need be; how long until it is there.
-    fn reserve(&mut self, rate: &RateLimit) -> Duration {
-        let now = Instant::now();
-        let gained = (now - self.refilled).as_secs_f64() * rate.per_second;
-        self.refilled = now;
-        self.tokens = (self.tokens + gained).min(rate.burst) - 1.0;
-        if self.tokens >= 0.0 {
-            Duration::ZERO
-        } else {
-            Duration::try_from_secs_f64(-self.tokens / rate.per_second).unwrap_or(rate.limit)
         }
     }
 }

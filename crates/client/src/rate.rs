@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The longest wait for a turn.
+const LONGEST: Duration = Duration::from_hours(1);
+
 /// So often in a second, after so many at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
@@ -44,15 +47,19 @@ impl Bucket {
         has
     }
 
-    /// Takes the next turn, and waits for it.
-    pub async fn turn(&mut self) {
+    /// Takes the next turn, in advance if need be; how long until it comes.
+    pub fn reserve(&mut self) -> Duration {
         self.fill();
         self.tokens -= 1.0;
-        if self.tokens < 0.0 {
-            let wait = -self.tokens / self.rate.per_second;
-            // A rate of next to nothing waits for long, but not for ever.
-            let wait =
-                Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).min(Duration::from_hours(1));
+        // A rate of next to nothing waits for long, but not for ever.
+        let wait = (-self.tokens).max(0.0) / self.rate.per_second;
+        Duration::try_from_secs_f64(wait).map_or(LONGEST, |wait| wait.min(LONGEST))
+    }
+
+    /// Takes the next turn, and waits for it.
+    pub async fn turn(&mut self) {
+        let wait = self.reserve();
+        if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
     }

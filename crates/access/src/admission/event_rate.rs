@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Struct};
+use client::rate::{self, Rate};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio::time::Instant;
 
 use super::config::{self, Unknown};
 use super::plugin::{Env, Plugin};
@@ -45,8 +45,7 @@ pub(super) struct EventRateLimit {
 /// A limit of Events by their server, namespace, user, or source and object.
 struct Limit {
     kind: String,
-    qps: f64,
-    burst: f64,
+    rate: Rate,
     keys: usize,
     buckets: Mutex<Buckets>,
 }
@@ -60,31 +59,24 @@ struct Buckets {
 }
 
 struct Bucket {
-    tokens: f64,
-    filled: Instant,
+    turns: rate::Bucket,
     used: u64,
 }
 
 impl Limit {
     /// Takes an Event, if the limit of its key leaves room.
     fn takes(&self, key: &str) -> bool {
-        let now = Instant::now();
         let mut buckets = self.buckets.lock();
         buckets.uses += 1;
         let used = buckets.uses;
         let Buckets { by_key, by_use, .. } = &mut *buckets;
-        let bucket =
-            by_key.entry(key.to_owned()).or_insert_with(|| Bucket { tokens: self.burst, filled: now, used });
+        let bucket = by_key
+            .entry(key.to_owned())
+            .or_insert_with(|| Bucket { turns: rate::Bucket::new(self.rate), used });
         by_use.remove(&bucket.used);
         by_use.insert(used, key.to_owned());
         bucket.used = used;
-        let filled = now.duration_since(bucket.filled).as_secs_f64() * self.qps;
-        bucket.tokens = (bucket.tokens + filled).min(self.burst);
-        bucket.filled = now;
-        let takes = bucket.tokens >= 1.0;
-        if takes {
-            bucket.tokens -= 1.0;
-        }
+        let takes = bucket.turns.try_turn();
         if by_key.len() > self.keys
             && let Some((_, oldest)) = by_use.pop_first()
         {
@@ -120,8 +112,10 @@ impl EventRateLimit {
                 (_, Ok(keys)) if keys > 0 => keys,
                 _ => DEFAULT_KEYS,
             },
-            qps: entry.qps.into(),
-            burst: entry.burst.into(),
+            rate: Rate {
+                per_second: entry.qps.into(),
+                burst: u32::try_from(entry.burst).unwrap_or_default(),
+            },
             kind: entry.kind,
             buckets: Mutex::default(),
         };

@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use api::Status;
 use client::{
-    Api, Cached, Change, Client, EventType, Informer, Key, Patch, Queue, RateLimit, Recorder, resource_of,
+    Api, Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Rate, RateLimit, Recorder,
+    resource_of,
 };
 use component::Clock;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
@@ -83,8 +84,7 @@ impl Controller for Jobs {
     const RATE: RateLimit = RateLimit {
         base: Duration::from_secs(1),
         limit: Duration::from_mins(1),
-        per_second: 1e6,
-        burst: 1e6,
+        all: Rate { per_second: 1e6, burst: 1_000_000 },
     };
     type Key = Key;
 
