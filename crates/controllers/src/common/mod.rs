@@ -8,6 +8,7 @@ pub(crate) mod expectations;
 pub(crate) mod finalizers;
 pub(crate) mod latest;
 pub(crate) mod owners;
+pub(crate) mod pace;
 pub(crate) mod pod_control;
 pub(crate) mod pod_owners;
 pub(crate) mod pods;

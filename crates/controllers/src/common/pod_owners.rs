@@ -1,12 +1,14 @@
 //! The owners at which a controller looks when a Pod changes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Cached, Change, Informer, Key, KubeObject, Queue};
 use objects::Selector;
 
 use super::expectations::Expectations;
 use super::owners::resolve;
+use super::pace::pause;
 use super::selecting::{Selecting, label_pairs};
 use crate::views::PodView;
 
@@ -14,6 +16,8 @@ use crate::views::PodView;
 pub(crate) trait PodOwner: KubeObject + Cached {
     /// Its selector.
     fn selector(&self) -> Selector;
+    /// The number of Pods at which each look at it looks, as far as a look may wait for more changes of them.
+    fn pods(&self) -> usize;
 }
 
 /// Queues the owners of Pods that change, and tells the controller's expectations what the cache shows by now.
@@ -40,6 +44,8 @@ impl<T: PodOwner> PodOwners<T> {
         match change {
             Change::Added(pod) => self.added(pod),
             Change::Updated { old, new } => self.updated(old, new),
+            // That it goes was known.
+            Change::Deleted(pod) if pod.is_deleting() => self.enqueue_later(pod, deletion(pod)),
             Change::Deleted(pod) => self.deleted(pod),
         }
     }
@@ -53,13 +59,30 @@ impl<T: PodOwner> PodOwners<T> {
         }
     }
 
+    /// Queues the owner of a Pod that came or went, after `seen` told the expectations. While others are expected the
+    /// controller does not act, so that it need not look at once.
     fn enqueue_owner(&self, pod: &PodView, seen: impl FnOnce(&Expectations, &str)) {
         if let Some((key, owner)) = resolve(&self.owners, pod.namespace(), pod.controller()) {
-            if let Some(expectations) = &self.expectations {
-                seen(expectations, owner.metadata().uid.as_deref().unwrap_or_default());
-            }
-            self.queue.add(key);
+            let pause = if self.tell(&owner, seen) { Duration::ZERO } else { pause(owner.pods()) };
+            self.queue.add_after(key, pause);
         }
+    }
+
+    /// Queues the owner of a Pod that it has as before.
+    fn enqueue_later(&self, pod: &PodView, seen: impl FnOnce(&Expectations, &str)) {
+        if let Some((key, owner)) = resolve(&self.owners, pod.namespace(), pod.controller()) {
+            self.tell(&owner, seen);
+            self.queue.add_after(key, pause(owner.pods()));
+        }
+    }
+
+    /// Tells the expectations of an owner, and returns whether it has none any more.
+    fn tell(&self, owner: &T, seen: impl FnOnce(&Expectations, &str)) -> bool {
+        let uid = owner.metadata().uid.as_deref().unwrap_or_default();
+        self.expectations.as_ref().is_none_or(|expectations| {
+            seen(expectations, uid);
+            expectations.satisfied(uid)
+        })
     }
 
     fn added(&self, pod: &PodView) {
@@ -75,7 +98,11 @@ impl<T: PodOwner> PodOwners<T> {
     fn updated(&self, old: &PodView, new: &PodView) {
         let relabelled = old.labels != new.labels;
         if new.is_deleting() {
-            self.deleted(new);
+            if old.is_deleting() {
+                self.enqueue_later(new, deletion(new));
+            } else {
+                self.deleted(new);
+            }
             if relabelled {
                 self.deleted(old);
             }
@@ -84,15 +111,21 @@ impl<T: PodOwner> PodOwners<T> {
         let another = old.controller() != new.controller();
         if another {
             self.enqueue_owner(old, |_, _| {});
-        }
-        if new.controller().is_some() {
             self.enqueue_owner(new, |_, _| {});
-        } else if relabelled || another {
+        } else {
+            self.enqueue_later(new, |_, _| {});
+        }
+        if new.controller().is_none() && (relabelled || another) {
             self.enqueue_matching(new);
         }
     }
 
     fn deleted(&self, pod: &PodView) {
-        self.enqueue_owner(pod, |e, owner| e.deleted(owner, pod.uid()));
+        self.enqueue_owner(pod, deletion(pod));
     }
+}
+
+/// Tells that a Pod's deletion is seen.
+fn deletion(pod: &PodView) -> impl FnOnce(&Expectations, &str) {
+    |expectations, owner| expectations.deleted(owner, pod.uid())
 }

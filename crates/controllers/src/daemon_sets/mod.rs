@@ -48,6 +48,9 @@ impl PodOwner for DaemonSet {
     fn selector(&self) -> Selector {
         self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector))
     }
+    fn pods(&self) -> usize {
+        self.status.as_ref().and_then(|s| usize::try_from(s.desired_number_scheduled).ok()).unwrap_or(0)
+    }
 }
 
 /// The controller of DaemonSets.

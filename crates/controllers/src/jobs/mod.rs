@@ -37,6 +37,7 @@ use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim_holding;
 use crate::common::expectations::Expectations;
 use crate::common::owners::resolve;
+use crate::common::pace::pause;
 use crate::common::pod_control::{Deletion, PodControl};
 use crate::common::pods::Pods;
 use crate::common::retry;
@@ -53,8 +54,8 @@ use rules::{Rules, finished, is_finished};
 use tracking::{Outcome, Tracking, Turn};
 use writes::{Released, Written};
 
-/// The time for which a look waits for further changes of Pods.
-const BATCH: Duration = Duration::from_secs(1);
+/// The shortest time for which a look waits for further changes of Pods: many often end at once.
+const BATCH: Duration = Duration::from_millis(20);
 /// The time after which a Job is looked at again if the cache does not show a write.
 const AGAIN: Duration = Duration::from_secs(30);
 const COMPONENT: &str = "job-controller";
@@ -188,7 +189,7 @@ impl Jobs {
             Step::Nothing => "tracking",
         };
         let wait = match plan.step {
-            Step::Wait(left) => Some(left.max(BATCH)),
+            Step::Wait(left) => Some(left.max(batch(job))),
             _ => None,
         };
         let next = [plan.again, wait, (!settled).then_some(AGAIN)].into_iter().flatten().min();
@@ -448,6 +449,15 @@ fn selector(job: &Job) -> Selector {
     given.map_or_else(Selector::nothing, Selector::or_nothing)
 }
 
+/// Returns the time for which a look at a Job waits for further changes of its Pods.
+///
+/// DIFFERENCE: upstream waits for a second, so that no Job is Complete sooner after the end of its last Pod, and 5,000
+/// Pods, of which 500 are made in a look, take ten.
+fn batch(job: &Job) -> Duration {
+    let wanted = job.spec.as_ref().map_or(0, |s| s.completions.max(s.parallelism).unwrap_or(1));
+    pause(usize::try_from(wanted).unwrap_or(0)).max(BATCH)
+}
+
 /// The changes that make the controller look.
 impl Jobs {
     fn job_changed(&self, change: &Change<Job>, queue: &Queue<Key>) {
@@ -479,7 +489,7 @@ impl Jobs {
                     self.orphans.add(Orphan::OfJob(key.clone(), uid()));
                     self.forget(&key);
                 } else if old.metadata.generation == new.metadata.generation {
-                    queue.add_after(key, BATCH);
+                    queue.add_after(key, batch(new));
                 } else {
                     queue.add(key);
                 }
@@ -494,7 +504,9 @@ impl Jobs {
         if pod.controller().is_some() {
             if let Some((key, job)) = resolve(&self.jobs, pod.namespace(), pod.controller()) {
                 self.expectations.created(job.uid(), 1);
-                queue.add_after(key, BATCH);
+                // More may have to be made.
+                let settled = self.expectations.satisfied(job.uid());
+                queue.add_after(key, if settled { Duration::ZERO } else { batch(&job) });
             }
             return;
         }
@@ -508,11 +520,11 @@ impl Jobs {
         }
         let freed = new.task().is_none_or(|t| !t.tracked);
         let touch = |pod: &PodView| {
-            if let Some((key, _)) = resolve(&self.jobs, pod.namespace(), pod.controller()) {
+            if let Some((key, job)) = resolve(&self.jobs, pod.namespace(), pod.controller()) {
                 if freed {
                     self.released.seen(&key, new.uid());
                 }
-                queue.add_after(key, BATCH);
+                queue.add_after(key, batch(&job));
             }
         };
         let moved = old.controller() != new.controller();
@@ -542,7 +554,7 @@ impl Jobs {
         if gone || !tracked {
             self.released.seen(&key, pod.uid());
         }
-        queue.add_after(key, BATCH);
+        queue.add_after(key, batch(&job));
     }
 
     /// Queues a Pod whose finalizer no look at a Job will remove.
@@ -555,7 +567,7 @@ impl Jobs {
     /// Queues the Jobs that may want to adopt an orphan.
     fn enqueue_matching(&self, pod: &PodView, queue: &Queue<Key>) {
         for job in self.selecting.of(pod.namespace(), label_pairs(&pod.labels)) {
-            queue.add_after(job.key(), BATCH);
+            queue.add_after(job.key(), batch(&job));
         }
     }
 

@@ -54,9 +54,17 @@ fn some<T: Default + PartialEq>(value: T) -> Option<T> {
     Some(value).filter(|v| *v != T::default())
 }
 
+/// The number of Pods of a set that grows or shrinks.
+fn size(wanted: i32, there: i32) -> usize {
+    usize::try_from(wanted.max(there)).unwrap_or(0)
+}
+
 impl PodOwner for ReplicaSet {
     fn selector(&self) -> Selector {
         self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector))
+    }
+    fn pods(&self) -> usize {
+        size(self.wanted(), self.status.as_ref().map_or(0, |s| s.replicas))
     }
 }
 
@@ -117,6 +125,9 @@ impl Replicated for ReplicaSet {
 impl PodOwner for ReplicationController {
     fn selector(&self) -> Selector {
         Selector::of_map(self.spec.as_ref().and_then(|s| s.selector.as_ref()))
+    }
+    fn pods(&self) -> usize {
+        size(self.wanted(), self.status.as_ref().map_or(0, |s| s.replicas))
     }
 }
 
