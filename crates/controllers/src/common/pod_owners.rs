@@ -20,6 +20,21 @@ pub(crate) trait PodOwner: KubeObject + Cached {
     fn pods(&self) -> usize;
 }
 
+/// Returns the time for which a look at an owner that changed may wait: the controller's own writes change statuses, and
+/// led at once to the next one if Pods go on to change.
+pub(crate) fn wait_after<T: PodOwner>(change: &Change<T>) -> Duration {
+    match change {
+        Change::Updated { old, new } => {
+            let (old, meta) = (old.metadata(), new.metadata());
+            let same = old.uid == meta.uid
+                && old.generation == meta.generation
+                && old.deletion_timestamp == meta.deletion_timestamp;
+            if same { pause(new.pods()) } else { Duration::ZERO }
+        }
+        _ => Duration::ZERO,
+    }
+}
+
 /// Queues the owners of Pods that change, and tells the controller's expectations what the cache shows by now.
 pub(crate) struct PodOwners<T> {
     owners: Informer<T>,

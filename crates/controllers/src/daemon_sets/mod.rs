@@ -29,7 +29,7 @@ use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
 use crate::common::owners::resolve;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
-use crate::common::pod_owners::{PodOwner, PodOwners};
+use crate::common::pod_owners::{PodOwner, PodOwners, wait_after};
 use crate::common::pods::Pods;
 use crate::common::revisions::Revisions;
 use crate::common::{controller_of, deleting};
@@ -109,7 +109,7 @@ impl Controller for DaemonSets {
                 c.expectations.forget(old.uid());
                 c.backoff.forget(old.uid());
             }
-            queue.add(change.object().key());
+            queue.add_after(change.object().key(), wait_after(change));
         });
         let owners = PodOwners::new(&self.sets, wiring.queue(), Some(self.expectations.clone()));
         self.pods.handle(move |change| owners.take(change));

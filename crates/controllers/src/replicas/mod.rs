@@ -22,7 +22,7 @@ use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
-use crate::common::pod_owners::PodOwners;
+use crate::common::pod_owners::{PodOwners, wait_after};
 use crate::common::pods::Pods;
 use crate::common::{controller_of, deleting};
 use crate::host::{Controller, Host, Next, Wiring};
@@ -85,7 +85,7 @@ impl<T: Replicated> Controller for Replicas<T> {
                 }
                 _ => {}
             }
-            queue.add(key);
+            queue.add_after(key, wait_after(change));
         });
         let owners = PodOwners::new(&self.sets, wiring.queue(), Some(self.expectations.clone()));
         self.pods.handle(move |change| owners.take(change));
