@@ -5,12 +5,14 @@ use std::time::Duration;
 use anyhow::Result;
 use client::{Patch, Verb};
 use ferrokube_simulation::Cluster;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tokio::time::sleep;
 
 use crate::common::{MINUTE, bare, eventually, said};
+use crate::workloads::deployment;
 
 fn template() -> serde_json::Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}})
@@ -64,6 +66,36 @@ async fn a_job_of_a_hundred_thousand() -> Result<()> {
     let writes = writes_of_status(&cluster, "jobs") - before;
     assert!(writes < 40, "{writes} writes for {succeeded} Pods");
     assert_eq!(status.active.unwrap_or(0) as usize, RUNNING, "others are made in their place");
+    Ok(())
+}
+
+/// A Deployment of 1,000, whose Pods become Ready one after the other: the statuses are written once for many of them.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_of_a_thousand() -> Result<()> {
+    const REPLICAS: usize = 1000;
+    let cluster = bare().await?;
+    cluster.faults().record();
+    cluster.controllers(&["deployment-controller", "replicaset-controller"])?;
+    cluster.create::<Deployment>(&deployment("web", u32::try_from(REPLICAS)?, "1m")).await?;
+    let pods = async || cluster.list::<Pod>("default").await;
+    eventually("its Pods are made", 5 * MINUTE, async || Ok(pods().await?.len() == REPLICAS)).await?;
+    let written = || (writes_of_status(&cluster, "replicasets"), writes_of_status(&cluster, "deployments"));
+    let made = written();
+    let ready = Patch::Strategic(json!({"status": {"phase": "Running", "conditions": [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}));
+    let api = cluster.admin().api::<Pod>("default");
+    for pod in pods().await? {
+        api.patch_status(&pod.metadata.name.unwrap_or_default(), &ready).await?;
+    }
+    let all = i32::try_from(REPLICAS)?;
+    let available =
+        |d: &[Deployment]| d.iter().filter_map(|d| d.status.as_ref()?.available_replicas).sum::<i32>() == all;
+    let waited = cluster.until::<Deployment>(MINUTE, "default", available).await?;
+    assert!(waited < Duration::from_secs(1), "told {waited:?} after the last");
+    let (sets, deployments) = written();
+    assert!(sets - made.0 < 40, "{} writes for {REPLICAS} Pods", sets - made.0);
+    assert!(deployments - made.1 < 40, "{} writes for {REPLICAS} Pods", deployments - made.1);
+    assert!(made.0 < 40, "{} writes while {REPLICAS} Pods were made", made.0);
     Ok(())
 }
 
