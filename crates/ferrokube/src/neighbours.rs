@@ -90,8 +90,17 @@ fn claim_in(at: &Path, id: &str, claim: &Claim, is_there: &dyn Fn(&str) -> bool)
     }
     let path = at.join(file_name(id));
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-    // Nobody else has it: the data directory is locked.
-    file.try_lock().with_context(|| format!("{} can't be locked", path.display()))?;
+    // Nobody else has it, since the data directory is locked, unless somebody removed that under a running cluster.
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let whose = claim.data_dir.display();
+            bail!("another FerroKube runs on {whose}, although its files were removed; stop it first")
+        }
+        Err(TryLockError::Error(e)) => {
+            return Err(e).with_context(|| format!("{} can't be locked", path.display()));
+        }
+    }
     file.set_len(0)?;
     file.write_all(&serde_json::to_vec_pretty(claim)?)?;
     Ok(Held(file))

@@ -141,7 +141,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "IP")]
     pub(crate) kubelet_address: Option<IpAddr>,
     /// Thresholds below which the node reports pressure and Pods are evicted, as the kubelet's flag names them [default:
-    /// upstream's]
+    /// upstream's, but 5 % of the disks]
     #[arg(long, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: Option<kubelet::eviction::Statements>,
     /// Address of a DNS server of the cluster's that somebody else runs, for Pods' resolv.conf [default: this node

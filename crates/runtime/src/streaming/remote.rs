@@ -120,6 +120,13 @@ async fn opened(
     while !missing.is_empty() {
         let stream = acceptor.accept().await?;
         let kind = spdy::header(&stream.headers, "streamtype").unwrap_or_default();
+        // Whoever is attached to a container's terminal without one of its own opens the stream of errors, and never
+        // one of sizes.
+        if kind == "stderr" && wanted.tty {
+            missing.retain(|name| *name != "resize");
+            all.insert("stderr", stream);
+            continue;
+        }
         // A stream that nobody expects is reset by dropping it.
         if let Some(at) = missing.iter().position(|name| *name == kind) {
             all.insert(missing.remove(at), stream);
@@ -287,6 +294,31 @@ async fn input<T: AsyncRead + AsyncWrite>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_with_and_without_a_terminal_is_attached_to_one() {
+        let wanted = Wanted { stdin: true, stdout: true, stderr: false, tty: true };
+        for last in ["resize", "stderr"] {
+            let (a, b) = tokio::io::duplex(1 << 12);
+            let (client, _) = Connection::start(a, spdy::Role::Client, Bytes::new());
+            let (_server, acceptor) = Connection::start(b, spdy::Role::Server, Bytes::new());
+            let open = async {
+                let mut all = Vec::new();
+                for kind in ["error", "stdin", "stdout", last] {
+                    all.push(client.open(vec![("streamtype".into(), kind.into())]).await);
+                }
+                all
+            };
+            let opened = timeout(OPEN, opened(acceptor, wanted, Version::V4));
+            let (streams, opened) = tokio::join!(open, opened);
+            assert!(streams.iter().all(Result::is_ok), "{last}");
+            let mut kinds: Vec<&str> = opened.unwrap().unwrap().into_keys().collect();
+            kinds.sort_unstable();
+            let mut expected = ["error", last, "stdin", "stdout"];
+            expected.sort_unstable();
+            assert_eq!(kinds, expected);
+        }
+    }
 
     #[test]
     fn sizes_in_pieces() {
