@@ -240,6 +240,16 @@ fn rules(
     Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff })
 }
 
+/// Resolves when the queue may have a Pod. A timer fires up to two milliseconds late, which would be all that a Pod that
+/// is ready waits for; without one, other tasks still get their turn.
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) if at <= Instant::now() => tokio::task::consume_budget().await,
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Scheduler {
     profiles: Arc<BTreeMap<String, Profile>>,
     keepers: HashMap<String, Keeper>,
@@ -290,7 +300,7 @@ impl Scheduler {
                     }
                     None => return,
                 },
-                () = async { match wake { Some(at) => tokio::time::sleep_until(at).await, None => std::future::pending().await } } => {
+                () = due(wake) => {
                     if let Some((entry, mark)) = self.queue.pop(Instant::now()) {
                         self.try_one(entry, mark).await;
                     }
