@@ -15,7 +15,7 @@ const KIND: &str = "KubeletConfiguration";
 const TABLE: &str = include_str!("kubelet_configuration.tsv");
 
 /// The objects whose fields are settings of their own.
-const GROUPS: [&str; 10] = [
+const GROUPS: [&str; 9] = [
     "authentication",
     "authentication.anonymous",
     "authentication.webhook",
@@ -23,7 +23,6 @@ const GROUPS: [&str; 10] = [
     "authorization",
     "authorization.webhook",
     "crashLoopBackOff",
-    "logging",
     "memorySwap",
     "userNamespaces",
 ];

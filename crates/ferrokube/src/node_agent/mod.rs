@@ -26,21 +26,27 @@ use tokio::sync::oneshot;
 use self::settings::Settings;
 use crate::agent::{self, Files, Joined, Serving, Way};
 use crate::failure::Failure;
+use crate::say::warn;
 use crate::{alone, cli, machine};
 
 /// Upstream's port of the kubelet.
 const PORT: u16 = 10250;
 
 /// Runs a kubelet until a signal stops it; its containers run on.
-pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
-    let (settings, warnings) =
+pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()> {
+    let (mut settings, warnings) =
         file::read(flags.config.as_deref(), flags.config_dir.as_deref(), &flags.fields.0)?;
+    settings.logging = std::mem::take(&mut settings.logging).with(&flags.logging);
     let gates = validation::gates(&settings)?;
     validation::validate(&settings, gates, settings::is_unified())?;
+    component::logging::apply(&settings.logging.config());
     let (offer, of_tls) = settings.offer()?;
-    for warning in warnings.into_iter().chain(settings.gates_without_effect()).chain(of_tls) {
-        eprintln!("ferrokube: {warning}");
-    }
+    of_flags
+        .iter()
+        .chain(&warnings)
+        .chain(&settings.gates_without_effect())
+        .chain(&of_tls)
+        .for_each(|w| warn(w));
     settings.prepare()?;
     let (mut config, serving) = config(flags, &settings, gates, &offer)?;
     let shutdown = Shutdown::new();

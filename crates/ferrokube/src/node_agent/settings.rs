@@ -22,6 +22,8 @@ use kubelet::sources::{Manifests, Statics};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use crate::logging::LoggingConfiguration;
+
 /// The parts of `enforceNodeAllocatable`.
 pub(super) const PODS: &str = "pods";
 pub(super) const NONE: &str = "none";
@@ -62,6 +64,7 @@ impl Time {
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Settings {
+    pub(super) logging: LoggingConfiguration,
     pub(super) address: Option<IpAddr>,
     pub(super) port: Option<i32>,
     pub(super) tls_cert_file: PathBuf,
@@ -212,7 +215,7 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 17] = [
+const HONOURED_GATES: [Gate; 19] = [
     Gate::CPUManagerPolicyAlphaOptions,
     Gate::CPUManagerPolicyBetaOptions,
     Gate::CustomCPUCFSQuotaPeriod,
@@ -222,6 +225,8 @@ const HONOURED_GATES: [Gate; 17] = [
     Gate::InPlacePodVerticalScalingExclusiveCPUs,
     Gate::InPlacePodVerticalScalingExclusiveMemory,
     Gate::KubeletCrashLoopBackOffMax,
+    Gate::LoggingAlphaOptions,
+    Gate::LoggingBetaOptions,
     Gate::MemoryQoS,
     Gate::PodLevelResourceManagers,
     Gate::PodLevelResources,

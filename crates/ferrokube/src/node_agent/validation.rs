@@ -36,6 +36,8 @@ pub(super) fn validate(settings: &Settings, gates: FeatureGates, unified: bool) 
     found.allocatable(settings);
     found.others(settings, gates);
     found.machine(settings, unified);
+    // Upstream does not say of these that the configuration is invalid.
+    found.0.extend(settings.logging.faults("logging", gates));
     match found.0.as_slice() {
         [] => Ok(()),
         [one] => bail!("failed to validate kubelet configuration, error: {one}"),
