@@ -291,6 +291,11 @@ impl Found {
     }
 
     fn others(&mut self, s: &Settings, gates: FeatureGates) {
+        let rooted = s.cgroup_root.as_deref().is_some_and(|root| !root.is_empty());
+        self.unless(s.system_cgroups.is_empty() || rooted, || {
+            "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified"
+                .into()
+        });
         self.unless(!s.server_tls_bootstrap || gates.enabled(Gate::RotateKubeletServerCertificate), || {
             "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate".into()
         });
@@ -406,7 +411,7 @@ mod tests {
             }
             count += 1;
         }
-        assert_eq!(count, 74);
+        assert_eq!(count, 75);
     }
 
     #[test]
