@@ -69,7 +69,9 @@ pub(crate) fn start(config: Config, seat: &Seat<'_>) {
 /// Runs `ferrokube kube-proxy` until a signal stops it; Services stay in force.
 pub(crate) async fn run(flags: &cli::KubeProxy, warnings: &[String]) -> Result<()> {
     if flags.cleanup {
-        warnings.iter().for_each(|warning| warn(warning));
+        for warning in warnings {
+            warn(warning);
+        }
         return proxy::remove(TABLE).context("the rules of Services could not be removed");
     }
     let mut told = warnings.to_vec();
@@ -88,7 +90,9 @@ pub(crate) async fn run(flags: &cli::KubeProxy, warnings: &[String]) -> Result<(
         (flags.fields.clone().into_fields(), flags.fields.feature_gates.clone())
     };
     told.extend(log(flags, &mut fields, &gates)?);
-    told.iter().for_each(|warning| warn(warning));
+    for warning in told {
+        warn(&warning);
+    }
     let mut config = Config::new(TABLE);
     fields.apply(&mut config).context("the configuration cannot be used")?;
     let kubeconfig = match &flags.kubeconfig {
@@ -142,7 +146,9 @@ fn log(flags: &cli::KubeProxy, fields: &mut Fields, gates: &[String]) -> Result<
 /// Reads upstream's KubeProxyConfiguration, and tells of fields without effect.
 fn read(path: &Path, flag: &str) -> Result<Fields> {
     let (fields, warnings) = parse(path, flag)?;
-    warnings.iter().for_each(|warning| warn(warning));
+    for warning in warnings {
+        warn(&warning);
+    }
     Ok(fields)
 }
 

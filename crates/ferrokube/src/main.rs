@@ -120,7 +120,9 @@ fn main() -> ExitCode {
     }
     // A file may give these the log's settings; they tell their warnings then.
     if !matches!(command, Command::Kubelet(_) | Command::KubeProxy(_)) {
-        line.warnings.iter().for_each(|warning| warn(warning));
+        for warning in &line.warnings {
+            warn(warning);
+        }
     }
     // A process changes its namespaces only before it has threads.
     if let Command::Agent(cli::Agent { hosted: Some(hosted), .. }) = &command

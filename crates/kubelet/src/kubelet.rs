@@ -450,14 +450,11 @@ impl Kubelet {
     ) -> Result<Arc<Self>, StartError> {
         let config = Arc::new(config);
         directories(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
-        let (endpoint, images) =
-            (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
-        let runtime = Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await?;
+        let runtime = connect(&config).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;
         let users = UserNamespaces::new(&config)?;
-        let pod_cidr = Arc::new(PodCidr::new(runtime.clone()));
-        pod_cidr.set(&config.pod_cidr).await;
+        let pod_cidr = PodCidr::of_config(&config, runtime.clone()).await;
         let client = clients.of(&format!("system:node:{}", config.node_name)).counted();
         let named = |field: &str| Selection {
             field_selector: format!("{field}={}", config.node_name),
@@ -787,6 +784,12 @@ impl Kubelet {
         self.sources.known().await;
         self.admission.open();
     }
+}
+
+/// Connects to the runtime, and to its service of images.
+async fn connect(config: &Config) -> Result<Runtime, RuntimeError> {
+    let (endpoint, images) = (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
+    Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await
 }
 
 /// Makes the kubelet's directories; the path of one that cannot be made, and why.

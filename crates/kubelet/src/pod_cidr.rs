@@ -7,6 +7,7 @@ use cri::runtime as pb;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::config::Config;
 use crate::node::NodeView;
 use crate::runtime::Runtime;
 
@@ -24,8 +25,11 @@ pub(crate) struct PodCidr {
 }
 
 impl PodCidr {
-    pub(crate) fn new(runtime: Runtime) -> Self {
-        Self { runtime, told: Mutex::default(), woken: Arc::default() }
+    /// Tells the runtime of the configuration's addresses.
+    pub(crate) async fn of_config(config: &Config, runtime: Runtime) -> Arc<Self> {
+        let own = Self { runtime, told: Mutex::default(), woken: Arc::default() };
+        own.set(&config.pod_cidr).await;
+        Arc::new(own)
     }
 
     /// Tells the runtime of other addresses than it knows; whether it knows them now.

@@ -223,7 +223,7 @@ mod tests {
             for name in hierarchies {
                 let dir = machine.mount().join(name);
                 std::fs::create_dir_all(&dir).unwrap();
-                let pids = processes.iter().map(|(pid, _)| format!("{pid}\n")).collect::<String>();
+                let pids = processes.iter().map(|(pid, _)| pid.to_string()).collect::<Vec<_>>().join("\n");
                 std::fs::write(dir.join("cgroup.procs"), pids).unwrap();
             }
             if unified {

@@ -2,7 +2,8 @@
 //!
 //! A component logs with `tracing`. Upstream's components choose lines by a verbosity; the levels of `tracing` stand for
 //! those that upstream's conventions of logging give to the same lines: errors and warnings are always written, `INFO`
-//! from `-v=2` on ("useful steady state information"), `DEBUG` from 4, `TRACE` from 5.
+//! from `-v=2` on ("useful steady state information"), `DEBUG` from 4, `TRACE` from 5. Libraries have no verbosity, as with
+//! upstream: what they say is chosen by [`Levels`] alone.
 //!
 //! There is one log in a process. It begins with [`start`], and [`apply`] gives it the settings of a component, which may
 //! be known later: from a file. The forms are upstream's: klog's text and the JSON of component-base.
@@ -78,6 +79,9 @@ impl Config {
 /// Upstream's default of `--log-flush-frequency`.
 const FLUSH: Duration = Duration::from_secs(5);
 
+/// The beginning of the targets of this program's own lines.
+const OWN: &str = "ferrokube";
+
 /// Which lines are written.
 #[derive(Debug, Default)]
 struct Choice {
@@ -104,7 +108,8 @@ impl Choice {
         }
         // What is always written is left to the levels: they may choose less.
         let wanted = verbosity(level);
-        wanted > 0 && (wanted <= self.verbosity || wanted <= vmodule::verbosity(&self.vmodule, file))
+        let own = target.starts_with(OWN);
+        own && wanted > 0 && (wanted <= self.verbosity || wanted <= vmodule::verbosity(&self.vmodule, file))
     }
 
     /// The level from which on nothing is written.
@@ -255,6 +260,8 @@ mod tests {
         }
         check("off", (4, ""), (Level::WARN, target, file), false);
         check("off", (4, ""), (Level::DEBUG, target, file), true);
+        check("warn", (10, "*=10"), (Level::INFO, "h2::codec", "src/codec/framed_read.rs"), false);
+        check("info", (0, ""), (Level::INFO, "h2::codec", "src/codec/framed_read.rs"), true);
         check("warn,ferrokube_kubelet=debug", (0, ""), (Level::DEBUG, target, file), true);
         check("warn,ferrokube_kubelet=debug", (0, ""), (Level::DEBUG, "ferrokube_api", file), false);
         check("warn", (0, "lease=4"), (Level::DEBUG, target, file), true);

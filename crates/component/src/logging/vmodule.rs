@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn patterns_as_go_matches_them() {
         let check = |pattern: &str, name: &str, expected| {
-            assert_eq!(fits(pattern, name), expected, "{pattern} {name}")
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
         };
         // From Go's path/filepath, but for `/`, which no name has.
         check("abc", "abc", true);

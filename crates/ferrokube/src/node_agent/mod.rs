@@ -41,12 +41,10 @@ pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()>
     validation::validate(&settings, gates, settings::is_unified())?;
     component::logging::apply(&settings.logging.config());
     let (offer, of_tls) = settings.offer()?;
-    of_flags
-        .iter()
-        .chain(&warnings)
-        .chain(&settings.gates_without_effect())
-        .chain(&of_tls)
-        .for_each(|w| warn(w));
+    let of_gates = settings.gates_without_effect();
+    for warning in of_flags.iter().chain(&warnings).chain(&of_gates).chain(&of_tls) {
+        warn(warning);
+    }
     settings.prepare()?;
     let (mut config, serving) = config(flags, &settings, gates, &offer)?;
     let shutdown = Shutdown::new();
