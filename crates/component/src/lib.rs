@@ -1,10 +1,11 @@
-//! The parts that every component has: a clock, shutdown, metrics, health checks.
+//! The parts that every component has: a clock, shutdown, metrics, health checks, its log.
 //!
-//! Each component has its own instances, and there are no globals: several components run in one process, and several
-//! clusters in one test. The crate depends on no other crate of the workspace; it must never know a component by name.
+//! Each component has its own instances, and there are no globals but the log: several components run in one process, and
+//! several clusters in one test. The crate depends on no other crate of the workspace; it must never know a component by name.
 
 pub mod clock;
 pub mod health;
+pub mod logging;
 pub mod metrics;
 pub mod settings;
 pub mod shutdown;

@@ -97,7 +97,7 @@ impl Table {
     }
 
     /// Takes the flags of the table out of a command line, as pflag reads it: `--name=value`, `--name value`, `--name`
-    /// for a boolean, `-v` for `--v`, and `_` is as good as `-`. All other arguments stay, and so do those after `--`.
+    /// for a boolean, and `_` is as good as `-`. All other arguments stay, and so do those after `--`.
     ///
     /// # Errors
     /// A flag is refused or has no value.
@@ -116,8 +116,7 @@ impl Table {
             };
             let Some(entry) = self.0.get(name.as_str()) else {
                 let value = given.map(|v| format!("={v}")).unwrap_or_default();
-                // Only a name of several letters has the other spelling.
-                out.arguments.push(if name.len() > 1 { format!("--{name}{value}").into() } else { argument });
+                out.arguments.push(format!("--{name}{value}").into());
                 continue;
             };
             let written = format!("--{name}");
@@ -140,13 +139,7 @@ impl Table {
 /// Returns the name of a flag, and its value if it follows `=`.
 fn flag(argument: &str) -> Option<(String, Option<&str>)> {
     let (name, value) = argument.split_once('=').map_or((argument, None), |(n, v)| (n, Some(v)));
-    if let Some(name) = name.strip_prefix("--") {
-        return Some((name.replace('_', "-"), value));
-    }
-    // pflag takes the value of a short flag without a separator, too.
-    let short = argument.strip_prefix("-v")?;
-    let value = short.strip_prefix('=').unwrap_or(short);
-    Some(("v".to_owned(), Some(value).filter(|v| !v.is_empty())))
+    Some((name.strip_prefix("--")?.replace('_', "-"), value))
 }
 
 #[cfg(test)]
@@ -157,7 +150,7 @@ mod tests {
         guard\tvalue\trefused\t\"\"|Node,RBAC\tthe authorizers are Node and RBAC\n\
         mode\tbool\trefused\ttrue\tit is always done\n\
         profiling\tbool\tnothing\tfalse\tthere are no profiles\n\
-        v\tvalue\tnothing\t\tlogs are chosen elsewhere\n";
+        qps\tvalue\tnothing\t\tnobody counts\n";
 
     fn check(arguments: &str, left: &str, warnings: &[&str]) {
         let sifted = Table::parse(TABLE).unwrap().sift(arguments.split(' ').map(Into::into)).unwrap();
@@ -175,17 +168,17 @@ mod tests {
 
     #[test]
     fn flags_are_sifted_as_pflag_reads_them() {
-        let v = "--v has no effect here: logs are chosen elsewhere";
+        let qps = "--qps has no effect here: nobody counts";
         let profiling = "--profiling has no effect here: there are no profiles";
         check("up --port=1 x", "up --port=1 x", &[]);
         check("a --guard= --guard=Node,RBAC --guard Node,RBAC b", "a b", &[]);
         check("--mode --mode=true b", "b", &[]);
         check("--profiling b", "b", &[profiling]);
         check("--profiling=false b", "b", &[]);
-        check("-v 4 b", "b", &[v]);
-        check("-v4 -v=2 --v=6 --v 9 b", "b", &[v]);
+        check("--qps=6 --qps 9 b", "b", &[qps]);
+        check("-v 4 -v4 -v=2 --v=6 b", "-v 4 -v4 -v=2 --v=6 b", &[]);
         check("--event_ttl=1h --port_a 2 -x", "--event-ttl=1h --port-a 2 -x", &[]);
-        check("a -- --guard=no -v", "a -- --guard=no -v", &[]);
+        check("a -- --guard=no", "a -- --guard=no", &[]);
     }
 
     #[test]

@@ -164,6 +164,7 @@ impl Runtime {
         update_container_resources:
             UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, 1;
         reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, 1;
+        update_runtime_config: UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse, 1;
     }
 
     /// Stops a container, which may take as long as its grace; the call ends also when its caller has gone. The calls

@@ -114,8 +114,7 @@ mod tests {
     fn guards_are_refused_and_the_rest_is_told() {
         let api = "kube-apiserver --secure-port=6443";
         check(&format!("{api} --authorization-mode=Node,RBAC --enable-priority-and-fairness"), Ok(&[]));
-        let logs = "--v has no effect here: the environment variable FERROKUBE_LOG says what is logged";
-        check(&format!("{api} -v 2"), Ok(&[logs]));
+        check(&format!("{api} -v 2"), Ok(&[]));
         let audit = "--audit-log-path=/a cannot be had: audit logs are not there yet; leave it out";
         check(&format!("{api} --audit-log-path=/a"), Err(audit));
         let twice =

@@ -4,14 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use api::FeatureGates;
+use api::gate::Gate;
 use component::Shutdown;
 use proxy::file::{self, Fields};
 use proxy::{Config, DetectLocal, LocalTraffic};
 use tokio::sync::oneshot;
 
 use crate::data_dir::DataDir;
+use crate::logging::LoggingConfiguration;
+use crate::say::warn;
 use crate::seat::Seat;
-use crate::{alone, cli, machine};
+use crate::{alone, cli, logging, machine};
 
 /// The user that upstream's role `system:node-proxier` is bound to.
 pub(crate) const USER: &str = "system:kube-proxy";
@@ -36,6 +40,12 @@ pub(crate) fn of_node(flags: &cli::Node, listening: IpAddr, seat: &Seat<'_>) -> 
     };
     let Some(path) = &flags.kube_proxy_config else { return Ok(config) };
     let fields = read(path, "--kube-proxy-config")?;
+    if !fields.logging.is_null() || !fields.feature_gates.is_empty() {
+        warn(&format!(
+            "{}: logging and featureGates have no effect here: the node has one log",
+            path.display()
+        ));
+    }
     let own = config.clone();
     fields.apply(&mut config).with_context(|| unusable("--kube-proxy-config", path))?;
     // The cluster's ranges are known without the file.
@@ -57,21 +67,32 @@ pub(crate) fn start(config: Config, seat: &Seat<'_>) {
 }
 
 /// Runs `ferrokube kube-proxy` until a signal stops it; Services stay in force.
-pub(crate) async fn run(flags: &cli::KubeProxy) -> Result<()> {
+pub(crate) async fn run(flags: &cli::KubeProxy, warnings: &[String]) -> Result<()> {
     if flags.cleanup {
+        for warning in warnings {
+            warn(warning);
+        }
         return proxy::remove(TABLE).context("the rules of Services could not be removed");
     }
-    let mut fields = if let Some(path) = &flags.config {
-        for name in flags.fields.given() {
-            eprintln!("ferrokube: --{name} has no effect beside --config");
-        }
-        read(path, "--config")?
+    let mut told = warnings.to_vec();
+    let (mut fields, gates) = if let Some(path) = &flags.config {
+        told.extend(
+            flags.fields.given().iter().map(|name| format!("--{name} has no effect beside --config")),
+        );
+        let (fields, warnings) = parse(path, "--config")?;
+        told.extend(warnings);
+        let gates = fields.feature_gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
+        (fields, gates)
     } else {
         if let Some(mode @ ("iptables" | "ipvs")) = flags.fields.proxy_mode.as_deref() {
-            eprintln!("ferrokube: --proxy-mode={mode} is done by nftables");
+            told.push(format!("--proxy-mode={mode} is done by nftables"));
         }
-        flags.fields.clone().into_fields()
+        (flags.fields.clone().into_fields(), flags.fields.feature_gates.clone())
     };
+    told.extend(log(flags, &mut fields, &gates)?);
+    for warning in told {
+        warn(&warning);
+    }
     let mut config = Config::new(TABLE);
     fields.apply(&mut config).context("the configuration cannot be used")?;
     let kubeconfig = match &flags.kubeconfig {
@@ -103,14 +124,39 @@ pub(crate) async fn run(flags: &cli::KubeProxy) -> Result<()> {
     alone::until_signal(working, &shutdown).await
 }
 
+/// Gives the log its settings; a sentence for each feature that has no effect.
+fn log(flags: &cli::KubeProxy, fields: &mut Fields, gates: &[String]) -> Result<Vec<String>> {
+    let on = FeatureGates::parse(gates.iter().map(String::as_str)).context("invalid feature gates")?;
+    let logging = match fields.logging.take() {
+        serde_json::Value::Null => LoggingConfiguration::default(),
+        value => serde_json::from_value(value).context("logging")?,
+    };
+    logging::apply(logging, &flags.logging, on)?;
+    let without_effect = |gate: &Gate| {
+        let of_log = matches!(gate, Gate::LoggingAlphaOptions | Gate::LoggingBetaOptions);
+        !of_log && on.enabled(*gate) != gate.default()
+    };
+    let tell = |gate: Gate| {
+        let (name, on) = (gate.name(), on.enabled(gate));
+        format!("featureGates.{name}={on} has no effect here: the feature is not switched")
+    };
+    Ok(Gate::all().filter(without_effect).map(tell).collect())
+}
+
 /// Reads upstream's KubeProxyConfiguration, and tells of fields without effect.
 fn read(path: &Path, flag: &str) -> Result<Fields> {
-    let text = std::fs::read_to_string(path).with_context(|| unusable(flag, path))?;
-    let (fields, warnings) = file::parse(&text).with_context(|| unusable(flag, path))?;
+    let (fields, warnings) = parse(path, flag)?;
     for warning in warnings {
-        eprintln!("ferrokube: {}: {warning}", path.display());
+        warn(&warning);
     }
     Ok(fields)
+}
+
+/// Reads upstream's KubeProxyConfiguration; a sentence for each field without effect.
+fn parse(path: &Path, flag: &str) -> Result<(Fields, Vec<String>)> {
+    let text = std::fs::read_to_string(path).with_context(|| unusable(flag, path))?;
+    let (fields, warnings) = file::parse(&text).with_context(|| unusable(flag, path))?;
+    Ok((fields, warnings.into_iter().map(|warning| format!("{}: {warning}", path.display())).collect()))
 }
 
 fn unusable(flag: &str, path: &Path) -> String {
@@ -122,6 +168,7 @@ impl cli::ProxyFields {
     fn given(&self) -> Vec<&'static str> {
         let flags = [
             (self.proxy_mode.is_some(), "proxy-mode"),
+            (!self.feature_gates.is_empty(), "feature-gates"),
             (self.cluster_cidr.is_some(), "cluster-cidr"),
             (self.detect_local_mode.is_some(), "detect-local-mode"),
             (self.pod_bridge_interface.is_some(), "pod-bridge-interface"),

@@ -21,6 +21,7 @@ mod introduce;
 mod joining;
 mod kube_proxy;
 mod load_balancers;
+mod logging;
 mod machine;
 mod migrate;
 mod neighbours;
@@ -39,18 +40,18 @@ mod until;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use api::FeatureGates;
 use clap::Parser;
+use component::logging::Levels;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use agent::Beside;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings, user_of};
 use data_dir::DataDir;
-use say::{say, took};
+use logging::LoggingConfiguration;
+use say::{fail, say, took, warn};
 use seat::{Identity, NodeParts};
 use until::until_stopped;
 
@@ -69,14 +70,26 @@ const LAST_TASKS: Duration = Duration::from_secs(2);
 const SIGNED: Duration = Duration::from_secs(5);
 
 /// The levels that `FERROKUBE_LOG` names (`info`, `warn,ferrokube_kubelet=debug`); warnings otherwise.
-fn log_levels() -> Targets {
+fn log_levels() -> Levels {
     if let Ok(text) = std::env::var("FERROKUBE_LOG") {
         match text.parse() {
             Ok(levels) => return levels,
             Err(error) => eprintln!("ferrokube: FERROKUBE_LOG={text:?} is ignored: {error}"),
         }
     }
-    Targets::new().with_default(tracing::Level::WARN)
+    Levels::default()
+}
+
+/// Gives the log the settings of a component that has no file for them.
+fn log(command: &Command) -> Result<()> {
+    let (flags, gates) = match command {
+        Command::ApiServer(flags) => (&flags.logging, &flags.api.feature_gates),
+        Command::ControllerManager(flags) => (&flags.logging, &flags.feature_gates),
+        Command::Scheduler(flags) => (&flags.logging, &flags.feature_gates),
+        _ => return Ok(()),
+    };
+    let gates = FeatureGates::parse(gates.iter().map(String::as_str)).context("invalid --feature-gates")?;
+    logging::apply(LoggingConfiguration::default(), flags, gates)
 }
 
 fn main() -> ExitCode {
@@ -88,11 +101,7 @@ fn main() -> ExitCode {
     // kernel that can't turn them off only costs that memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     raise_descriptors();
-    let levels = log_levels();
-    tracing_subscriber::registry()
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
-        .with(levels)
-        .init();
+    component::logging::start(log_levels());
     let line = match flags::read(std::env::args_os()) {
         Ok(line) => line,
         Err(e) => {
@@ -104,10 +113,17 @@ fn main() -> ExitCode {
         say(&format!("Kubernetes {}", component::KUBERNETES));
         return ExitCode::SUCCESS;
     }
-    for warning in line.warnings {
-        eprintln!("ferrokube: {warning}");
-    }
     let command = Cli::parse_from(line.arguments).command;
+    if let Err(e) = log(&command) {
+        fail(&e);
+        return ExitCode::FAILURE;
+    }
+    // A file may give these the log's settings; they tell their warnings then.
+    if !matches!(command, Command::Kubelet(_) | Command::KubeProxy(_)) {
+        for warning in &line.warnings {
+            warn(warning);
+        }
+    }
     // A process changes its namespaces only before it has threads.
     if let Command::Agent(cli::Agent { hosted: Some(hosted), .. }) = &command
         && let Err(e) = hosts::enter(&hosted.host_namespaces)
@@ -123,16 +139,18 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-    let result = runtime.block_on(run(command));
+    let result = runtime.block_on(run(command, &line.warnings));
     // Tasks that still run may hang; nothing waits for them.
     runtime.shutdown_timeout(LAST_TASKS);
-    match result {
+    let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ferrokube: {}", say::whole(&e));
+            fail(&e);
             ExitCode::FAILURE
         }
-    }
+    };
+    component::logging::flush();
+    code
 }
 
 /// Raises the soft limit of open files to the hard one: each connection is a file, and the soft limit is there for
@@ -143,7 +161,8 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-async fn run(command: Command) -> Result<()> {
+/// Does a command; `warnings` are those of its flags, for the ones that tell them.
+async fn run(command: Command, warnings: &[String]) -> Result<()> {
     let started = Instant::now();
     match command {
         Command::Down(down) => down::run(&down).await,
@@ -164,8 +183,8 @@ async fn run(command: Command) -> Result<()> {
         }
         Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
         Command::Scheduler(flags) => alone::scheduler(&flags).await,
-        Command::Kubelet(flags) => node_agent::run(&flags).await,
-        Command::KubeProxy(flags) => kube_proxy::run(&flags).await,
+        Command::Kubelet(flags) => node_agent::run(&flags, warnings).await,
+        Command::KubeProxy(flags) => kube_proxy::run(&flags, warnings).await,
         Command::Server(flags) => {
             let settings = Settings::of_server(&flags)?;
             let dns = cluster_dns::dns_of(&flags.service_cidr)?;

@@ -2,11 +2,33 @@
 
 use std::time::Instant;
 
+use component::logging::Format;
+
 /// Prints one line about the progress.
 pub(crate) fn say(line: &str) {
     use std::io::Write;
+    // Who reads JSON reads nothing else.
+    if component::logging::format() == Format::Json {
+        return component::logging::tell(line);
+    }
     // The reader may be gone; that is no reason to stop.
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Tells of a setting without effect, or of something that goes wrong before there is a log.
+pub(crate) fn warn(line: &str) {
+    match component::logging::format() {
+        Format::Text => eprintln!("ferrokube: {line}"),
+        Format::Json => component::logging::tell(line),
+    }
+}
+
+/// Tells why the process ends.
+pub(crate) fn fail(error: &anyhow::Error) {
+    match component::logging::format() {
+        Format::Text => eprintln!("ferrokube: {}", whole(error)),
+        Format::Json => tracing::error!(error = whole(error), "command failed"),
+    }
 }
 
 /// The time since then, for such a line.

@@ -327,6 +327,11 @@ fn settings_that_cannot_be_had_are_refused() -> Result<()> {
     let both =
         "error: [invalid configuration: maxPods (--max-pods) -1 must not be a negative number, invalid";
     refuse_valid("maxPods: -1\noomScoreAdj: 2000", both)?;
+    let rootless = "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not";
+    refuse_valid("systemCgroups: /system", rootless)?;
+    refuse_valid("logging: {format: xml}", "logging.format: Invalid value: \"xml\": Unsupported log format")?;
+    let ids = "userNamespaces.idsPerPod must be a multiple of 65536";
+    refuse_valid("userNamespaces: {idsPerPod: 65537}", ids)?;
     refuse_valid("tlsMinVersion: SSL", "unknown tls version \"SSL\"")?;
     refuse("", &[v1, "--tls-cipher-suites=NONE"], "Cipher suite NONE not supported or doesn't exist")?;
     refuse("", &[v1, "--feature-gates=A"], "missing bool value for A")?;

@@ -251,6 +251,124 @@ spec:
     kill(kubelet)
 }
 
+/// The cgroup that the kubelet itself has.
+fn own() -> String {
+    format!("{}-own", cgroup())
+}
+
+fn has_places_and_users(cluster: &Cluster) -> Result<()> {
+    let settings = format!(
+        "kubeletCgroups: /{}
+podCIDR: 10.250.0.0/24
+userNamespaces: {{idsPerPod: 131072}}
+logging: {{format: json, verbosity: 4}}
+",
+        own()
+    );
+    let kubelet = with(cluster, &settings)?;
+    let node = eventually("the node is Ready", || node_is_ready(cluster))?;
+    let log = cluster.host().log("kubelet");
+    ensure!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
+    ensure!(log.contains("\"msg\":\"Updating Pod CIDR\"") && log.contains("\"v\":2"), "{log}");
+
+    let pid = testkit::Host::pid_of(&kubelet)?.to_string();
+    eventually("the kubelet is in its cgroup", || {
+        let inside = |controller: &str| -> Result<bool> {
+            let procs = std::fs::read_to_string(dir(controller, &own()).join("cgroup.procs"));
+            Ok(procs.unwrap_or_default().lines().any(|line| line == pid))
+        };
+        Ok((inside("cpu")? && inside("memory")? && inside("pids")?).then_some(()))
+    })?;
+    let summary = format!("/api/v1/nodes/{NODE}/proxy/stats/summary");
+    let summary: Value = serde_json::from_str(&cluster.kubectl(&["get", "--raw", &summary])?)?;
+    let system = summary["node"]["systemContainers"].as_array().cloned().unwrap_or_default();
+    let used = system.iter().find(|c| c["name"] == "kubelet").map(|c| c["memory"]["workingSetBytes"].clone());
+    ensure!(used.and_then(|bytes| bytes.as_u64()) > Some(0), "{summary}");
+
+    let handlers = &node["status"]["runtimeHandlers"];
+    ensure!(handlers[0]["features"]["userNamespaces"] == true, "{handlers}");
+    cluster.apply(&format!(
+        "apiVersion: v1
+kind: ConfigMap
+metadata: {{name: words}}
+data: {{word: given}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: users}}
+spec:
+  nodeName: {NODE}
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {{fsGroup: 2000}}
+  containers:
+  - name: main
+    image: {IMAGE}
+    command: [sh, -c, \"cat /proc/self/uid_map /proc/self/gid_map; stat -c '%u:%g' /words/word; touch /empty/new && stat -c '%u' /empty/new; cat /words/word /etc/hosts > /dev/null && exec sleep 1000000\"]
+    volumeMounts: [{{name: words, mountPath: /words}}, {{name: empty, mountPath: /empty}}]
+  volumes:
+  - {{name: words, configMap: {{name: words}}}}
+  - {{name: empty, emptyDir: {{}}}}
+"
+    ))?;
+    let pod = eventually("the Pod runs", || {
+        let pod = cluster.get("pod", "users")?;
+        Ok((pod["status"]["phase"] == "Running").then_some(pod))
+    })?;
+    let uid = pod["metadata"]["uid"].as_str().context("no uid")?;
+    let files = cluster.host().path("kubelet/pods").join(uid);
+    let mapping: Value = serde_json::from_slice(&std::fs::read(files.join("userns"))?)?;
+    let mapping = &mapping["uidMappings"][0];
+    let first = mapping["hostId"].as_u64().context("no id")?;
+    ensure!(mapping["length"] == 131_072 && first >= 131_072 && first % 131_072 == 0, "{mapping}");
+    let said = eventually("what it sees", || {
+        let log = cluster.kubectl(&["logs", "users"])?;
+        Ok((log.lines().count() == 4).then_some(log))
+    })?;
+    let said: Vec<String> =
+        said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let map = format!("0 {first} 131072");
+    ensure!(said == [map.clone(), map, "0:2000".to_owned(), "0".to_owned()], "{said:?}");
+    let new = files.join("volumes/kubernetes.io~empty-dir/empty/new");
+    ensure!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(new)?) == 0, "the file has other owners");
+    let status = cluster.kubectl(&["exec", "users", "--", "id", "-u"])?;
+    ensure!(status == "0\n", "{status}");
+
+    // The next kubelet has the same ids for it, and refuses others.
+    kill(kubelet)?;
+    let kubelet = with(cluster, &settings)?;
+    eventually("the new kubelet answers", || {
+        Ok((cluster.kubectl(&["exec", "users", "--", "echo", "there"])? == "there\n").then_some(()))
+    })?;
+    kill(kubelet)?;
+    let mut other = with(cluster, "")?;
+    ensure!(!other.wait()?.success(), "it started with other lengths");
+    let log = cluster.host().log("kubelet");
+    ensure!(
+        log.contains("record pod mappings for existing pod") && log.contains("wrong user namespace length"),
+        "{log}"
+    );
+    let kubelet = with(cluster, &settings)?;
+    cluster.kubectl(&["delete", "pod", "users", "--wait=true"])?;
+    ensure!(!files.exists(), "{}", files.display());
+
+    // Nobody may have the root.
+    kill(kubelet)?;
+    let mut root = with(cluster, "systemCgroups: /\n")?;
+    ensure!(!root.wait()?.success(), "it started with the root");
+    let log = cluster.host().log("kubelet");
+    ensure!(
+        log.contains("failed to start ContainerManager: system container cannot be root (\"/\")"),
+        "{log}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_kubelet_has_a_cgroup_and_gives_pods_users_of_their_own() -> Result<()> {
+    on_a_control_plane(has_places_and_users)
+}
+
 #[test]
 fn a_kubelet_serves_and_restarts_as_the_settings_say() -> Result<()> {
     on_a_control_plane(serves_and_restarts)

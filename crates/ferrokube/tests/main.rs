@@ -22,6 +22,7 @@ mod kubelet_settings;
 mod kubelet_shutdown;
 mod kubelet_sources;
 mod load_balancers;
+mod logging;
 mod monitoring;
 mod neighbours;
 mod network;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use cri::runtime::CgroupDriver;
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 
 use crate::enforcement::{Limits, QUOTA_PERIOD, is_unified};
 use crate::metrics::{self, Metrics};
@@ -29,6 +30,8 @@ pub(crate) struct Cgroups {
     driver: CgroupDriver,
     /// How limits are enforced here.
     limits: Arc<Limits>,
+    /// The memory that guaranteed Pods and burstable ones have kept for them, in bytes.
+    kept: Arc<Mutex<(i64, i64)>>,
     metrics: Metrics,
 }
 
@@ -52,7 +55,12 @@ impl Cgroups {
     fn at(mount: PathBuf, root: &str, driver: CgroupDriver, limits: Limits) -> Self {
         let unified = is_unified(&mount);
         let (root, limits) = (root.trim_matches('/').to_owned(), Arc::new(limits));
-        Self { mount, root, unified, driver, limits, metrics: Metrics::default() }
+        Self { mount, root, unified, driver, limits, kept: Arc::default(), metrics: Metrics::default() }
+    }
+
+    /// The memory that guaranteed Pods and burstable ones have kept for them together, in bytes; none where nobody has any.
+    pub(crate) fn kept_memory(&self) -> Option<(i64, i64)> {
+        self.limits.memory_qos().map(|_| *self.kept.lock())
     }
 
     /// How limits are enforced here.
@@ -287,6 +295,7 @@ impl Cgroups {
         if let Some(qos) = self.limits.memory_qos() {
             let (all, low) =
                 if qos.reserves { (memory.0.saturating_add(memory.1), memory.1) } else { (0, 0) };
+            *self.kept.lock() = if qos.reserves { memory } else { (0, 0) };
             burstable.unified.insert("memory.low", low);
             for dir in self.dirs(&self.names(Qos::Guaranteed, None)) {
                 if let Err(error) = write(&dir, "memory.min", all) {

@@ -1,5 +1,6 @@
 //! Files in which managers of resources keep what they must know after a restart.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -65,6 +66,43 @@ pub(crate) enum RecordError {
     /// It cannot be read or written.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+}
+
+/// Why a file does not make a manager's state; upstream's texts. `E` is what else its content may lack.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RestoreError<E: std::error::Error + 'static = Infallible> {
+    /// It is that of another policy.
+    #[error(
+        "{manager}configured policy {} differs from state checkpoint policy {}",
+        api::go::quote(.configured),
+        api::go::quote(.found)
+    )]
+    OtherPolicy {
+        /// What upstream's manager puts before its words.
+        manager: &'static str,
+        /// The policy of the settings.
+        configured: &'static str,
+        /// That of the file.
+        found: String,
+    },
+    /// It is not what was written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Its content is of no use.
+    #[error(transparent)]
+    Content(E),
+}
+
+/// Whether a file is of the policy that is configured; `manager` is what upstream's manager puts before its words.
+///
+/// # Errors
+/// It is another's.
+pub(crate) fn same_policy<E: std::error::Error>(
+    manager: &'static str,
+    configured: &'static str,
+    found: String,
+) -> Result<(), RestoreError<E>> {
+    if configured == found { Ok(()) } else { Err(RestoreError::OtherPolicy { manager, configured, found }) }
 }
 
 impl From<Interrupted> for RecordError {

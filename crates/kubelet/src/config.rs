@@ -61,6 +61,16 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// The cgroup below which `kubepods` lives, "/" for the root of the hierarchy.
     pub cgroup_root: String,
+    /// The cgroup in which the kubelet puts itself, "" to stay where it is; upstream's `kubeletCgroups`.
+    pub kubelet_cgroups: String,
+    /// The cgroup in which processes are put that are in none, "" to leave them; upstream's `systemCgroups`.
+    pub system_cgroups: String,
+    /// The addresses of Pods of which the runtime is told at the start, "" for none; upstream's `podCIDR`.
+    pub pod_cidr: String,
+    /// How many ids a Pod with users of its own has, a multiple of 65536; upstream's `userNamespaces.idsPerPod`, 65536.
+    pub ids_per_pod: u32,
+    /// The settings of the process's log, which the kubelet only tells.
+    pub logging: component::logging::Config,
     /// How many Pods the node takes; upstream's `maxPods`, 110.
     pub max_pods: u32,
     /// How limits of Pods are enforced.
@@ -147,6 +157,11 @@ impl Config {
             cluster_domain: "cluster.local".into(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             cgroup_root: "/".into(),
+            kubelet_cgroups: String::new(),
+            system_cgroups: String::new(),
+            pod_cidr: String::new(),
+            ids_per_pod: 65536,
+            logging: component::logging::Config::default(),
             max_pods: 110,
             enforcement: Enforcement::default(),
             allowed_sysctls: Vec::new(),

@@ -102,6 +102,16 @@ impl Health {
         self.state.read().handlers.iter().any(|(name, read_only, _)| name.is_empty() && *read_only)
     }
 
+    /// Whether a handler of the runtime gives Pods users of their own; none if it is not known. A runtime that tells of no
+    /// handlers gives none.
+    pub(crate) fn user_namespaces(&self, handler: &str) -> Option<bool> {
+        let state = self.state.read();
+        if state.handlers.is_empty() {
+            return Some(false);
+        }
+        state.handlers.iter().find(|(name, ..)| name == handler).map(|(.., namespaces)| *namespaces)
+    }
+
     /// Where images and the layers of containers are kept, once the runtime has said so.
     pub(crate) fn file_systems(&self) -> (Option<PathBuf>, Option<PathBuf>) {
         let state = self.state.read();

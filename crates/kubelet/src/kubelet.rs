@@ -37,6 +37,7 @@ use crate::node_allocatable::{self, AllocatableError, NodeAllocatable};
 use crate::node_shutdown::{self, NodeShutdown};
 use crate::objects::Objects;
 use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
+use crate::pod_cidr::PodCidr;
 use crate::pod_resources::PodResources;
 use crate::pods::addresses::Addresses;
 use crate::pods::admission::Admission;
@@ -67,6 +68,8 @@ use crate::sources::url::Url;
 use crate::sources::{Source, Sources};
 use crate::stats::collect::Collector;
 use crate::stats::disks::Disks;
+use crate::system_cgroups::{SystemCgroups, SystemCgroupsError};
+use crate::user_namespaces::{UserNamespaceError, UserNamespaces};
 use crate::volumes::VolumeManager;
 use crate::volumes::giving::Giver;
 use crate::volumes::local_path::LocalVolumes;
@@ -100,6 +103,8 @@ pub struct Kubelet {
     storage: Storage,
     devices: Devices,
     managers: Arc<ResourceManagers>,
+    pod_cidr: Arc<PodCidr>,
+    system_cgroups: SystemCgroups,
 }
 
 /// The parts that look after volumes of drivers.
@@ -172,6 +177,12 @@ pub enum StartError {
     /// More is kept from Pods than there is, or it cannot be kept.
     #[error(transparent)]
     Allocatable(#[from] AllocatableError),
+    /// Processes of the system cannot have their cgroup.
+    #[error("failed to start ContainerManager: {0}")]
+    SystemCgroups(#[from] SystemCgroupsError),
+    /// Pods cannot have users of their own.
+    #[error("create user namespace manager: {0}")]
+    UserNamespaces(#[from] UserNamespaceError),
     /// Processors or memory cannot be given.
     #[error(transparent)]
     Managers(#[from] ManagersError),
@@ -206,6 +217,9 @@ struct Base {
     admission: Arc<Admission>,
     devices: Devices,
     managers: Arc<ResourceManagers>,
+    users: UserNamespaces,
+    pod_cidr: Arc<PodCidr>,
+    system_cgroups: SystemCgroups,
     housekeeping: Arc<Notify>,
     images: Arc<ImageManager>,
     collector: Arc<Collector>,
@@ -222,6 +236,7 @@ impl Base {
             cgroups: self.cgroups.clone(),
             health: self.health.clone(),
             managers: self.managers.clone(),
+            users: self.users.clone(),
             env: env::Sources::new(
                 &self.config,
                 self.services.clone(),
@@ -304,6 +319,7 @@ impl Base {
             volumes: self.volumes.clone(),
             devices: self.devices.clone(),
             managers: self.managers.clone(),
+            users: self.users.clone(),
             cgroups: self.cgroups.clone(),
             prober: self.prober.clone(),
             killer: self.killer.clone(),
@@ -434,11 +450,11 @@ impl Kubelet {
     ) -> Result<Arc<Self>, StartError> {
         let config = Arc::new(config);
         directories(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
-        let (endpoint, images) =
-            (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
-        let runtime = Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await?;
+        let runtime = connect(&config).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;
+        let users = UserNamespaces::new(&config)?;
+        let pod_cidr = PodCidr::of_config(&config, runtime.clone()).await;
         let client = clients.of(&format!("system:node:{}", config.node_name)).counted();
         let named = |field: &str| Selection {
             field_selector: format!("{field}={}", config.node_name),
@@ -502,6 +518,9 @@ impl Kubelet {
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
             devices,
             managers,
+            users,
+            pod_cidr,
+            system_cgroups: system_cgroups(&config)?,
             housekeeping: Arc::default(),
             config,
             client,
@@ -597,6 +616,8 @@ impl Kubelet {
             storage: base.storage.clone(),
             devices: base.devices.clone(),
             managers: base.managers.clone(),
+            pod_cidr: base.pod_cidr.clone(),
+            system_cgroups: base.system_cgroups.clone(),
             host: Arc::new(host),
             follower: Arc::new(follower),
             rotation: Arc::new(rotation),
@@ -657,6 +678,8 @@ impl Kubelet {
         }
         let follower = self.follower.clone();
         self.until_shutdown(async move { Box::pin(follower.follow()).await });
+        let system_cgroups = self.system_cgroups.clone();
+        self.until_shutdown(async move { system_cgroups.keep().await });
         let rotation = self.rotation.clone();
         self.until_shutdown(async move { rotation.run().await });
         let (housekeeper, host) = (self.housekeeper.clone(), self.host.clone());
@@ -718,7 +741,13 @@ impl Kubelet {
     fn follow_api(&self) {
         self.storage.rules.start(&self.shutdown);
         let in_use = self.storage.in_use.clone();
-        self.nodes.handle(move |_| in_use.node_seen());
+        let (pod_cidr, node) = (self.pod_cidr.clone(), self.node.clone());
+        let woken = pod_cidr.woken.clone();
+        self.nodes.handle(move |_| {
+            in_use.node_seen();
+            woken.notify_one();
+        });
+        self.until_shutdown(async move { Box::pin(pod_cidr.follow(&node)).await });
         self.nodes.start(&self.shutdown);
         self.services.start(&self.shutdown);
         let (workers, mirrors) = (self.workers.clone(), self.mirroring.mirrors.clone());
@@ -757,6 +786,12 @@ impl Kubelet {
     }
 }
 
+/// Connects to the runtime, and to its service of images.
+async fn connect(config: &Config) -> Result<Runtime, RuntimeError> {
+    let (endpoint, images) = (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
+    Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await
+}
+
 /// Makes the kubelet's directories; the path of one that cannot be made, and why.
 fn directories(config: &Config) -> Result<(), (PathBuf, std::io::Error)> {
     for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
@@ -777,6 +812,12 @@ fn cgroups_of_pods(config: &Config, runtime: &Runtime) -> Result<(Cgroups, PodCg
     let all = node_allocatable::of_all_pods(config, &machine, Pids::read());
     cgroups.ensure_root(all.milli_cpus).map_err(StartError::Cgroups)?;
     Ok((cgroups, all.cgroup))
+}
+
+/// The cgroups of processes that are no Pod's.
+fn system_cgroups(config: &Config) -> Result<SystemCgroups, SystemCgroupsError> {
+    let places = (Path::new(cgroups::MOUNT), Path::new("/proc"));
+    SystemCgroups::new(places, Some(&config.kubelet_cgroups), Some(&config.system_cgroups))
 }
 
 fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &Shutdown) -> PodRecorder {

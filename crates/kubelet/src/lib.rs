@@ -33,6 +33,7 @@ mod node_allocatable;
 mod node_shutdown;
 mod objects;
 mod plugin_manager;
+mod pod_cidr;
 mod pod_resources;
 pub mod pods;
 mod probes;
@@ -43,8 +44,10 @@ pub mod server;
 pub mod sources;
 mod stats;
 mod status;
+mod system_cgroups;
 pub mod teardown;
 pub mod topology_manager;
+mod user_namespaces;
 mod volumes;
 mod work;
 

@@ -56,6 +56,8 @@ impl Node {
         config.pod_logs_dir = files.path().join("logs");
         config.container_runtime_endpoint = fake::socket(files.path()).to_string_lossy().into_owned();
         config.node_ips = vec!["192.0.2.1".parse().unwrap()];
+        // The disk of the test machine does not matter.
+        config.eviction.thresholds.clear();
         let api = Memory::new();
         api.create(
             "nodes",
@@ -171,6 +173,36 @@ async fn pods_deleted_at_every_call_of_their_start_leave_nothing() {
         node.finish().await;
     }))
     .await;
+}
+
+/// The configuration's addresses come first, the Node's count more, and nothing is said twice.
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_which_addresses_pods_have() {
+    let (api, mut config, files) = Node::settings();
+    config.pod_cidr = "10.1.0.0/24".into();
+    let runtime = Fake::default();
+    runtime.serve(&fake::socket(files.path()));
+    let node = Node::run(api, runtime, config, files).await;
+    let told = || -> Vec<String> {
+        let calls = node.runtime.calls();
+        calls.iter().filter_map(|call| call.strip_prefix("UpdateRuntimeConfig/")).map(str::to_owned).collect()
+    };
+    assert_eq!(told(), ["10.1.0.0/24"]);
+    let get = |cidrs: Value| {
+        let mut object = node.api.object("nodes", "", "node").unwrap();
+        object["spec"] = json!({ "podCIDRs": cidrs });
+        node.api.put(("nodes".into(), String::new(), "node".into()), object);
+    };
+    node.runtime.fault("UpdateRuntimeConfig", Fault::Fails(2));
+    get(json!(["10.2.0.0/24", "fd00::/64"]));
+    eventually("the Node's addresses", || told().len() == 4).await;
+    assert_eq!(told()[1..], ["10.2.0.0/24,fd00::/64"; 3], "a call that fails is made again");
+    get(json!(["10.2.0.0/24", "fd00::/64"]));
+    get(json!([]));
+    get(json!(["10.3.0.0/24"]));
+    eventually("other addresses", || told().len() == 5).await;
+    assert_eq!(told()[4], "10.3.0.0/24");
+    node.finish().await;
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `KubeProxyConfiguration` v1alpha1, the file of upstream's `--config`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ const KIND: &str = "KubeProxyConfiguration";
 /// The fields that are not honoured.
 const TABLE: &str = include_str!("kube_proxy_configuration.tsv");
 /// The objects whose fields are settings of their own.
-const GROUPS: [&str; 8] =
-    ["clientConnection", "conntrack", "detectLocal", "iptables", "ipvs", "logging", "nftables", "winkernel"];
+const GROUPS: [&str; 7] =
+    ["clientConnection", "conntrack", "detectLocal", "iptables", "ipvs", "nftables", "winkernel"];
 
 /// The reason for which a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +91,9 @@ pub struct Fields {
     /// `detectLocalMode`
     #[serde(rename = "detectLocalMode")]
     pub detect_local_mode: String,
+    /// `featureGates`, which the caller reads.
+    #[serde(rename = "featureGates")]
+    pub feature_gates: BTreeMap<String, bool>,
     /// `healthzBindAddress`
     #[serde(rename = "healthzBindAddress")]
     pub healthz_bind_address: Option<String>,
@@ -105,6 +109,8 @@ pub struct Fields {
     /// `iptables.masqueradeBit`
     #[serde(rename = "iptables.masqueradeBit")]
     pub iptables_masquerade_bit: Option<u8>,
+    /// `logging`, which the caller reads; null if it is not there.
+    pub logging: Value,
     /// `metricsBindAddress`
     #[serde(rename = "metricsBindAddress")]
     pub metrics_bind_address: Option<String>,
@@ -372,9 +378,20 @@ mod tests {
             Ok(("", &["enableProfiling has no effect here: there are no profiles"])),
         );
         check(
-            "featureGates: {A: true}",
-            Err("featureGates={\"A\":true} cannot be had: the proxy has no gates of its own; leave it out"),
+            "featureGates: {A: maybe}",
+            Err("strict decoding error: invalid type: string \"maybe\", expected a boolean"),
         );
+    }
+
+    #[test]
+    fn gates_and_the_log_are_left_to_the_caller() {
+        let text = format!(
+            "apiVersion: {API_VERSION}\nkind: {KIND}\nfeatureGates: {{A: true}}\nlogging: {{verbosity: 2}}"
+        );
+        let (fields, warnings) = parse(&text).unwrap();
+        assert_eq!(fields.feature_gates, BTreeMap::from([("A".to_owned(), true)]));
+        assert_eq!(fields.logging, serde_json::json!({ "verbosity": 2 }));
+        assert!(warnings.is_empty());
     }
 
     #[test]

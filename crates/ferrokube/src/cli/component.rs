@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::logging::Logging;
 use super::values::duration;
 
 /// The flags of every component that runs alone, by upstream's names.
@@ -74,6 +75,8 @@ pub(crate) struct ControllerManager {
     pub(crate) autoscaling: Autoscaling,
     #[command(flatten)]
     pub(crate) signing: Signing,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 /// The flags that say how much controllers do at a time.
@@ -267,4 +270,6 @@ pub(crate) struct Scheduler {
     /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
     #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
     pub(crate) feature_gates: Vec<String>,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }

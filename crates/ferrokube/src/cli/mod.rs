@@ -3,6 +3,7 @@
 mod component;
 mod fields;
 mod images;
+mod logging;
 mod node;
 mod security;
 mod server;
@@ -17,6 +18,7 @@ use self::values::duration;
 
 pub(crate) use self::component::{Component, ControllerManager, Scheduler, Signing};
 pub(crate) use self::images::{CriRuntime, Image, PodNetwork, StoreOf};
+pub(crate) use self::logging::Logging;
 pub(crate) use self::node::{Agent, Hosted, KubeProxy, Kubelet, Network, Node, ProxyFields};
 pub(crate) use self::server::{
     Api, ApiServer, ClusterOf, Migrate, Server, Snapshot, SnapshotRestore, SnapshotSave, Storage, Up,

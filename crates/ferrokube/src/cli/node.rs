@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use objects::Cidr;
 
 use super::fields::Fields;
+use super::logging::Logging;
 
 /// The flags of several nodes on this machine.
 #[derive(Debug, Args, Clone)]
@@ -182,6 +183,8 @@ pub(crate) struct KubeProxy {
     pub(crate) cleanup: bool,
     #[command(flatten)]
     pub(crate) fields: ProxyFields,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 /// The flags of a Service proxy that upstream's KubeProxyConfiguration has fields for.
@@ -191,6 +194,9 @@ pub(crate) struct ProxyFields {
     /// does where the kernel has no packet filter [default: nftables]
     #[arg(long, value_name = "MODE")]
     pub(crate) proxy_mode: Option<String>,
+    /// Features to turn on or off, as `A=true,B=false`: those of the log
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) feature_gates: Vec<String>,
     /// Addresses of Pods, by which traffic from outside is known
     #[arg(long, value_name = "CIDR")]
     pub(crate) cluster_cidr: Option<String>,
@@ -299,4 +305,6 @@ pub(crate) struct Kubelet {
     pub(crate) maximum_dead_containers: i32,
     #[command(flatten)]
     pub(crate) fields: Fields,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use apiserver::config;
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::logging::Logging;
 use super::node::{Hosts, Network, Node};
 use super::security::Security;
 use super::values::{duration, port_range};
@@ -174,6 +175,8 @@ pub(crate) struct ApiServer {
     pub(crate) security: Security,
     #[command(flatten)]
     pub(crate) api: Api,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 impl ApiServer {

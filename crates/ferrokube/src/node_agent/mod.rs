@@ -26,20 +26,24 @@ use tokio::sync::oneshot;
 use self::settings::Settings;
 use crate::agent::{self, Files, Joined, Serving, Way};
 use crate::failure::Failure;
+use crate::say::warn;
 use crate::{alone, cli, machine};
 
 /// Upstream's port of the kubelet.
 const PORT: u16 = 10250;
 
 /// Runs a kubelet until a signal stops it; its containers run on.
-pub(crate) async fn run(flags: &cli::Kubelet) -> Result<()> {
-    let (settings, warnings) =
+pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()> {
+    let (mut settings, warnings) =
         file::read(flags.config.as_deref(), flags.config_dir.as_deref(), &flags.fields.0)?;
+    settings.logging = std::mem::take(&mut settings.logging).with(&flags.logging);
     let gates = validation::gates(&settings)?;
     validation::validate(&settings, gates, settings::is_unified())?;
+    component::logging::apply(&settings.logging.config());
     let (offer, of_tls) = settings.offer()?;
-    for warning in warnings.into_iter().chain(settings.gates_without_effect()).chain(of_tls) {
-        eprintln!("ferrokube: {warning}");
+    let of_gates = settings.gates_without_effect();
+    for warning in of_flags.iter().chain(&warnings).chain(&of_gates).chain(&of_tls) {
+        warn(warning);
     }
     settings.prepare()?;
     let (mut config, serving) = config(flags, &settings, gates, &offer)?;
@@ -143,6 +147,11 @@ fn config(
         cluster_domain: file.cluster_domain.clone().unwrap_or(upstream.cluster_domain),
         resolv_conf: file.resolv_conf.clone().unwrap_or(upstream.resolv_conf),
         cgroup_root: file.cgroup_root.clone().filter(|root| !root.is_empty()).unwrap_or(upstream.cgroup_root),
+        kubelet_cgroups: file.kubelet_cgroups.clone(),
+        system_cgroups: file.system_cgroups.clone(),
+        pod_cidr: file.pod_cidr.clone(),
+        ids_per_pod: file.ids_per_pod(upstream.ids_per_pod),
+        logging: file.logging.config(),
         max_pods: file.pods(upstream.max_pods, cores()),
         enforcement: file.enforcement(gates)?,
         image_service_endpoint: Some(file.image_service_endpoint.clone()).filter(|e| !e.is_empty()),

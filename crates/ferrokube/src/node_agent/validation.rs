@@ -36,6 +36,8 @@ pub(super) fn validate(settings: &Settings, gates: FeatureGates, unified: bool) 
     found.allocatable(settings);
     found.others(settings, gates);
     found.machine(settings, unified);
+    // Upstream does not say of these that the configuration is invalid.
+    found.0.extend(settings.logging.faults("logging", gates));
     match found.0.as_slice() {
         [] => Ok(()),
         [one] => bail!("failed to validate kubelet configuration, error: {one}"),
@@ -289,6 +291,11 @@ impl Found {
     }
 
     fn others(&mut self, s: &Settings, gates: FeatureGates) {
+        let rooted = s.cgroup_root.as_deref().is_some_and(|root| !root.is_empty());
+        self.unless(s.system_cgroups.is_empty() || rooted, || {
+            "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified"
+                .into()
+        });
         self.unless(!s.server_tls_bootstrap || gates.enabled(Gate::RotateKubeletServerCertificate), || {
             "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate".into()
         });
@@ -404,7 +411,7 @@ mod tests {
             }
             count += 1;
         }
-        assert_eq!(count, 74);
+        assert_eq!(count, 75);
     }
 
     #[test]

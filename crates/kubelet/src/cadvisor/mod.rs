@@ -113,6 +113,8 @@ impl Names {
 struct Source {
     hierarchy: Hierarchy,
     kubepods: String,
+    /// Other cgroups that the kubelet looks after, with what is in them.
+    others: Vec<String>,
     machine: Machine,
     /// Directories whose mounts are Pods'.
     without: Vec<PathBuf>,
@@ -127,7 +129,9 @@ impl Source {
         let disks = Disks::parse(&proc("diskstats"));
         let mut cgroups = vec!["/".to_owned()];
         let of_pods = self.hierarchy.tree(&self.kubepods);
-        cgroups.extend(self.hierarchy.own().filter(|own| !of_pods.contains(own)));
+        let others = self.others.iter().flat_map(|top| self.hierarchy.tree(top));
+        let others: BTreeSet<String> = others.chain(self.hierarchy.own()).collect();
+        cgroups.extend(others.into_iter().filter(|other| !of_pods.contains(other)));
         cgroups.extend(of_pods);
         // A Pod's network is told where its sandbox is; without a cgroup of that, where the Pod is.
         let with_sandbox: BTreeSet<&str> = cgroups
@@ -240,6 +244,11 @@ impl Cadvisor {
         let source = Source {
             hierarchy: self.hierarchy.clone(),
             kubepods: self.kubepods.clone(),
+            others: [&self.config.kubelet_cgroups, &self.config.system_cgroups]
+                .into_iter()
+                .filter(|name| !name.is_empty())
+                .map(|name| format!("/{}", name.trim_matches('/')))
+                .collect(),
             machine: self.machine.clone(),
             without: vec![
                 self.config.root_dir.clone(),

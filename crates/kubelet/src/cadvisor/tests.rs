@@ -29,6 +29,7 @@ impl Fake {
         Source {
             hierarchy: Hierarchy::new(&at("cgroup"), &at("proc")),
             kubepods: "/kubepods".into(),
+            others: Vec::new(),
             machine: Machine {
                 milli_cpus: 4000,
                 memory: 1 << 30,

@@ -107,6 +107,7 @@ fn all_pods_have_what_the_node_gives_in_v2() {
     cgroups.balance(&[pod("Burstable", "1Gi", "0"), pod("Guaranteed", "2Gi", "0")]);
     assert_eq!(of_pods("memory.min"), (3_i64 << 30).to_string());
     assert_eq!(of_pods("burstable/memory.low"), (1_i64 << 30).to_string());
+    assert_eq!(cgroups.kept_memory(), Some((2 << 30, 1 << 30)));
 }
 
 /// The cases of upstream's `setMemoryReserve`.

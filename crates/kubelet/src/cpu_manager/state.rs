@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_set::CpuSet;
-use crate::checkpoint::{Fnv, RecordError, go_map};
+use crate::checkpoint::{self, Fnv, RecordError, RestoreError, go_map};
 
 /// The file's name, in the kubelet's directory.
 pub(crate) const FILE: &str = "cpu_manager_state";
@@ -52,21 +52,9 @@ impl CpuState {
     }
 }
 
-/// Why a file is of no use; upstream's texts.
+/// Why the sets of a file are of no use; upstream's texts.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RestoreError {
-    /// It is that of another policy.
-    #[error(
-        "configured policy {} differs from state checkpoint policy {}",
-        api::go::quote(.configured),
-        api::go::quote(.found)
-    )]
-    OtherPolicy {
-        /// The policy of the settings.
-        configured: &'static str,
-        /// That of the file.
-        found: String,
-    },
+pub(crate) enum SetError {
     /// The shared set cannot be read.
     #[error("could not parse default cpu set {}: {error}", api::go::quote(.text))]
     Shared {
@@ -97,9 +85,6 @@ pub(crate) enum RestoreError {
         "failed to migrate checkpoint from v1 to v2: containerID '{0}' not found in initial containers list"
     )]
     NoContainer(String),
-    /// It is not what was written.
-    #[error(transparent)]
-    Record(#[from] RecordError),
 }
 
 /// A file of upstream's, of any of its versions.
@@ -211,19 +196,19 @@ pub(crate) fn decode(
     policy: &'static str,
     pod_level: bool,
     find: &dyn Fn(&str) -> Option<(String, String)>,
-) -> Result<CpuState, RestoreError> {
+) -> Result<CpuState, RestoreError<SetError>> {
     let file = newest(bytes, pod_level, find)?;
-    if file.policy_name != policy {
-        return Err(RestoreError::OtherPolicy { configured: policy, found: file.policy_name });
-    }
+    checkpoint::same_policy("", policy, file.policy_name)?;
     let text = file.default_cpu_set;
-    let shared = text.parse().map_err(|error| RestoreError::Shared { text, error })?;
+    let shared = text.parse().map_err(|error| RestoreError::Content(SetError::Shared { text, error }))?;
     let mut state = CpuState { shared, ..CpuState::default() };
     for (pod, containers) in file.entries {
         for (container, text) in containers {
             match text.parse() {
                 Ok(cpus) => state.set(&pod, &container, cpus),
-                Err(error) => return Err(RestoreError::Container { text, container, pod, error }),
+                Err(error) => {
+                    return Err(RestoreError::Content(SetError::Container { text, container, pod, error }));
+                }
             }
         }
     }
@@ -239,7 +224,7 @@ fn newest(
     bytes: &[u8],
     pod_level: bool,
     find: &dyn Fn(&str) -> Option<(String, String)>,
-) -> Result<File<Texts>, RestoreError> {
+) -> Result<File<Texts>, RestoreError<SetError>> {
     if let Ok(mut file) = serde_json::from_slice::<File<Texts>>(bytes) {
         let is = |name, version| file.checksum == Fnv::of(&file.text(name, version, texts));
         if pod_level && is(NAME, Version::V3) {
@@ -260,7 +245,7 @@ fn newest(
     }
     let mut entries: BTreeMap<String, Texts> = BTreeMap::new();
     for (id, cpus) in old.entries {
-        let (pod, container) = find(&id).ok_or(RestoreError::NoContainer(id))?;
+        let (pod, container) = find(&id).ok_or(RestoreError::Content(SetError::NoContainer(id)))?;
         entries.entry(pod).or_default().insert(container, cpus);
     }
     let File { policy_name, default_cpu_set, checksum, .. } = old;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{Fnv, RecordError, go_map};
+use crate::checkpoint::{self, Fnv, RecordError, RestoreError, go_map};
 
 /// The file's name, in the kubelet's directory.
 pub(crate) const FILE: &str = "memory_manager_state";
@@ -83,26 +83,6 @@ impl MemoryState {
         }
         taken
     }
-}
-
-/// Why a file is of no use; upstream's texts.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RestoreError {
-    /// It is that of another policy.
-    #[error(
-        "[memorymanager] configured policy {} differs from state checkpoint policy {}",
-        api::go::quote(.configured),
-        api::go::quote(.found)
-    )]
-    OtherPolicy {
-        /// The policy of the settings.
-        configured: &'static str,
-        /// That of the file.
-        found: String,
-    },
-    /// It is not what was written.
-    #[error(transparent)]
-    Record(#[from] RecordError),
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -217,9 +197,7 @@ pub(crate) fn decode(
         }
         file.pod_entries.clear();
     }
-    if file.policy_name != policy {
-        return Err(RestoreError::OtherPolicy { configured: policy, found: file.policy_name });
-    }
+    checkpoint::same_policy("[memorymanager] ", policy, file.policy_name)?;
     Ok(MemoryState {
         machine: file.machine_state,
         containers: file.entries,
@@ -230,7 +208,8 @@ pub(crate) fn decode(
 #[cfg(test)]
 mod tests {
     use super::super::tests::{blocks, containers, machine};
-    use super::{RestoreError, decode, encode};
+    use super::{decode, encode};
+    use crate::checkpoint::RestoreError;
     use crate::topology_manager::cases::cases;
     use std::collections::BTreeMap;
 

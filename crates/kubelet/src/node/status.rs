@@ -24,8 +24,6 @@ pub const KUBELET_VERSION: &str = "v1.36.2";
 const MAX_NAMES: usize = 5;
 
 const READY: &str = "Ready";
-/// Whether this kubelet runs Pods in user namespaces.
-const USER_NAMESPACES: bool = false;
 
 /// An image of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,8 +187,7 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
                 name: Some(name.clone()),
                 features: Some(NodeRuntimeHandlerFeatures {
                     recursive_read_only_mounts: Some(*read_only),
-                    // Not what the runtime can do, but what a Pod gets here: hostUsers=false is refused.
-                    user_namespaces: Some(*namespaces && USER_NAMESPACES),
+                    user_namespaces: Some(*namespaces),
                 }),
             };
             o.runtime.handlers.iter().map(handler).collect()

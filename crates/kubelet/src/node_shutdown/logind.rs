@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::dbus::{BusError, Connection, Object};
+use super::dbus::{BusError, Connection, Object, Wanted};
 use crate::work::{Interrupted, try_blocking};
 
 const SERVICE: &str = "org.freedesktop.login1";
@@ -94,10 +94,7 @@ impl Logind for OfBus {
     type Lock = OwnedFd;
 
     async fn subscribe(&mut self) -> Result<(), LogindError> {
-        let rule = format!(
-            "type='signal',sender='{SERVICE}',path='{PATH}',interface='{INTERFACE}',member='{PREPARE}'"
-        );
-        Ok(self.0.subscribe(&rule).await?)
+        Ok(self.0.subscribe(Wanted { of: LOGIND, member: PREPARE }).await?)
     }
 
     async fn inhibit_delay(&mut self) -> Result<Duration, LogindError> {
@@ -127,9 +124,7 @@ impl Logind for OfBus {
     }
 
     async fn take(&mut self) -> Result<Option<bool>, LogindError> {
-        let Some(signal) = self.0.take().filter(|signal| signal.is(PATH, INTERFACE, PREPARE)) else {
-            return Ok(None);
-        };
+        let Some(signal) = self.0.take() else { return Ok(None) };
         // DIFFERENCE: upstream believes whoever sends the signal. Every user of the machine may send signals to a process,
         // whatever that one asked for, and would make the node end all its Pods.
         match self.0.owner(SERVICE).await {

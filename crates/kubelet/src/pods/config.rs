@@ -23,6 +23,7 @@ use crate::given::Given;
 use crate::health::Health;
 use crate::recorder::PodRecorder;
 use crate::resource_managers::ResourceManagers;
+use crate::user_namespaces::{self, MappingError, UserNamespaces};
 use crate::volumes::subpath::{self, SubPathError};
 use crate::volumes::{Mounted, Volumes};
 use crate::work::{Interrupted, try_blocking};
@@ -41,8 +42,16 @@ fn pod_labels(pod: &Pod) -> HashMap<String, String> {
 /// Why the runtime cannot be asked for a sandbox; upstream's texts.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxConfigError {
-    #[error("the handler \"\" does not support user namespaces")]
+    #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
     UserNamespaces,
+    #[error("can't set `spec.hostUsers: false`, RuntimeClass handler {0:?} does not support user namespaces")]
+    UserNamespacesOf(String),
+    #[error(
+        "can't set `spec.hostUsers: false`, RuntimeClass handler {0:?} does not support user namespaces: the handler {0:?} is not known"
+    )]
+    UnknownHandler(String),
+    #[error("create user namespace: {0}")]
+    Users(#[from] MappingError),
     #[error(transparent)]
     Hostname(#[from] HostnameError),
 }
@@ -68,6 +77,8 @@ pub(crate) enum ContainerConfigError {
     SubPath(SubPathError),
     #[error("error on creating termination-log file: {0}")]
     TerminationLog(io::Error),
+    #[error("user namespace: {0}")]
+    Users(#[from] MappingError),
     #[error(transparent)]
     Devices(#[from] GivenError),
     #[error(transparent)]
@@ -103,22 +114,49 @@ pub(crate) struct Requests {
     pub(crate) health: Arc<Health>,
     /// Know which processors and which memory a container has.
     pub(crate) managers: Arc<ResourceManagers>,
+    /// Know which ids a Pod with users of its own has.
+    pub(crate) users: UserNamespaces,
     pub(crate) env: env::Sources,
 }
 
 impl Requests {
-    /// The sandbox of a Pod.
+    /// The users of a Pod's sandbox; `handler` is the runtime's one that is to make it.
+    async fn users_of_sandbox(
+        &self,
+        pod: &Pod,
+        handler: &str,
+    ) -> Result<pb::UserNamespace, SandboxConfigError> {
+        if spec::spec(pod).host_users != Some(false) {
+            return Ok(user_namespaces::of_machine());
+        }
+        match self.health.user_namespaces(handler) {
+            Some(true) => Ok(self.users.of_pod(spec::uid(pod)).await?),
+            Some(false) if handler.is_empty() => Err(SandboxConfigError::UserNamespaces),
+            Some(false) => Err(SandboxConfigError::UserNamespacesOf(handler.to_owned())),
+            None => Err(SandboxConfigError::UnknownHandler(handler.to_owned())),
+        }
+    }
+
+    /// The users of a Pod's container, as its sandbox has them.
+    async fn users_of_container(&self, pod: &Pod) -> Result<pb::UserNamespace, MappingError> {
+        if spec::spec(pod).host_users == Some(false) {
+            self.users.of_pod(spec::uid(pod)).await
+        } else {
+            Ok(user_namespaces::of_machine())
+        }
+    }
+
+    /// The sandbox of a Pod; `handler` is the runtime's one that is to make it.
     ///
     /// # Errors
-    /// Upstream's text, where a name or the resolver configuration cannot be made.
+    /// Upstream's text, where a name or the resolver configuration cannot be made, or the Pod cannot have its users.
     pub(crate) async fn sandbox(
         &self,
         pod: &Pod,
         attempt: u32,
+        handler: &str,
     ) -> Result<pb::PodSandboxConfig, SandboxConfigError> {
-        if spec::spec(pod).host_users == Some(false) {
-            return Err(SandboxConfigError::UserNamespaces);
-        }
+        let users = self.users_of_sandbox(pod, handler).await?;
         let config = &self.config;
         let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
         let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
@@ -182,7 +220,7 @@ impl Requests {
             linux: Some(pb::LinuxPodSandboxConfig {
                 cgroup_parent: self.cgroups.parent(pod),
                 security_context: Some(pb::LinuxSandboxSecurityContext {
-                    namespace_options: Some(security::namespaces(pod)),
+                    namespace_options: Some(security::namespaces(pod, users)),
                     selinux_options: security::selinux(context.and_then(|c| c.se_linux_options.as_ref())),
                     run_as_user: context.and_then(|c| c.run_as_user).map(int),
                     run_as_group: context.and_then(|c| c.run_as_group).map(int),
@@ -230,6 +268,14 @@ impl Requests {
             .await
             .map_err(|error| ContainerConfigError::LogDir { container: c.name.clone(), error })?;
         let profiles = self.config.root_dir.join("seccomp");
+        let users = self.users_of_container(pod).await?;
+        let mut mounts: Vec<pb::Mount> =
+            i.given.mounts.iter().cloned().chain(self.mounts(i, &vars).await?).collect();
+        // Files belong to the Pod's users as they would to the machine's.
+        for mount in &mut mounts {
+            mount.uid_mappings.clone_from(&users.uids);
+            mount.gid_mappings.clone_from(&users.gids);
+        }
         Ok(pb::ContainerConfig {
             metadata: Some(pb::ContainerMetadata { name: c.name.clone(), attempt: i.restart_count }),
             image: Some(pb::ImageSpec {
@@ -241,7 +287,7 @@ impl Requests {
             args,
             working_dir: c.working_dir.clone().unwrap_or_default(),
             envs: envs(i.given, &vars),
-            mounts: i.given.mounts.iter().cloned().chain(self.mounts(i, &vars).await?).collect(),
+            mounts,
             devices: i.given.devices.iter().cloned().chain(devices(i)?).collect(),
             cdi_devices: i
                 .given
@@ -263,7 +309,7 @@ impl Requests {
             linux: Some(pb::LinuxContainerConfig {
                 resources: Some(self.resources(i)),
                 security_context: Some(security::container_context(
-                    pod,
+                    (pod, users),
                     c,
                     i.image_user,
                     i.target.clone(),

@@ -34,6 +34,7 @@ use crate::recorder::PodRecorder;
 use crate::resource_managers::ResourceManagers;
 use crate::runtime::CallError;
 use crate::status::generate::{self, Failure};
+use crate::user_namespaces::UserNamespaces;
 use crate::volumes::VolumeManager;
 use crate::work::try_blocking;
 
@@ -119,6 +120,8 @@ pub(crate) struct Lifecycle {
     pub(crate) volumes: Arc<VolumeManager>,
     pub(crate) devices: Devices,
     pub(crate) managers: Arc<ResourceManagers>,
+    /// Know which ids a Pod with users of its own has.
+    pub(crate) users: UserNamespaces,
     pub(crate) cgroups: Cgroups,
     pub(crate) prober: Prober,
     pub(crate) killer: Killer,
@@ -355,6 +358,7 @@ impl Lifecycle {
             // The runtime may still hold it; it is looked for again with what else is left.
             tracing::debug!(uid, %error, "cgroup stays");
         }
+        self.users.release(uid).await?;
         self.cgroups.balance(&self.workers.active_pods());
         worker.clean();
         Ok(())

@@ -59,7 +59,12 @@ pub(crate) struct Sandboxes {
 impl Sandboxes {
     /// The sandbox of a Pod as the runtime is asked for it. An Event tells of an error.
     pub(crate) async fn config(&self, pod: &Pod, attempt: u32) -> Result<pb::PodSandboxConfig, SandboxError> {
-        let made = self.requests.sandbox(pod, attempt).await;
+        // The users of a Pod are what a handler makes.
+        let handler = match spec::spec(pod).host_users {
+            Some(false) => self.runtime_handler(pod).await.map_err(|error| self.failed(pod, error))?,
+            _ => String::new(),
+        };
+        let made = self.requests.sandbox(pod, attempt, &handler).await;
         made.map_err(|error| self.failed(pod, SandboxError::Config { pod: spec::full_name(pod), error }))
     }
 

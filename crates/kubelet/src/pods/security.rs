@@ -165,8 +165,8 @@ pub(crate) fn selinux(options: Option<&SELinuxOptions>) -> Option<pb::SeLinuxOpt
     })
 }
 
-/// Namespaces that the Pod's containers share.
-pub(crate) fn namespaces(pod: &Pod) -> pb::NamespaceOption {
+/// Namespaces that the Pod's containers share, with its users.
+pub(crate) fn namespaces(pod: &Pod, users: pb::UserNamespace) -> pb::NamespaceOption {
     let s = spec::spec(pod);
     let node = |is: Option<bool>, other| if is == Some(true) { pb::NamespaceMode::Node } else { other };
     let pid = if s.share_process_namespace == Some(true) {
@@ -178,6 +178,7 @@ pub(crate) fn namespaces(pod: &Pod) -> pb::NamespaceOption {
         network: node(s.host_network, pb::NamespaceMode::Pod).into(),
         ipc: node(s.host_ipc, pb::NamespaceMode::Pod).into(),
         pid: node(s.host_pid, pid).into(),
+        userns_options: Some(users),
         ..pb::NamespaceOption::default()
     }
 }
@@ -228,7 +229,7 @@ const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/
 
 /// The security context of a container.
 pub(crate) fn container_context(
-    pod: &Pod,
+    (pod, users): (&Pod, pb::UserNamespace),
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
@@ -237,7 +238,7 @@ pub(crate) fn container_context(
     let c = effective(pod, container);
     let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref());
     let (apparmor, deprecated) = app_armor(c.app_armor_profile.as_ref())?;
-    let mut options = namespaces(pod);
+    let mut options = namespaces(pod, users);
     if let Some(id) = target.filter(|_| options.pid() == pb::NamespaceMode::Container) {
         options.set_pid(pb::NamespaceMode::Target);
         options.target_id = id;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use component::logging::vmodule::Module;
+use component::logging::{self, Format, Routing};
 use serde_json::{Value, json};
 
 use crate::backoff::go_duration;
@@ -38,6 +40,11 @@ pub(super) fn settings(config: &Config) -> Value {
         "maxPods": config.max_pods,
         "resolvConf": config.resolv_conf,
         "cgroupRoot": config.cgroup_root,
+        "kubeletCgroups": config.kubelet_cgroups,
+        "systemCgroups": config.system_cgroups,
+        "podCIDR": config.pod_cidr,
+        "userNamespaces": { "idsPerPod": config.ids_per_pod },
+        "logging": logging(&config.logging),
         "maxParallelImagePulls": config.max_parallel_image_pulls,
         "containerLogMaxSize": config.container_log_max_size.to_string(),
         "containerLogMaxFiles": config.container_log_max_files,
@@ -82,6 +89,19 @@ pub(super) fn settings(config: &Config) -> Value {
         }
     }
     json!({ "kubeletconfig": all })
+}
+
+/// The settings of the log.
+fn logging(config: &logging::Config) -> Value {
+    let module = |m: &Module| json!({ "filePattern": m.pattern, "verbosity": m.verbosity });
+    let routing = |r: &Routing| json!({ "splitStream": r.split, "infoBufferSize": r.buffer.to_string() });
+    json!({
+        "format": match config.format { Format::Text => "text", Format::Json => "json" },
+        "flushFrequency": time(config.flush),
+        "verbosity": config.verbosity,
+        "vmodule": config.vmodule.iter().map(module).collect::<Vec<_>>(),
+        "options": { "text": routing(&config.text), "json": routing(&config.json) },
+    })
 }
 
 fn time(d: Duration) -> String {

@@ -50,6 +50,17 @@ pub(super) fn probes(served: &Served) -> String {
     page.text()
 }
 
+/// The memory that guaranteed Pods and burstable ones have kept for them; nothing without the feature.
+fn kept_memory(page: &mut Page, kept: Option<(i64, i64)>) {
+    let Some((min, low)) = kept else { return };
+    let name = "kubelet_memory_qos_node_memory_min_bytes";
+    let help = "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.";
+    page.metric(name, "gauge", help).value(name, &[], min as f64);
+    let name = "kubelet_memory_qos_node_memory_low_bytes";
+    let help = "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.";
+    page.metric(name, "gauge", help).value(name, &[], low as f64);
+}
+
 /// `/metrics`: the kubelet's own.
 pub(super) async fn own(served: &Served) -> String {
     let mut page = Page::default();
@@ -74,6 +85,7 @@ pub(super) async fn own(served: &Served) -> String {
     served.devices.dra.write_metrics(&mut page);
     served.devices.plugins.write_metrics(&mut page);
     served.managers.write_metrics(&mut page);
+    kept_memory(&mut page, served.collector.cgroups.kept_memory());
     served.pod_resources.write_metrics(&mut page);
     if let Some(requests) = served.client.requests() {
         requests.write(&mut page);

@@ -109,14 +109,19 @@ impl Collector {
         })
     }
 
-    /// The use by the cgroups of the system that are known: the kubelet's own, and that of all Pods.
+    /// The use by the cgroups of the system that are known: the kubelet's own, that of the system's processes, and that of
+    /// all Pods.
     ///
     /// DIFFERENCE: there is no `runtime`: which cgroup a container runtime is in is its own affair, and upstream knows it
     /// by a flag alone. One that is in this process is in the kubelet's.
     async fn system(&self, now: Timestamp, pressure: bool) -> Vec<(&'static str, Option<Timestamp>, Usage)> {
-        let own = self.cadvisor.own().unwrap_or_else(|| "/".to_owned());
+        let own = || self.cadvisor.own().unwrap_or_else(|| "/".to_owned());
+        let named = |name: &str| (!name.is_empty()).then(|| format!("/{}", name.trim_matches('/')));
+        let kubelet = named(&self.config.kubelet_cgroups).unwrap_or_else(own);
+        let misc = named(&self.config.system_cgroups).map(|cgroup| ("misc", cgroup));
+        let known = [("kubelet", kubelet), ("pods", self.cadvisor.kubepods.clone())];
         let mut all = Vec::new();
-        for (name, cgroup) in [("kubelet", own), ("pods", self.cadvisor.kubepods.clone())] {
+        for (name, cgroup) in known.into_iter().chain(misc) {
             let Some(sample) = self.cadvisor.cgroup(cgroup).await else { continue };
             let mut usage = Usage::of_cgroup(&sample, pressure);
             usage.cpu_rate = rate(self.last.lock().entry(name).or_default(), now, usage.cpu_nanos);

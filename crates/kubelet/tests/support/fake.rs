@@ -237,6 +237,15 @@ impl RuntimeService for Fake {
         let linux = pb::LinuxRuntimeConfiguration { cgroup_driver: pb::CgroupDriver::Systemd.into() };
         done(u, pb::RuntimeConfigResponse { linux: Some(linux) })
     }
+    async fn update_runtime_config(
+        &self,
+        request: Request<pb::UpdateRuntimeConfigRequest>,
+    ) -> Result<Response<pb::UpdateRuntimeConfigResponse>, Status> {
+        let config = request.into_inner().runtime_config.unwrap_or_default();
+        let cidr = config.network_config.unwrap_or_default().pod_cidr;
+        let u = self.enter("UpdateRuntimeConfig", &cidr).await?;
+        done(u, pb::UpdateRuntimeConfigResponse {})
+    }
     async fn run_pod_sandbox(
         &self,
         request: Request<pb::RunPodSandboxRequest>,

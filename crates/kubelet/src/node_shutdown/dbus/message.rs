@@ -203,10 +203,9 @@ pub(super) fn length(fixed: &[u8; FIXED]) -> Result<usize, Malformed> {
         return Err(Malformed::Format);
     }
     let (body, fields) = (body as usize, fields as usize);
-    if body > MOST || fields > MOST {
-        return Err(Malformed::TooLong(body.saturating_add(fields)));
-    }
-    Ok((FIXED + fields).next_multiple_of(8) + body)
+    let header = fields.saturating_add(FIXED).checked_next_multiple_of(8).unwrap_or(usize::MAX);
+    let length = header.saturating_add(body);
+    if body > MOST || fields > MOST { Err(Malformed::TooLong(length)) } else { Ok(length) }
 }
 
 /// Reads a whole message.

@@ -27,6 +27,8 @@ use self::message::{Argument, Call, FIXED, Kind, Message};
 const ANSWER: Duration = Duration::from_secs(25);
 /// The most signals and file descriptors that wait to be looked at.
 const WAITING: usize = 64;
+/// The longest message of D-Bus.
+const LONGEST: usize = 128 << 20;
 /// The longest line while the connection is made.
 const LINE: usize = 4096;
 
@@ -86,14 +88,28 @@ impl Signal {
     }
 }
 
+/// The signals that are wanted. Every user of the machine may send others to a process, and these, too.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// The object that emits them.
+    pub(super) of: Object,
+    /// Their name.
+    pub(super) member: &'static str,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
     serial: u32,
     read: Vec<u8>,
+    /// How many bytes still come of a message that is not read.
+    skip: usize,
     descriptors: VecDeque<OwnedFd>,
     signals: VecDeque<Signal>,
+    wanted: Option<Wanted>,
+    /// The unique name of the service that emits them, as it was last.
+    emitter: Option<String>,
 }
 
 impl Connection {
@@ -114,8 +130,16 @@ impl Connection {
 
     /// Says hello to the bus behind a socket.
     async fn over(stream: UnixStream) -> Result<Self, BusError> {
-        let (read, descriptors, signals) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        let mut bus = Self { stream, serial: 0, read, descriptors, signals };
+        let mut bus = Self {
+            stream,
+            serial: 0,
+            read: Vec::new(),
+            skip: 0,
+            descriptors: VecDeque::new(),
+            signals: VecDeque::new(),
+            wanted: None,
+            emitter: None,
+        };
         let greeting = timeout(ANSWER, bus.authenticate()).await;
         greeting.map_err(|_| BusError::Timeout("AUTH".into()))??;
         bus.of_bus("Hello", &[]).await?;
@@ -156,15 +180,29 @@ impl Connection {
         Ok(self.call(&call).await?.0)
     }
 
-    /// Has signals sent here by a rule.
-    pub(super) async fn subscribe(&mut self, rule: &str) -> Result<(), BusError> {
-        self.of_bus("AddMatch", &[Argument::Text(rule)]).await.map(drop)
+    /// Has signals sent here, and keeps these alone from now on.
+    pub(super) async fn subscribe(&mut self, wanted: Wanted) -> Result<(), BusError> {
+        let Wanted { of: Object { service, path, interface }, member } = wanted;
+        let rule = format!(
+            "type='signal',sender='{service}',path='{path}',interface='{interface}',member='{member}'"
+        );
+        self.wanted = Some(wanted);
+        self.of_bus("AddMatch", &[Argument::Text(&rule)]).await?;
+        match self.owner(service).await {
+            // It may come later.
+            Err(BusError::Answer { .. }) => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     /// The unique name of who has a well-known one.
     pub(super) async fn owner(&mut self, name: &str) -> Result<String, BusError> {
         let answer = self.of_bus("GetNameOwner", &[Argument::Text(name)]).await?;
-        answer.text().map(str::to_owned).ok_or_else(|| BusError::Type("GetNameOwner".into()))
+        let owner = answer.text().map(str::to_owned).ok_or_else(|| BusError::Type("GetNameOwner".into()))?;
+        if self.wanted.is_some_and(|wanted| wanted.of.service == name) {
+            self.emitter = Some(owner.clone());
+        }
+        Ok(owner)
     }
 
     /// Calls a method, and waits for the answer with its file descriptors; signals that come before it are kept.
@@ -208,16 +246,27 @@ impl Connection {
         self.signals.pop_front()
     }
 
-    /// Keeps a signal; descriptors that nobody asked for are closed.
+    /// Keeps a signal that is wanted; descriptors that nobody asked for are closed. However many others send, those of the
+    /// service are kept.
     fn keep(&mut self, message: Message) -> Result<(), BusError> {
         self.take_descriptors(&message);
-        if message.kind == Kind::Signal {
-            if self.signals.len() >= WAITING {
-                return Err(BusError::Flooded);
-            }
-            self.signals.push_back(Signal(message));
+        let Some(Wanted { of, member }) = self.wanted.filter(|_| message.kind == Kind::Signal) else {
+            return Ok(());
+        };
+        let signal = Signal(message);
+        if !signal.is(of.path, of.interface, member) {
+            return Ok(());
         }
-        Ok(())
+        let is_own = |signal: &Signal| self.emitter.as_deref() == Some(signal.sender());
+        let own = is_own(&signal);
+        if self.signals.iter().filter(|kept| is_own(kept) == own).count() < WAITING {
+            self.signals.push_back(signal);
+            Ok(())
+        } else if own {
+            Err(BusError::Flooded)
+        } else {
+            Ok(())
+        }
     }
 
     fn take_descriptors(&mut self, message: &Message) -> Vec<OwnedFd> {
@@ -228,27 +277,54 @@ impl Connection {
     /// Reads a message. Nothing is lost if it is not waited for.
     async fn message(&mut self) -> Result<Message, BusError> {
         loop {
-            if let Some(fixed) = self.read.first_chunk::<FIXED>() {
-                let length = message::length(fixed)?;
-                if self.read.len() >= length {
-                    let rest = self.read.split_off(length);
-                    let whole = std::mem::replace(&mut self.read, rest);
-                    return Ok(message::decode(&whole)?);
-                }
+            if let Some(message) = self.whole()? {
+                return Ok(message);
             }
             self.fill().await?;
+        }
+    }
+
+    /// The first message that has come whole; none if more must come.
+    fn whole(&mut self) -> Result<Option<Message>, BusError> {
+        self.pass_over();
+        let Some(fixed) = self.read.first_chunk::<FIXED>() else { return Ok(None) };
+        let length = match message::length(fixed) {
+            // Nobody who is asked here answers so much, but every user of the machine may send it.
+            Err(Malformed::TooLong(length)) if length <= LONGEST => {
+                self.skip = length;
+                self.pass_over();
+                return Ok(None);
+            }
+            other => other?,
+        };
+        if self.read.len() < length {
+            return Ok(None);
+        }
+        let rest = self.read.split_off(length);
+        let whole = std::mem::replace(&mut self.read, rest);
+        Ok(Some(message::decode(&whole)?))
+    }
+
+    /// Drops what has come of a message that is not read. It is longer than what is read at once: everything that has come
+    /// is a part of it.
+    fn pass_over(&mut self) {
+        if self.skip > 0 {
+            self.descriptors.clear();
+            self.skip = self.skip.saturating_sub(self.read.len());
+            self.read.clear();
         }
     }
 
     /// Reads what has come, with the file descriptors beside it.
     async fn fill(&mut self) -> Result<(), BusError> {
         let mut bytes = [0; 4096];
+        let most = if self.skip > 0 { self.skip.min(bytes.len()) } else { bytes.len() };
         let stream = &self.stream;
         let (count, descriptors) = stream
             .async_io(Interest::READABLE, || {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
                 let mut beside = RecvAncillaryBuffer::new(&mut space);
-                let mut into = [IoSliceMut::new(&mut bytes)];
+                let mut into = [IoSliceMut::new(&mut bytes[..most])];
                 let got = recvmsg(stream, &mut into, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
                 let mut descriptors = Vec::new();
                 for part in beside.drain() {

@@ -108,6 +108,33 @@ impl Peer {
         message::decode(&all).unwrap()
     }
 
+    /// Answers who asks for signals: that it gets them, and who emits them.
+    async fn wanted(&mut self, emitter: &str) {
+        let rule = self.call().await;
+        assert!(rule.text().is_some_and(|rule| rule.contains("member='PrepareForShutdown'")), "{rule:?}");
+        self.send(&[MATCHED]).await;
+        assert_eq!(self.call().await.text(), Some("org.freedesktop.login1"));
+        let third = NAMED.replacen("0501750001000000", "0501750003000000", 1);
+        self.0.write_all(&named(&bytes(&third), emitter)).await.unwrap();
+    }
+
+    /// Sends a message that is too long, with a file descriptor.
+    async fn long(&mut self, body: u32) {
+        let mut long = bytes(GOES_DOWN);
+        let header = long.len() - 4;
+        long.truncate(header);
+        long[4..8].copy_from_slice(&body.to_le_bytes());
+        long.resize(header + body as usize, 7);
+        let file = tempfile::tempfile().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let one = [file.as_fd()];
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&one)));
+        let parts = [std::io::IoSlice::new(&long[..100])];
+        sendmsg(self.0.get_ref(), &parts, &mut beside, SendFlags::empty()).unwrap();
+        self.0.write_all(&long[100..]).await.unwrap();
+    }
+
     async fn send(&mut self, messages: &[&str]) {
         self.0.write_all(&messages.iter().flat_map(|hex| bytes(hex)).collect::<Vec<_>>()).await.unwrap();
     }
@@ -140,9 +167,7 @@ async fn calls_are_answered_and_signals_kept() {
         let error = bus.owner("org.freedesktop.login1").await.unwrap_err().to_string();
         let text = "org.freedesktop.DBus.GetNameOwner: org.freedesktop.DBus.Error.NameHasNoOwner: Could not get owner of name 'org.freedesktop.login1': no such name";
         assert_eq!(error, text);
-        bus.wait().await.unwrap();
-        assert!(bus.take().unwrap().is(BUS_PATH, BUS, "NameAcquired"));
-        assert_eq!(bus.take().unwrap().boolean(), Some(true));
+        // Nobody asked for signals yet.
         assert!(bus.take().is_none());
         bus
     };
@@ -165,15 +190,73 @@ async fn a_bus_that_refuses_or_floods_is_left() {
     let (own, other) = UnixStream::pair().unwrap();
     let flood = async {
         let mut peer = Peer::greet(other).await;
-        peer.call().await;
+        peer.wanted(":1.7").await;
         peer.send(&[GOES_DOWN; 2 * WAITING]).await;
         peer
     };
     let ask = async {
         let mut bus = Connection::over(own).await.unwrap();
+        bus.subscribe(WANTED).await.unwrap();
         assert!(matches!(bus.owner("x").await, Err(BusError::Flooded)));
     };
     tokio::join!(ask, flood);
+}
+
+const MANAGER: Object = Object {
+    service: "org.freedesktop.login1",
+    path: "/org/freedesktop/login1",
+    interface: "org.freedesktop.login1.Manager",
+};
+const WANTED: Wanted = Wanted { of: MANAGER, member: "PrepareForShutdown" };
+
+/// Users of the machine may send what they like: other signals, those of the login manager, more than is ever read.
+#[tokio::test]
+async fn nobody_else_keeps_signals_from_coming() {
+    let (own, other) = UnixStream::pair().unwrap();
+    let serve = async {
+        let mut peer = Peer::greet(other).await;
+        peer.wanted(":1.7").await;
+        peer.send(&[ACQUIRED; 5 * WAITING]).await;
+        let forged = replaced(&bytes(GOES_DOWN), b":1.7", b":1.9");
+        for _ in 0..5 * WAITING {
+            peer.0.write_all(&forged).await.unwrap();
+        }
+        peer.long(70 << 10).await;
+        peer.send(&[GOES_DOWN]).await;
+        peer.call().await;
+        peer.send(&[&fourth(NAMED)]).await;
+        peer
+    };
+    let ask = async {
+        let mut bus = Connection::over(own).await.unwrap();
+        bus.subscribe(WANTED).await.unwrap();
+        assert_eq!(bus.owner("x").await.unwrap(), ":1.6");
+        let senders: Vec<String> =
+            std::iter::from_fn(|| bus.take().map(|signal| signal.sender().to_owned())).collect();
+        assert_eq!(senders.iter().filter(|sender| *sender == ":1.9").count(), WAITING);
+        assert_eq!(senders.last().map(String::as_str), Some(":1.7"));
+        assert_eq!((senders.len(), bus.descriptors.len()), (WAITING + 1, 0));
+    };
+    tokio::join!(ask, serve);
+}
+
+/// The answer of a name, with another one of the same length: at its end.
+fn named(answer: &[u8], name: &str) -> Vec<u8> {
+    let mut answer = answer.to_vec();
+    let end = answer.len() - 1;
+    answer[end - name.len()..end].copy_from_slice(name.as_bytes());
+    answer
+}
+
+/// A message with another text of the same length in place of one.
+fn replaced(message: &[u8], text: &[u8], by: &[u8]) -> Vec<u8> {
+    let at = message.windows(text.len()).position(|part| part == text).unwrap();
+    [&message[..at], by, &message[at + text.len()..]].concat()
+}
+
+/// The answer to the first call as one to the fourth.
+fn fourth(answer: &str) -> String {
+    answer.replacen("0501750001000000", "0501750004000000", 1)
 }
 
 #[tokio::test]
