@@ -1,11 +1,13 @@
 //! The kinds of definitions in OpenAPI.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::definitions::reference;
 use super::paths::{Below, CUSTOM, CUSTOM_PATCHES, Described};
 use super::{Dialect, Docs, object, strings};
+use crate::codec::json;
 use crate::schema::Gvk;
 use crate::tree::{Map, Node, Text};
 
@@ -34,8 +36,8 @@ pub struct CustomResource {
     pub status: bool,
     /// Whether it has the subresource `scale`.
     pub scale: bool,
-    /// The definition's schema, as it stands there.
-    pub schema: Arc<Node>,
+    /// The definition's schema, as it stands there, as JSON with sorted names.
+    pub schema: Bytes,
     /// A hash of what the definition says.
     pub hash: u64,
 }
@@ -182,15 +184,13 @@ impl CustomKinds {
             ]);
             return Some((node, vec![format!("{META}ListMeta").into(), own]));
         }
-        let mut node = match (&*r.schema, dialect) {
-            (Node::Map(m), Dialect::V3) => m.clone(),
-            (Node::Map(m), Dialect::V2) => {
-                let mut m = m.clone();
-                for_v2(&mut m);
-                m
-            }
+        let mut node = match json::decode_any(&r.schema) {
+            Ok(Node::Map(m)) => m,
             _ => Map::new(),
         };
+        if dialect == Dialect::V2 {
+            for_v2(&mut node);
+        }
         let keeps_unknown = node.get("x-kubernetes-preserve-unknown-fields") == Some(&Node::Bool(true));
         if keeps_unknown && dialect == Dialect::V2 {
             // Readers of v2 cannot take fields that may be anything beside those that are named.
