@@ -396,10 +396,7 @@ fn is_fitting_scalar(shape: Shape<'_>, value: &Node) -> bool {
         | (Shape::Scalar(Scalar::Number), Node::Int(_) | Node::Float(_))
         | (Shape::Scalar(Scalar::Text), Node::Str(_))
         | (Shape::Scalar(Scalar::Bool), Node::Bool(_))
-        | (
-            Shape::Scalar(Scalar::Any),
-            Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_),
-        ) => true,
+        | (Shape::Scalar(Scalar::Any), Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_)) => true,
         _ => false,
     }
 }

@@ -69,12 +69,21 @@ impl CustomResource {
             patches: CUSTOM_PATCHES,
         }
     }
-    /// The name of its definition: the group's parts from the last to the first, version and kind.
     fn name(&self, kind: &str) -> Text {
-        let mut parts: Vec<&str> = self.group.split('.').collect();
-        parts.reverse();
-        compact_str::format_compact!("{}.{}.{kind}", parts.join("."), self.version)
+        definition_name(&self.group, &self.version, kind)
     }
+}
+
+/// The name of a kind's definition: the group's parts from the last to the first, version and kind.
+fn definition_name(group: &str, version: &str, kind: &str) -> Text {
+    let mut name = Text::default();
+    for part in group.rsplit('.').chain([version, kind]) {
+        if !name.is_empty() {
+            name.push('.');
+        }
+        name.push_str(part);
+    }
+    name
 }
 
 /// The kinds of definitions that are served.
@@ -101,12 +110,10 @@ impl CustomKinds {
     }
     /// The name of a kind's definition.
     pub(super) fn name(&self, gvk: &Gvk) -> Option<Text> {
-        let of = |r: &&CustomResource| {
-            r.group == gvk.group
-                && r.version == gvk.version
-                && (r.kind == gvk.kind || r.list_kind == gvk.kind)
-        };
-        self.resources.iter().find(of).map(|r| r.name(&gvk.kind))
+        let name = definition_name(&gvk.group, &gvk.version, &gvk.kind);
+        let (at, _) = self.names.get(&name)?;
+        let r = self.resources.get(*at)?;
+        (r.group == gvk.group && r.version == gvk.version).then_some(name)
     }
     /// The versions of which options are kinds.
     pub(super) fn with_versions(&self, versions: &[(Text, Text)]) -> Vec<(Text, Text)> {

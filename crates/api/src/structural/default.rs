@@ -72,7 +72,8 @@ impl Structural {
             if !matches!(value, Node::Null | Node::Map(_) | Node::List(_)) {
                 return true;
             }
-            let ((Some(id), _) | (None, Additional::Part(id))) = (properties.find(name), part.additional) else {
+            let ((Some(id), _) | (None, Additional::Part(id))) = (properties.find(name), part.additional)
+            else {
                 return true;
             };
             self.drop_nulls_below(value, id);

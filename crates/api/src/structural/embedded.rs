@@ -55,7 +55,8 @@ impl Structural {
         }
         let mut properties = part.cursor();
         for (name, value) in object.iter_mut() {
-            let ((Some(below), _) | (None, Additional::Part(below))) = (properties.find(name), part.additional)
+            let ((Some(below), _) | (None, Additional::Part(below))) =
+                (properties.find(name), part.additional)
             else {
                 continue;
             };

@@ -529,3 +529,101 @@ fn is_forbidden_null(value: &Node, part: &Part) -> bool {
 fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(properties: Vec<(&str, PartId)>) -> Part {
+        let properties = properties.into_iter().map(|(name, id)| (name.into(), id)).collect();
+        Part { kind: Kind::Object, properties, ..Part::default() }
+    }
+
+    fn string(max_length: Option<i64>, default: Option<&str>) -> Part {
+        let checks = Checks { max_length, ..Checks::default() };
+        let rare = Rare { checks, default: default.map(Node::from), ..Rare::default() };
+        Part { kind: Kind::String, rare: Some(Box::new(rare)), ..Part::default() }
+    }
+
+    #[test]
+    fn parts_that_say_the_same_are_one() {
+        let mut builder = Builder::default();
+        let one = builder.add(string(Some(3), None));
+        assert_eq!(builder.add(string(Some(3), None)), one);
+        for other in [string(Some(4), None), string(None, None), string(Some(3), Some("a")), Part::default()]
+        {
+            assert_ne!(builder.add(other), one);
+        }
+        let whole = builder.add(object(vec![("b", one), ("a", one)]));
+        assert_eq!(builder.add(object(vec![("a", one), ("b", one)])), whole, "in any order");
+        assert_ne!(builder.add(object(vec![("a", one), ("c", one)])), whole);
+        // The root is told by its place from a part that says the same, such as one of the metadata.
+        let empty = builder.add(object(Vec::new()));
+        let schema = builder.finish(object(Vec::new()), Some(empty));
+        assert_ne!(schema.metadata(), Some(schema.root()));
+    }
+
+    #[test]
+    fn properties_are_found_in_any_order() {
+        let mut builder = Builder::default();
+        let ids: Vec<PartId> = (0..4).map(|i| builder.add(string(Some(i), None))).collect();
+        let part = object(["a", "c", "e", "g"].into_iter().zip(ids).collect());
+        let check = |asked: &[&str]| {
+            let mut cursor = part.cursor();
+            for name in asked {
+                assert_eq!(cursor.find(name), part.property(name), "{name} of {asked:?}");
+            }
+        };
+        check(&["a", "c", "e", "g"]);
+        check(&["a", "b", "c", "f", "g", "h"]);
+        check(&["g", "e", "c", "a"]);
+        check(&["e", "e", "", "a", "g", "zz", "c"]);
+        check(&[]);
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_stored_form() {
+        let hash = |first: Part, name: &str, again: bool| {
+            let mut builder = Builder::default();
+            if again {
+                // A part that nothing refers to.
+                builder.add(string(Some(99), None));
+            }
+            let id = builder.add(first);
+            builder.finish(object(vec![(name, id)]), None).hash()
+        };
+        let one = hash(string(Some(3), None), "a", false);
+        assert_eq!(hash(string(Some(4), None), "a", false), one, "conditions change no form");
+        assert_eq!(hash(string(Some(3), None), "a", true), one, "nor does the place of a part");
+        assert_ne!(hash(string(Some(3), None), "b", false), one);
+        assert_ne!(hash(string(Some(3), Some("x")), "a", false), one);
+        assert_ne!(
+            hash(object(Vec::new()), "a", false),
+            hash(Part { nullable: true, ..object(Vec::new()) }, "a", false)
+        );
+    }
+
+    #[test]
+    fn what_is_within_is_known_above() {
+        let mut builder = Builder::default();
+        let set = builder.add(Part { kind: Kind::Array, list: ListType::Set, ..Part::default() });
+        let plain = builder.add(string(None, None));
+        let inner = builder.add(object(vec![("set", set)]));
+        let default = builder.add(string(None, Some("x")));
+        let list = builder.add(Part { kind: Kind::Array, items: Some(default), ..Part::default() });
+        let embedded = builder.add(Part { embedded: true, ..object(Vec::new()) });
+        let map = builder.add(Part { additional: Additional::Part(embedded), ..object(Vec::new()) });
+        let root = object(vec![("inner", inner), ("list", list), ("map", map), ("plain", plain)]);
+        let schema = builder.finish(root, None);
+        let check = |id: PartId, expected: (bool, bool, bool)| {
+            let within = schema.within(id);
+            assert_eq!((within.defaults, within.distinct, within.embedded), expected, "{id:?}");
+        };
+        check(plain, (false, false, false));
+        check(inner, (false, true, false));
+        check(list, (true, false, false));
+        check(map, (false, false, true));
+        check(schema.root(), (true, true, true));
+        assert!(schema.has_embedded());
+    }
+}
