@@ -1,5 +1,6 @@
 //! Collects the descriptions of types and fields from the JSON schemas of k8s-openapi's types, and those that they lack
-//! from `more.tsv`, into one compressed file: records of definition, field (empty for the definition itself) and text.
+//! from `more.tsv`, into one file: records of definition, field (empty for the definition itself) and text, in
+//! compressed blocks.
 //!
 //! With its `schemars` feature k8s-openapi takes about 20 s of CPU to compile, without optimization. It is a dependency
 //! of this script alone: the k8s-openapi that the binary links is compiled without that feature.
@@ -28,18 +29,51 @@ fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=more.tsv");
     let out = std::env::var_os("OUT_DIR").ok_or_else(|| Error::other("no OUT_DIR"))?;
-    let file = std::fs::File::create(Path::new(&out).join("descriptions.z"))?;
-    let mut out = flate2::write::ZlibEncoder::new(file, flate2::Compression::best());
     let mut texts = Texts::new();
     for (definition, schema) in definitions() {
         descriptions(&definition, &schema, &mut texts);
     }
     more(include_str!("more.tsv"), &mut texts);
+    let (mut packed, mut blocks) = (Vec::new(), String::new());
+    let mut block = Block::default();
     for ((definition, field), text) in texts {
-        write!(out, "{definition}\x1f{field}\x1f{text}\x1e")?;
+        if block.text.len() >= BLOCK {
+            std::mem::take(&mut block).pack(&mut packed, &mut blocks)?;
+        }
+        if block.text.is_empty() {
+            block.first = format!("{definition}\t{field}");
+        }
+        write!(block.text, "{definition}\x1f{field}\x1f{text}\x1e")?;
     }
-    out.finish()?;
-    Ok(())
+    block.pack(&mut packed, &mut blocks)?;
+    let out = Path::new(&out);
+    std::fs::write(out.join("descriptions.z"), packed)?;
+    std::fs::write(out.join("blocks.tsv"), blocks)
+}
+
+/// The size of a block, in bytes: what is unpacked for one text. Larger ones pack better.
+const BLOCK: usize = 32 << 10;
+
+/// A run of records that is packed by itself.
+#[derive(Default)]
+struct Block {
+    /// The definition and the field of the first record.
+    first: String,
+    text: Vec<u8>,
+}
+
+impl Block {
+    fn pack(self, packed: &mut Vec<u8>, blocks: &mut String) -> Result<()> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let start = packed.len();
+        let mut out = flate2::write::ZlibEncoder::new(&mut *packed, flate2::Compression::best());
+        out.write_all(&self.text)?;
+        out.finish()?;
+        blocks.push_str(&format!("{}\t{}\n", self.first, packed.len() - start));
+        Ok(())
+    }
 }
 
 /// The schemas of every type of the API, by their names in OpenAPI. Only types that no other type has as a

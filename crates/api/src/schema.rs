@@ -7,10 +7,11 @@
 //! The built-in description is committed as `schema/v1.36.schema`, written by `cargo xtask schema`
 //! from the Go API types, and read once at start ([`Schema::builtin`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use smallvec::SmallVec;
 
 use crate::gate::Gate;
@@ -446,8 +447,8 @@ pub struct Schema {
 struct Above {
     base: Option<&'static Schema>,
     /// Root structs by their place.
-    roots: BTreeMap<usize, Arc<StructType>>,
-    kinds: HashMap<Gvk, StructId>,
+    roots: OrdMap<usize, Arc<StructType>>,
+    kinds: OrdMap<Gvk, StructId>,
 }
 
 /// A kind of a definition.
@@ -502,16 +503,32 @@ impl Schema {
             above: Above::default(),
         }
     }
-    /// The kinds of this schema with those of definitions above them. The cost is small for each kind: what describes
-    /// it is shared.
+    /// The kinds of this schema with those of definitions above them.
     pub fn with_custom<'k>(&'static self, custom: impl IntoIterator<Item = &'k CustomKind>) -> Self {
-        let (mut roots, mut kinds) = (BTreeMap::new(), HashMap::new());
-        for CustomKind { kind, number, root } in custom {
-            let place = self.structs.len() + number;
-            roots.insert(place, Arc::clone(root));
-            kinds.insert(kind.clone(), StructId::unmarked(place).with(self.mark));
+        let above = Above { base: Some(self), ..Above::default() };
+        Self { mark: self.mark, above, ..Self::default() }.replacing([], custom)
+    }
+    /// The same schema without some kinds of definitions, and with others. The cost is that of these kinds: all others
+    /// are shared with this schema.
+    #[must_use]
+    pub fn replacing<'k>(
+        &self,
+        gone: impl IntoIterator<Item = &'k CustomKind>,
+        new: impl IntoIterator<Item = &'k CustomKind>,
+    ) -> Self {
+        let mut above = self.above.clone();
+        let place = |kind: &CustomKind| self.base().structs.len() + kind.number;
+        for kind in gone {
+            above.roots.remove(&place(kind));
+            if above.kinds.get(&kind.kind).is_some_and(|id| id.place() == place(kind)) {
+                above.kinds.remove(&kind.kind);
+            }
         }
-        Self { mark: self.mark, above: Above { base: Some(self), roots, kinds }, ..Self::default() }
+        for kind in new {
+            above.roots.insert(place(kind), Arc::clone(&kind.root));
+            above.kinds.insert(kind.kind.clone(), StructId::unmarked(place(kind)).with(self.mark));
+        }
+        Self { mark: self.mark, above, ..Self::default() }
     }
     /// The root struct of a definition's kind; `None` if the schema lacks the fields of every object.
     pub fn custom_root(&self, name: &str, values: Arc<Structural>) -> Option<StructType> {
@@ -678,6 +695,29 @@ mod tests {
         assert_eq!(names.get(other.named("Gadget").unwrap()), None);
         // The same description is the same schema.
         assert!(one_struct("Widget").owns(tree.id));
+    }
+
+    #[test]
+    fn kinds_of_definitions_come_and_go() {
+        let base = Schema::builtin();
+        let kind = |number, version| {
+            let values =
+                crate::structural::Builder::default().finish(crate::structural::Part::default(), None);
+            let root = Arc::new(base.custom_root("Widget", Arc::new(values)).unwrap());
+            CustomKind { kind: Gvk::new("example.com", version, "Widget"), number, root }
+        };
+        let (first, second, other) = (kind(1, "v1"), kind(2, "v1"), kind(3, "v2"));
+        let one = base.with_custom([&first, &other]);
+        let root = one.kind(&first.kind).unwrap();
+        let next = one.replacing([&first], [&second]);
+        // A tree of the former form is of the former schema only.
+        assert!(one.owns(root) && !next.owns(root));
+        assert!(next.owns(next.kind(&second.kind).unwrap()));
+        assert_eq!(next.kind(&other.kind), one.kind(&other.kind));
+        // A form that was replaced goes without the one that took its place.
+        let both = one.replacing([], [&second]).replacing([&first], []);
+        assert_eq!(both.kind(&second.kind), next.kind(&second.kind));
+        assert_eq!(both.replacing([&second, &other], []).kind(&second.kind), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::catalog::conversion::Conversion;
 use crate::catalog::converter::{Converter, NotConverted};
 use crate::catalog::custom::CustomResource;
+use crate::catalog::definitions::Change;
 use crate::config::Config;
 use crate::objects::Objects;
 use crate::testing::Cluster;
@@ -123,7 +124,8 @@ fn cluster() -> (Cluster, Arc<Asked>) {
         &Shutdown::new(),
     );
     let widgets = Arc::new(widgets.unwrap());
-    objects.serve_custom(&[Arc::clone(&widgets)]);
+    let (group, plural) = (GROUP.into(), PLURAL.into());
+    objects.serve_definitions(&[Change { group, plural, resource: Some(Arc::clone(&widgets)) }]);
     *asked.widgets.lock() = Some(widgets);
     (Cluster::over(objects), asked)
 }

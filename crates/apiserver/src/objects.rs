@@ -17,7 +17,7 @@ use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchSta
 use tokio::sync::watch;
 
 use crate::aggregated::Services;
-use crate::catalog::custom::CustomResource;
+use crate::catalog::definitions::Change;
 use crate::catalog::{Catalog, Documents, ResourceEntry};
 use crate::config::Config;
 
@@ -90,8 +90,8 @@ impl Objects {
         Schema::builtin()
     }
     /// Serves the resources of these definitions from now on, instead of those that were.
-    pub(crate) fn serve_custom(&self, custom: &[Arc<CustomResource>]) {
-        self.catalog.rcu(|catalog| catalog.with_custom(custom));
+    pub(crate) fn serve_definitions(&self, changes: &[Change]) {
+        self.catalog.rcu(|catalog| catalog.changed(changes));
         self.served.send_replace(());
     }
     /// Leads requests for these group versions to other servers from now on, instead of those that were led.

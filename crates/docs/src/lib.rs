@@ -4,53 +4,115 @@
 //! the binary. This is a crate of its own, so that no other crate waits for that. It depends on no other crate of the
 //! workspace.
 
-use std::collections::HashMap;
 use std::io::Read;
+use std::sync::OnceLock;
 
-/// The descriptions as the binary has them.
+/// The descriptions as the binary has them: blocks of records, each packed by itself.
 pub const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
+/// A line for each block: the definition and the field of its first record, and its size as it is packed.
+const BLOCKS: &str = include_str!(concat!(env!("OUT_DIR"), "/blocks.tsv"));
 
-/// The descriptions, unpacked. About 2 MB: made when OpenAPI documents are, and dropped after.
+/// The descriptions. A block is unpacked when one of its texts is asked for; what was unpacked is dropped with this.
 #[derive(Debug)]
 pub struct Docs {
+    blocks: Vec<Block>,
+}
+
+/// A run of records, by definition and field.
+#[derive(Debug)]
+struct Block {
+    first: (&'static str, &'static str),
+    packed: &'static [u8],
+    unpacked: OnceLock<Unpacked>,
+}
+
+#[derive(Debug)]
+struct Unpacked {
     text: String,
-    /// The place of the text of a definition and field.
-    at: HashMap<(Box<str>, Box<str>), (usize, usize)>,
+    /// Where the records are in the text.
+    records: Vec<(usize, usize)>,
+}
+
+impl Block {
+    fn unpacked(&self) -> &Unpacked {
+        self.unpacked.get_or_init(|| {
+            let mut text = String::new();
+            // Written by the build script: it unpacks. Without descriptions the documents are still right.
+            if flate2::read::ZlibDecoder::new(self.packed).read_to_string(&mut text).is_err() {
+                text.clear();
+            }
+            let mut records = Vec::new();
+            let mut start = 0;
+            for record in text.split_terminator('\x1e') {
+                records.push((start, start + record.len()));
+                start += record.len() + 1;
+            }
+            Unpacked { text, records }
+        })
+    }
+}
+
+impl Unpacked {
+    /// The definition, the field and the text of a record.
+    fn record(&self, (start, end): (usize, usize)) -> Option<(&str, &str, &str)> {
+        let mut parts = self.text.get(start..end)?.splitn(3, '\x1f');
+        Some((parts.next()?, parts.next()?, parts.next()?))
+    }
 }
 
 impl Docs {
-    /// Unpacks the descriptions.
+    /// The descriptions, all still packed.
     pub fn load() -> Self {
-        let mut text = String::new();
-        // Written by the build script: it unpacks. Without descriptions the documents are still right.
-        if flate2::read::ZlibDecoder::new(PACKED).read_to_string(&mut text).is_err() {
-            text.clear();
-        }
-        let mut at = HashMap::new();
         let mut start = 0;
-        for record in text.split_terminator('\x1e') {
-            let mut parts = record.splitn(3, '\x1f');
-            if let (Some(definition), Some(field), Some(description)) =
-                (parts.next(), parts.next(), parts.next())
-            {
-                let end = start + record.len();
-                at.insert((definition.into(), field.into()), (end - description.len(), end));
-            }
-            start += record.len() + 1;
-        }
-        Self { text, at }
+        let block = |line: &'static str| {
+            let mut parts = line.split('\t');
+            let (definition, field, size) = (parts.next()?, parts.next()?, parts.next()?);
+            let end = start + size.parse::<usize>().ok()?;
+            let packed = PACKED.get(start..end)?;
+            start = end;
+            Some(Block { first: (definition, field), packed, unpacked: OnceLock::new() })
+        };
+        Self { blocks: BLOCKS.lines().filter_map(block).collect() }
     }
 
     /// The description of a definition (`io.k8s.api.core.v1.Pod`), or of one of its fields.
     pub fn get(&self, definition: &str, field: Option<&str>) -> Option<&str> {
-        let (start, end) = *self.at.get(&(definition.into(), field.unwrap_or_default().into()))?;
-        self.text.get(start..end)
+        let wanted = (definition, field.unwrap_or_default());
+        let after = self.blocks.partition_point(|block| block.first <= wanted);
+        let block = self.blocks.get(after.checked_sub(1)?)?.unpacked();
+        let name = |at: &(usize, usize)| block.record(*at).map(|(definition, field, _)| (definition, field));
+        let at = block.records.binary_search_by(|at| name(at).cmp(&Some(wanted))).ok()?;
+        block.record(*block.records.get(at)?).map(|(_, _, text)| text)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_record_is_found() {
+        let docs = Docs::load();
+        let mut count = 0;
+        for block in &docs.blocks {
+            let unpacked = block.unpacked();
+            assert_eq!(unpacked.record(unpacked.records[0]).map(|r| (r.0, r.1)), Some(block.first));
+            for at in &unpacked.records {
+                let (definition, field, text) = unpacked.record(*at).unwrap();
+                assert_eq!(docs.get(definition, Some(field)), Some(text), "{definition} {field}");
+                count += 1;
+            }
+        }
+        assert!(count > 5000, "{count}");
+        assert_eq!(docs.blocks.iter().map(|block| block.packed.len()).sum::<usize>(), PACKED.len());
+    }
+
+    #[test]
+    fn few_texts_unpack_little() {
+        let docs = Docs::load();
+        docs.get("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", Some("labels"));
+        assert_eq!(docs.blocks.iter().filter(|block| block.unpacked.get().is_some()).count(), 1);
+    }
 
     #[test]
     fn definitions_and_fields() {
@@ -67,6 +129,8 @@ mod tests {
             assert!(docs.get(definition, field).is_some_and(|t| t.len() > 10), "{definition} {field:?}");
         }
         assert_eq!(docs.get("io.k8s.api.core.v1.PodSpec", Some("none")), None);
+        assert_eq!(docs.get("", None), None);
+        assert_eq!(docs.get("zzz", None), None);
         let policy = docs.get("io.k8s.api.core.v1.PodSpec", Some("restartPolicy")).unwrap();
         assert!(policy.starts_with("Restart policy") && policy.ends_with("\n - `\"OnFailure\"`"), "{policy}");
     }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use super::set::Element;
 use crate::codec::json;
 use crate::schema::{AnyKind, Field, FieldNo, ListKind, Mark, Schema, StructId, StructType, Type, TypeId};
-use crate::structural::{Entry, Kind, ListType, PartId, Structural};
+use crate::structural::{Additional, Cursor, Kind, ListType, PartId, Structural};
 use crate::tree::{Node, Struct, Text};
 
 static NULL: Node = Node::Null;
@@ -230,14 +230,6 @@ impl<'s> Shape<'s> {
             _ => false,
         }
     }
-    /// Whether an object may have an entry of this name.
-    pub(super) fn allows(self, schema: &Schema, name: &str) -> bool {
-        match self {
-            Self::Struct { .. } => self.names(schema, name),
-            Self::Object { of, id, .. } => self.names(schema, name) || of.entry(id, name) != Entry::Unknown,
-            _ => true,
-        }
-    }
     /// The shape of a field that every object has.
     fn embedded(schema: &'s Schema, name: &str) -> Self {
         match name {
@@ -251,28 +243,78 @@ impl<'s> Shape<'s> {
     /// The shape of the part to which a step leads.
     pub(super) fn below(self, schema: &'s Schema, element: &Element) -> Self {
         match (self, element) {
-            (Self::Struct { id, .. }, Element::Field(name)) => {
-                let st = schema.st(id);
-                st.field(name).map_or(Self::Opaque, |no| Self::field(schema, st.at(no)))
-            }
-            (Self::Map { of, .. }, Element::Field(_)) => Self::new(schema, of, None),
+            (_, Element::Field(name)) => Below::new(schema, self).field(name).0,
             (Self::List { of, .. }, Element::Key(_) | Element::Value(_)) => of.shape(schema),
-            (Self::Object { of, id, root }, Element::Field(name)) => {
-                let of_root = root.map(|id| schema.st(id));
-                if let Some(st) = of_root
+            _ => Self::Opaque,
+        }
+    }
+}
+
+/// How a schema knows an entry of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Knows {
+    /// It names the entry.
+    Named,
+    /// Entries may have any name.
+    Allowed,
+    /// There may be no such entry.
+    Unknown,
+}
+
+/// The shapes of the entries of a map, for which is asked one after the other, best in the order of their names.
+pub(super) struct Below<'s> {
+    schema: &'s Schema,
+    shape: Shape<'s>,
+    properties: Option<Cursor<'s>>,
+}
+
+impl<'s> Below<'s> {
+    pub(super) fn new(schema: &'s Schema, shape: Shape<'s>) -> Self {
+        let properties = match shape {
+            Shape::Object { of, id, .. } => Some(of.part(id).cursor()),
+            _ => None,
+        };
+        Self { schema, shape, properties }
+    }
+    /// The shape of an entry, and how it is known.
+    pub(super) fn field(&mut self, name: &str) -> (Shape<'s>, Knows) {
+        let schema = self.schema;
+        match self.shape {
+            Shape::Struct { id, .. } => {
+                let st = schema.st(id);
+                st.field(name).map_or((Shape::Opaque, Knows::Unknown), |no| {
+                    (Shape::field(schema, st.at(no)), Knows::Named)
+                })
+            }
+            Shape::Map { of, .. } => (Shape::new(schema, of, None), Knows::Allowed),
+            Shape::Object { of, id, root } => {
+                if let Some(st) = root.map(|id| schema.st(id))
                     && let Some(no) = st.field(name).filter(|_| !name.is_empty())
                 {
-                    return Self::field(schema, st.at(no));
+                    return (Shape::field(schema, st.at(no)), Knows::Named);
                 }
-                match of.entry(id, name) {
-                    Entry::Part(id) => Self::part(of, id),
-                    Entry::Any => Self::Deduced,
-                    Entry::Unknown if of.part(id).embedded => Self::embedded(schema, name),
-                    Entry::Unknown => Self::Opaque,
-                }
+                self.of_part(of, id, name)
             }
-            (Self::Deduced, Element::Field(_)) => Self::Deduced,
-            _ => Self::Opaque,
+            Shape::Deduced => (Shape::Deduced, Knows::Allowed),
+            Shape::Scalar(_) | Shape::List { .. } | Shape::Opaque => (Shape::Opaque, Knows::Allowed),
+        }
+    }
+    fn of_part(&mut self, of: &'s Structural, id: PartId, name: &str) -> (Shape<'s>, Knows) {
+        if let Some(id) = self.properties.as_mut().and_then(|p| p.find(name)) {
+            return (Shape::part(of, id), Knows::Named);
+        }
+        let part = of.part(id);
+        let knows = match matches!(name, "kind" | "apiVersion" | "metadata") && part.embedded {
+            true => Knows::Named,
+            false => Knows::Allowed,
+        };
+        match part.additional {
+            Additional::Part(id) => (Shape::part(of, id), knows),
+            Additional::Any => (Shape::Deduced, knows),
+            _ if part.keeps_unknown => (Shape::Deduced, knows),
+            _ if knows == Knows::Named => (Shape::embedded(self.schema, name), knows),
+            _ if part.embedded => (Shape::embedded(self.schema, name), Knows::Unknown),
+            _ => (Shape::Opaque, Knows::Unknown),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::set::{Element, Entry, FieldSet};
-use super::value::{Class, Item, Merging, Scalar, Shape, Val, item_element};
+use super::value::{Below, Class, Item, Knows, Merging, Scalar, Shape, Val, item_element};
 use crate::go::{plain, quote};
 use crate::schema::{Schema, StructId};
 use crate::tree::{Node, Struct};
@@ -94,17 +94,18 @@ fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet)
             Ok(false)
         }
         _ => {
+            let mut below = Below::new(schema, shape);
             for (name, v) in value.entries(schema) {
-                let element = Element::Field(name.clone());
+                let (of, knows) = below.field(name);
                 let mut under = FieldSet::default();
-                let leaf = fields(schema, shape.below(schema, &element), v, &mut under)?;
+                let leaf = fields(schema, of, v, &mut under)?;
                 // A field that a definition names goes with what is below it.
                 let member = leaf
                     || !matches!(shape, Shape::Object { .. })
-                    || !shape.names(schema, name)
+                    || knows != Knows::Named
                     || v.is_null()
                     || v.is_empty_map(schema);
-                set.push(Entry { element, member, under });
+                set.push(Entry { element: Element::Field(name.clone()), member, under });
             }
             Ok(false)
         }
@@ -248,6 +249,7 @@ impl Walker<'_> {
                     return Ok(self.leaf(left, right));
                 }
                 let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
+                let mut below = Below::new(schema, shape);
                 loop {
                     let (x, y) = match (a.peek(), b.peek()) {
                         (None, None) => break,
@@ -257,10 +259,10 @@ impl Walker<'_> {
                         (Some(x), Some(y)) if x.0 > y.0 => (None, b.next()),
                         _ => (a.next(), b.next()),
                     };
-                    let Some(name) = x.as_ref().or(y.as_ref()).map(|e| e.0.clone()) else { break };
-                    let element = Element::Field(name);
-                    let below = shape.below(schema, &element);
-                    self.part(&element, below, x.map(|e| e.1), y.map(|e| e.1), out)?;
+                    let Some(name) = x.as_ref().or(y.as_ref()).map(|e| e.0) else { break };
+                    let (of, _) = below.field(name);
+                    let element = Element::Field(name.clone());
+                    self.part(&element, of, x.map(|e| e.1), y.map(|e| e.1), out)?;
                 }
             }
         }
@@ -344,11 +346,10 @@ pub(super) fn validate(
 pub(super) fn is_typed(schema: &Schema, object: &Struct) -> bool {
     let Some(rest) = &schema.st(object.id).rest else { return true };
     let Some(values) = object.map(rest.field) else { return true };
-    let shape = Shape::root(schema, object.id);
+    let mut below = Below::new(schema, Shape::root(schema, object.id));
     let mut errors = Complaints::default();
     for (name, value) in values.iter() {
-        let below = shape.below(schema, &Element::Field(name.clone()));
-        check(schema, below, value, true, &mut String::new(), &mut errors);
+        check(schema, below.field(name).0, value, true, &mut String::new(), &mut errors);
     }
     errors.texts.is_empty()
 }
@@ -388,6 +389,18 @@ fn go_type(node: &Node) -> &'static str {
     }
 }
 
+/// Whether a value is a scalar of the type that a shape gives it, or `null`, which stands for no value.
+fn is_fitting_scalar(shape: Shape<'_>, value: &Node) -> bool {
+    match (shape, value) {
+        (_, Node::Null)
+        | (Shape::Scalar(Scalar::Number), Node::Int(_) | Node::Float(_))
+        | (Shape::Scalar(Scalar::Text), Node::Str(_))
+        | (Shape::Scalar(Scalar::Bool), Node::Bool(_))
+        | (Shape::Scalar(Scalar::Any), Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_)) => true,
+        _ => false,
+    }
+}
+
 fn check(
     schema: &Schema,
     shape: Shape<'_>,
@@ -396,7 +409,7 @@ fn check(
     path: &mut String,
     errors: &mut Complaints,
 ) {
-    if *value == Node::Null {
+    if is_fitting_scalar(shape, value) {
         return;
     }
     let into = |path: &mut String, step: &Element, shape: Shape<'_>, v: &Node, errors: &mut Complaints| {
@@ -408,10 +421,6 @@ fn check(
     match shape {
         Shape::Scalar(scalar) => {
             let wrong = match (scalar, value) {
-                (Scalar::Number, Node::Int(_) | Node::Float(_))
-                | (Scalar::Text, Node::Str(_))
-                | (Scalar::Bool, Node::Bool(_))
-                | (Scalar::Any, Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_)) => return,
                 (Scalar::Number, v) => format!("expected numeric (int or float), got {}", go_type(v)),
                 (Scalar::Text, v) => {
                     let shown = match v {
@@ -450,12 +459,17 @@ fn check(
             let Node::Map(map) = value else {
                 return errors.add(path, &format!("expected map, got &{{{}}}", plain(value)));
             };
+            let mut below = Below::new(schema, shape);
             for (name, v) in map.iter() {
-                let step = Element::Field(name.clone());
-                if !shape.allows(schema, name) {
+                let (of, knows) = below.field(name);
+                if knows == Knows::Unknown {
+                    let step = Element::Field(name.clone());
                     return errors.add(&format!("{path}{step}"), "field not declared in schema");
                 }
-                into(path, &step, shape.below(schema, &step), v, errors);
+                // Most values are scalars of the right type, whose paths nobody asks for.
+                if !is_fitting_scalar(of, v) {
+                    into(path, &Element::Field(name.clone()), of, v, errors);
+                }
             }
         }
         Shape::Deduced | Shape::Opaque => {}

@@ -1,11 +1,13 @@
 //! The kinds of definitions in OpenAPI.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::definitions::reference;
 use super::paths::{Below, CUSTOM, CUSTOM_PATCHES, Described};
 use super::{Dialect, Docs, object, strings};
+use crate::codec::json;
 use crate::schema::Gvk;
 use crate::tree::{Map, Node, Text};
 
@@ -34,8 +36,8 @@ pub struct CustomResource {
     pub status: bool,
     /// Whether it has the subresource `scale`.
     pub scale: bool,
-    /// The definition's schema, as it stands there.
-    pub schema: Arc<Node>,
+    /// The definition's schema, as it stands there, as JSON with sorted names.
+    pub schema: Bytes,
     /// A hash of what the definition says.
     pub hash: u64,
 }
@@ -67,12 +69,21 @@ impl CustomResource {
             patches: CUSTOM_PATCHES,
         }
     }
-    /// The name of its definition: the group's parts from the last to the first, version and kind.
     fn name(&self, kind: &str) -> Text {
-        let mut parts: Vec<&str> = self.group.split('.').collect();
-        parts.reverse();
-        compact_str::format_compact!("{}.{}.{kind}", parts.join("."), self.version)
+        definition_name(&self.group, &self.version, kind)
     }
+}
+
+/// The name of a kind's definition: the group's parts from the last to the first, version and kind.
+fn definition_name(group: &str, version: &str, kind: &str) -> Text {
+    let mut name = Text::default();
+    for part in group.rsplit('.').chain([version, kind]) {
+        if !name.is_empty() {
+            name.push('.');
+        }
+        name.push_str(part);
+    }
+    name
 }
 
 /// The kinds of definitions that are served.
@@ -99,12 +110,10 @@ impl CustomKinds {
     }
     /// The name of a kind's definition.
     pub(super) fn name(&self, gvk: &Gvk) -> Option<Text> {
-        let of = |r: &&CustomResource| {
-            r.group == gvk.group
-                && r.version == gvk.version
-                && (r.kind == gvk.kind || r.list_kind == gvk.kind)
-        };
-        self.resources.iter().find(of).map(|r| r.name(&gvk.kind))
+        let name = definition_name(&gvk.group, &gvk.version, &gvk.kind);
+        let (at, _) = self.names.get(&name)?;
+        let r = self.resources.get(*at)?;
+        (r.group == gvk.group && r.version == gvk.version).then_some(name)
     }
     /// The versions of which options are kinds.
     pub(super) fn with_versions(&self, versions: &[(Text, Text)]) -> Vec<(Text, Text)> {
@@ -182,15 +191,13 @@ impl CustomKinds {
             ]);
             return Some((node, vec![format!("{META}ListMeta").into(), own]));
         }
-        let mut node = match (&*r.schema, dialect) {
-            (Node::Map(m), Dialect::V3) => m.clone(),
-            (Node::Map(m), Dialect::V2) => {
-                let mut m = m.clone();
-                for_v2(&mut m);
-                m
-            }
+        let mut node = match json::decode_any(&r.schema) {
+            Ok(Node::Map(m)) => m,
             _ => Map::new(),
         };
+        if dialect == Dialect::V2 {
+            for_v2(&mut node);
+        }
         let keeps_unknown = node.get("x-kubernetes-preserve-unknown-fields") == Some(&Node::Bool(true));
         if keeps_unknown && dialect == Dialect::V2 {
             // Readers of v2 cannot take fields that may be anything beside those that are named.

@@ -6,7 +6,7 @@ use crate::tree::{Map, Node};
 impl Structural {
     /// Sets the defaults of an object's absent fields.
     pub fn apply_defaults(&self, object: &mut Map) {
-        if self.has_default(self.root()) {
+        if self.within(self.root()).defaults {
             self.default_entries(object, self.root());
         }
     }
@@ -20,8 +20,9 @@ impl Structural {
                 object.insert(name.clone(), default.clone());
             }
         }
+        let mut properties = part.cursor();
         for (name, value) in object.iter_mut() {
-            if let Some(property) = part.property(name) {
+            if let Some(property) = properties.find(name) {
                 self.default_within(value, property);
             } else if let Additional::Part(entry) = part.additional {
                 self.default_null(value, entry);
@@ -41,7 +42,7 @@ impl Structural {
     }
 
     fn default_within(&self, value: &mut Node, id: PartId) {
-        if !self.has_default(id) {
+        if !self.within(id).defaults {
             return;
         }
         match value {
@@ -65,21 +66,20 @@ impl Structural {
 
     fn drop_nulls_of(&self, object: &mut Map, id: PartId) {
         let part = self.part(id);
-        let of = |name: &str| match (part.property(name), part.additional) {
-            (Some(id), _) | (None, Additional::Part(id)) => Some(id),
-            _ => None,
-        };
+        let mut properties = part.cursor();
         object.retain(|name, value| {
-            of(name).is_none_or(|id| {
-                let part = self.part(id);
-                !is_forbidden_null(value, part) || part.default_value().is_some()
-            })
-        });
-        for (name, value) in object.iter_mut() {
-            if let Some(id) = of(name) {
-                self.drop_nulls_below(value, id);
+            // Most values are scalars, about which nothing has to be known.
+            if !matches!(value, Node::Null | Node::Map(_) | Node::List(_)) {
+                return true;
             }
-        }
+            let ((Some(id), _) | (None, Additional::Part(id))) = (properties.find(name), part.additional)
+            else {
+                return true;
+            };
+            self.drop_nulls_below(value, id);
+            let part = self.part(id);
+            !is_forbidden_null(value, part) || part.default_value().is_some()
+        });
     }
 
     fn drop_nulls_below(&self, value: &mut Node, id: PartId) {

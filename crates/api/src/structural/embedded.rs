@@ -53,11 +53,16 @@ impl Structural {
                 }
             }
         }
+        let mut properties = part.cursor();
         for (name, value) in object.iter_mut() {
-            let ((Some(below), _) | (None, Additional::Part(below))) = (part.property(name), part.additional)
+            let ((Some(below), _) | (None, Additional::Part(below))) =
+                (properties.find(name), part.additional)
             else {
                 continue;
             };
+            if !self.within(below).embedded {
+                continue;
+            }
             let length = path.len();
             if !path.is_empty() {
                 path.push('.');
@@ -95,8 +100,7 @@ impl Structural {
 
     /// Whether an object of the API may stand somewhere within.
     pub fn has_embedded(&self) -> bool {
-        let root = self.root();
-        self.parts.iter().enumerate().any(|(i, p)| p.embedded && i != root.0 as usize)
+        self.part(self.root()).below().any(|id| self.within(id).embedded)
     }
 
     /// Checks that embedded objects have a kind, an API version and good metadata.
@@ -140,12 +144,16 @@ impl Structural {
         if let Some(at) = at.filter(|_| part.embedded) {
             c.check(errs, at, object);
         }
+        let mut properties = part.cursor();
         for (name, value) in object.iter() {
-            let (id, is_key) = match (part.property(name), part.additional) {
+            let (id, is_key) = match (properties.find(name), part.additional) {
                 (Some(id), _) => (id, false),
                 (None, Additional::Part(id)) => (id, true),
                 _ => continue,
             };
+            if !self.within(id).embedded {
+                continue;
+            }
             let path = match at {
                 None => Path::root(name),
                 Some(at) if is_key => at.key(name),

@@ -10,17 +10,23 @@ use crate::tree::{Map, Node};
 impl Structural {
     /// Reports the elements that stand twice in lists that are sets or maps.
     pub fn check_lists(&self, errs: &mut Errors, object: &Map) {
-        self.lists_of_map(errs, None, self.root(), object);
+        if self.within(self.root()).distinct {
+            self.lists_of_map(errs, None, self.root(), object);
+        }
     }
 
     fn lists_of_map(&self, errs: &mut Errors, at: Option<&Path<'_>>, id: PartId, object: &Map) {
         let part = self.part(id);
+        let mut properties = part.cursor();
         for (name, value) in object.iter() {
-            let (id, is_key) = match (part.property(name), part.additional) {
+            let (id, is_key) = match (properties.find(name), part.additional) {
                 (Some(id), _) => (id, false),
                 (None, Additional::Part(id)) => (id, true),
                 _ => continue,
             };
+            if !self.within(id).distinct {
+                continue;
+            }
             let path = match at {
                 None => Path::root(name),
                 Some(at) if is_key => at.key(name),

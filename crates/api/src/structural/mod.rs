@@ -16,7 +16,8 @@ mod prune;
 mod unchanged;
 mod validate;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
 
 use regex::Regex;
@@ -108,7 +109,7 @@ pub enum ListType {
 }
 
 /// A part of a structural schema.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Part {
     /// The type of the value.
     pub kind: Kind,
@@ -133,7 +134,7 @@ pub struct Part {
 }
 
 /// The facts of a part that few parts have.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rare {
     /// The value of an absent field.
     pub default: Option<Node>,
@@ -163,7 +164,7 @@ pub struct Rule {
 }
 
 /// The conditions on a value that its type does not say.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Checks {
     /// The format, without the hyphens that upstream passes over; `""` for none that is checked.
     pub format: Text,
@@ -205,6 +206,13 @@ pub struct Checks {
     pub not: Option<PartId>,
 }
 
+impl Checks {
+    /// Whether there are conditions that are made of schemas.
+    fn combines(&self) -> bool {
+        !(self.all_of.is_empty() && self.any_of.is_empty() && self.one_of.is_empty() && self.not.is_none())
+    }
+}
+
 /// A bound of numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
@@ -219,6 +227,12 @@ pub struct Bound {
 pub struct Pattern {
     text: Text,
     compiled: OnceLock<Result<Regex, String>>,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
 }
 
 impl Pattern {
@@ -237,46 +251,89 @@ impl Pattern {
     }
 }
 
+/// The facts about a part and all parts below it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Within {
+    /// One of them has a default.
+    defaults: bool,
+    /// One of them is a list whose elements must differ: a set or a map.
+    distinct: bool,
+    /// One of them is an object of the API.
+    embedded: bool,
+}
+
 /// A structural schema.
 #[derive(Debug, Clone)]
 pub struct Structural {
-    parts: Vec<Part>,
+    parts: Box<[Part]>,
     root: PartId,
     /// The conditions on the object's metadata.
     metadata: Option<PartId>,
     hash: u32,
-    /// Which parts have a default at or below them.
-    defaulted: Vec<bool>,
+    /// What there is at or below each part.
+    within: Box<[Within]>,
 }
 
-/// Makes a [`Structural`]: parts are added from the leaves to the root.
+/// Makes a [`Structural`]: parts are added from the leaves to the root. Parts that say the same are one: most fields of
+/// a definition look like others.
 #[derive(Debug, Default)]
 pub struct Builder {
     parts: Vec<Part>,
+    /// The parts by their hashes, whose keys nobody knows: a definition cannot be written so that many are equal.
+    known: HashMap<u64, Vec<PartId>>,
+    hashes: RandomState,
 }
 
 impl Builder {
     /// Adds a part whose own parts were added before.
-    pub fn add(&mut self, mut part: Part) -> PartId {
-        part.properties.sort_by(|a, b| a.0.cmp(&b.0));
+    pub fn add(&mut self, part: Part) -> PartId {
+        let part = sorted(part);
+        let alike = self.known.entry(self.hashes.hash_one(&part)).or_default();
+        if let Some(id) = alike.iter().find(|id| self.parts[id.0 as usize] == part) {
+            return *id;
+        }
+        let id = next(&self.parts);
+        alike.push(id);
         self.parts.push(part);
-        PartId(u32::try_from(self.parts.len() - 1).unwrap_or(u32::MAX))
+        id
     }
     /// The schema, with the part of the whole object, and that of its metadata where there are conditions on it.
     pub fn finish(mut self, root: Part, metadata: Option<PartId>) -> Structural {
-        let root = self.add(root);
-        let mut defaulted = vec![false; self.parts.len()];
-        let mut hash = DefaultHasher::new();
-        for (i, part) in self.parts.iter().enumerate() {
+        // The root is known by its place, so it is no other part.
+        let id = next(&self.parts);
+        self.parts.push(sorted(root));
+        let mut within: Vec<Within> = Vec::with_capacity(self.parts.len());
+        let mut forms: Vec<u64> = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let mut of = Within {
+                defaults: part.default_value().is_some(),
+                distinct: part.list != ListType::Atomic,
+                embedded: part.embedded,
+            };
             // A part's own parts stand before it.
-            let below = part.below().any(|id| defaulted.get(id.0 as usize).copied().unwrap_or(false));
-            defaulted[i] = below || part.default_value().is_some();
-            part.hash_form(&mut hash);
+            for below in part.below().filter_map(|id| within.get(id.0 as usize)) {
+                of.defaults |= below.defaults;
+                of.distinct |= below.distinct;
+                of.embedded |= below.embedded;
+            }
+            within.push(of);
+            forms.push(part.form(&forms));
         }
         // Zero is the mark of what was stored under no schema.
-        let hash = (hash.finish() as u32).max(1);
-        Structural { parts: self.parts, root, metadata, hash, defaulted }
+        let hash = (forms.last().copied().unwrap_or_default() as u32).max(1);
+        Structural { parts: self.parts.into(), root: id, metadata, hash, within: within.into() }
     }
+}
+
+/// A part whose properties are sorted by name.
+fn sorted(mut part: Part) -> Part {
+    part.properties.sort_by(|a, b| a.0.cmp(&b.0));
+    part
+}
+
+/// The place of the next part.
+fn next(parts: &[Part]) -> PartId {
+    PartId(u32::try_from(parts.len()).unwrap_or(u32::MAX))
 }
 
 impl Part {
@@ -305,13 +362,94 @@ impl Part {
     pub fn rules(&self) -> &[Rule] {
         self.rare.as_ref().map_or(&[], |r| &r.rules)
     }
-    /// Hashes what decides in which form a value is stored: which fields are kept, and defaults.
-    fn hash_form(&self, hash: &mut DefaultHasher) {
-        (self.nullable, self.keeps_unknown, self.embedded, self.additional, self.items).hash(hash);
-        self.properties.hash(hash);
-        if let Some(default) = self.default_value() {
-            hash_value(default, hash);
+    /// The properties, to be found one after the other.
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { properties: &self.properties, at: 0 }
+    }
+    /// A hash of what decides in which form a value is stored: which fields are kept, and defaults. `forms` are the
+    /// hashes of the parts before this one.
+    fn form(&self, forms: &[u64]) -> u64 {
+        let of = |id: PartId| forms.get(id.0 as usize).copied().unwrap_or_default();
+        let additional = match self.additional {
+            Additional::None => (0, 0),
+            Additional::Any => (1, 0),
+            Additional::Forbidden => (2, 0),
+            Additional::Part(id) => (3, of(id)),
+        };
+        let mut hash = DefaultHasher::new();
+        (self.nullable, self.keeps_unknown, self.embedded, additional, self.items.map(of)).hash(&mut hash);
+        for (name, id) in &self.properties {
+            (name, of(*id)).hash(&mut hash);
         }
+        if let Some(default) = self.default_value() {
+            hash_value(default, &mut hash);
+        }
+        hash.finish()
+    }
+}
+
+/// Finds the properties of a part one after the other. Names that come in the order of the alphabet, as those of values
+/// do, cost one comparison each if most properties are there.
+#[derive(Debug, Clone)]
+pub struct Cursor<'p> {
+    properties: &'p [(Text, PartId)],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    /// The schema of a property.
+    pub fn find(&mut self, name: &str) -> Option<PartId> {
+        let is_next = self.properties.get(self.at).is_some_and(|(next, _)| next == name);
+        let found = if is_next {
+            Ok(self.at)
+        } else {
+            self.properties.binary_search_by(|(known, _)| known.as_str().cmp(name))
+        };
+        match found {
+            Ok(at) => {
+                self.at = at + 1;
+                self.properties.get(at).map(|(_, id)| *id)
+            }
+            Err(at) => {
+                self.at = at;
+                None
+            }
+        }
+    }
+}
+
+impl Hash for Part {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { kind, nullable, keeps_unknown, embedded, atomic, list, additional, items, .. } = self;
+        (kind, nullable, keeps_unknown, embedded, atomic, list, additional, items).hash(state);
+        self.properties.hash(state);
+        if let Some(rare) = &self.rare {
+            rare.hash(state);
+        }
+    }
+}
+
+impl Hash for Rare {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if let Some(default) = &self.default {
+            hash_value(default, state);
+        }
+        (&self.keys, &self.rules).hash(state);
+        self.checks.hash(state);
+    }
+}
+
+impl Hash for Checks {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bits = |bound: &Option<Bound>| bound.map(|b| (b.at.to_bits(), b.exclusive));
+        (&self.format_text, self.pattern.as_ref().map(Pattern::text)).hash(state);
+        (self.min_length, self.max_length, self.min_items, self.max_items).hash(state);
+        (self.min_properties, self.max_properties, bits(&self.minimum), bits(&self.maximum)).hash(state);
+        (self.multiple_of.map(f64::to_bits), self.unique, &self.required).hash(state);
+        for value in &self.values {
+            hash_value(value, state);
+        }
+        (&self.all_of, &self.any_of, &self.one_of, self.not).hash(state);
     }
 }
 
@@ -338,20 +476,9 @@ impl Structural {
     pub fn hash(&self) -> u32 {
         self.hash
     }
-    /// Whether a part, or one below it, has a default.
-    fn has_default(&self, id: PartId) -> bool {
-        self.defaulted[id.0 as usize]
-    }
-    /// The schema of an object's entry, if there is one.
-    pub fn entry(&self, id: PartId, name: &str) -> Entry {
-        let part = self.part(id);
-        match (part.property(name), part.additional) {
-            (Some(property), _) => Entry::Part(property),
-            (None, Additional::Part(part)) => Entry::Part(part),
-            (None, Additional::Any) => Entry::Any,
-            (None, _) if part.keeps_unknown => Entry::Any,
-            (None, _) => Entry::Unknown,
-        }
+    /// What there is at a part or below it.
+    fn within(&self, id: PartId) -> Within {
+        self.within[id.0 as usize]
     }
     /// Whether a part has rules in the expression language.
     pub fn has_rules(&self) -> bool {
@@ -367,19 +494,8 @@ impl Structural {
     }
 }
 
-/// The schema of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
-    /// The entry follows a schema.
-    Part(PartId),
-    /// The entry may be anything.
-    Any,
-    /// The schema does not know the entry.
-    Unknown,
-}
-
 /// Hashes a value without a schema's types.
-fn hash_value(value: &Node, hash: &mut DefaultHasher) {
+fn hash_value(value: &Node, hash: &mut impl Hasher) {
     match value {
         Node::Null => 0_u8.hash(hash),
         Node::Bool(b) => (1_u8, b).hash(hash),
@@ -412,4 +528,102 @@ fn is_forbidden_null(value: &Node, part: &Part) -> bool {
 /// The fields of every object of the API that no schema needs to name.
 fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(properties: Vec<(&str, PartId)>) -> Part {
+        let properties = properties.into_iter().map(|(name, id)| (name.into(), id)).collect();
+        Part { kind: Kind::Object, properties, ..Part::default() }
+    }
+
+    fn string(max_length: Option<i64>, default: Option<&str>) -> Part {
+        let checks = Checks { max_length, ..Checks::default() };
+        let rare = Rare { checks, default: default.map(Node::from), ..Rare::default() };
+        Part { kind: Kind::String, rare: Some(Box::new(rare)), ..Part::default() }
+    }
+
+    #[test]
+    fn parts_that_say_the_same_are_one() {
+        let mut builder = Builder::default();
+        let one = builder.add(string(Some(3), None));
+        assert_eq!(builder.add(string(Some(3), None)), one);
+        for other in [string(Some(4), None), string(None, None), string(Some(3), Some("a")), Part::default()]
+        {
+            assert_ne!(builder.add(other), one);
+        }
+        let whole = builder.add(object(vec![("b", one), ("a", one)]));
+        assert_eq!(builder.add(object(vec![("a", one), ("b", one)])), whole, "in any order");
+        assert_ne!(builder.add(object(vec![("a", one), ("c", one)])), whole);
+        // The root is told by its place from a part that says the same, such as one of the metadata.
+        let empty = builder.add(object(Vec::new()));
+        let schema = builder.finish(object(Vec::new()), Some(empty));
+        assert_ne!(schema.metadata(), Some(schema.root()));
+    }
+
+    #[test]
+    fn properties_are_found_in_any_order() {
+        let mut builder = Builder::default();
+        let ids: Vec<PartId> = (0..4).map(|i| builder.add(string(Some(i), None))).collect();
+        let part = object(["a", "c", "e", "g"].into_iter().zip(ids).collect());
+        let check = |asked: &[&str]| {
+            let mut cursor = part.cursor();
+            for name in asked {
+                assert_eq!(cursor.find(name), part.property(name), "{name} of {asked:?}");
+            }
+        };
+        check(&["a", "c", "e", "g"]);
+        check(&["a", "b", "c", "f", "g", "h"]);
+        check(&["g", "e", "c", "a"]);
+        check(&["e", "e", "", "a", "g", "zz", "c"]);
+        check(&[]);
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_stored_form() {
+        let hash = |first: Part, name: &str, again: bool| {
+            let mut builder = Builder::default();
+            if again {
+                // A part that nothing refers to.
+                builder.add(string(Some(99), None));
+            }
+            let id = builder.add(first);
+            builder.finish(object(vec![(name, id)]), None).hash()
+        };
+        let one = hash(string(Some(3), None), "a", false);
+        assert_eq!(hash(string(Some(4), None), "a", false), one, "conditions change no form");
+        assert_eq!(hash(string(Some(3), None), "a", true), one, "nor does the place of a part");
+        assert_ne!(hash(string(Some(3), None), "b", false), one);
+        assert_ne!(hash(string(Some(3), Some("x")), "a", false), one);
+        assert_ne!(
+            hash(object(Vec::new()), "a", false),
+            hash(Part { nullable: true, ..object(Vec::new()) }, "a", false)
+        );
+    }
+
+    #[test]
+    fn what_is_within_is_known_above() {
+        let mut builder = Builder::default();
+        let set = builder.add(Part { kind: Kind::Array, list: ListType::Set, ..Part::default() });
+        let plain = builder.add(string(None, None));
+        let inner = builder.add(object(vec![("set", set)]));
+        let default = builder.add(string(None, Some("x")));
+        let list = builder.add(Part { kind: Kind::Array, items: Some(default), ..Part::default() });
+        let embedded = builder.add(Part { embedded: true, ..object(Vec::new()) });
+        let map = builder.add(Part { additional: Additional::Part(embedded), ..object(Vec::new()) });
+        let root = object(vec![("inner", inner), ("list", list), ("map", map), ("plain", plain)]);
+        let schema = builder.finish(root, None);
+        let check = |id: PartId, expected: (bool, bool, bool)| {
+            let within = schema.within(id);
+            assert_eq!((within.defaults, within.distinct, within.embedded), expected, "{id:?}");
+        };
+        check(plain, (false, false, false));
+        check(inner, (false, true, false));
+        check(list, (true, false, false));
+        check(map, (false, false, true));
+        check(schema.root(), (true, true, true));
+        assert!(schema.has_embedded());
+    }
 }

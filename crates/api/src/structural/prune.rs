@@ -97,11 +97,18 @@ impl Structural {
     }
 
     fn prune_entries(&self, map: &mut Map, part: &Part, keeps: bool, found: &mut Found) {
+        let mut properties = part.cursor();
         map.retain(|name, value| {
             if part.embedded && is_meta(name) {
                 return true;
             }
-            match (part.property(name), part.additional) {
+            match (properties.find(name), part.additional) {
+                // Nothing is below a scalar.
+                (Some(_), _) | (None, Additional::Part(_) | Additional::Any)
+                    if !matches!(value, Node::Map(_) | Node::List(_)) =>
+                {
+                    true
+                }
                 (Some(id), _) | (None, Additional::Part(id)) => {
                     found.at(key(name), |found| self.prune_value(value, Some(id), found));
                     true

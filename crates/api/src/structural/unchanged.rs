@@ -56,9 +56,10 @@ impl Structural {
                 now.iter().all(|item| former.of(item).is_some_and(|b| self.is_unchanged(items, item, b)))
             }
             (Node::Map(now), Node::Map(before)) => {
+                let mut properties = part.cursor();
                 let same = |(name, value): (&Text, &Node)| {
                     let ((Some(below), _) | (None, Additional::Part(below))) =
-                        (part.property(name), part.additional)
+                        (properties.find(name), part.additional)
                     else {
                         return false;
                     };

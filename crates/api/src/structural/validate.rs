@@ -134,7 +134,7 @@ impl Structural {
         let mut place = Place { path: String::new() };
         let mut found = Found::default();
         self.object(self.root(), object, old, &mut place, &mut found);
-        if let Some(checks) = self.part(self.root()).checks() {
+        if let Some(checks) = self.part(self.root()).checks().filter(|checks| checks.combines()) {
             // A condition over the whole object sees only what the definition describes.
             let node = Node::Map(object.clone());
             self.conditions(checks, &node, &mut place, &mut found);
@@ -292,8 +292,9 @@ impl Structural {
                 found.add(too_many(place, size, max));
             }
         }
+        let mut properties = part.cursor();
         for (name, value) in map.iter() {
-            let (below, dot) = match (part.property(name), part.additional) {
+            let (below, dot) = match (properties.find(name), part.additional) {
                 (Some(below), _) => (below, if place.path.is_empty() { "" } else { "." }),
                 (None, Additional::Part(below)) => (below, "."),
                 (None, Additional::Forbidden) => {

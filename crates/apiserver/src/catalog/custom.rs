@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use api::schema::{CustomKind, Gvk};
-use api::{Node, Schema, Text};
+use api::{Schema, Text};
 use bytes::Bytes;
 use component::Shutdown;
 use kinds::Strategy;
@@ -32,8 +32,8 @@ pub(crate) struct CustomResource {
     pub(crate) entries: Vec<Arc<ResourceEntry>>,
     /// The version in which objects are stored, served or not: the objects go through it when the definition does.
     pub(super) storage: Arc<ResourceEntry>,
-    /// The schemas of versions as the definition has them, for OpenAPI.
-    pub(crate) schemas: Vec<(Text, Arc<Node>)>,
+    /// The schemas of versions as the definition has them, as JSON with sorted names, for OpenAPI.
+    pub(crate) schemas: Vec<(Text, Bytes)>,
     /// The uid and the generation of the definition, and whether it goes.
     pub(crate) made_of: (Text, i64, bool),
     ended: Shutdown,
@@ -56,7 +56,7 @@ impl CustomResource {
                 namespaced: self.definition.namespaced,
                 status: version.status,
                 scale: version.scale.is_some(),
-                schema: Arc::clone(schema),
+                schema: schema.clone(),
                 hash: hash.finish(),
             })
         })
@@ -89,7 +89,7 @@ impl CustomResource {
     pub(crate) fn new(
         store: &Store,
         definition: Arc<Definition>,
-        schemas: Vec<(Text, Arc<Node>)>,
+        schemas: Vec<(Text, Bytes)>,
         converter: Option<Arc<dyn Converter>>,
         made_of: (Text, i64, bool),
         ends: &Shutdown,

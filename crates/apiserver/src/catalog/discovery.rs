@@ -60,8 +60,7 @@ fn storage_hash(resource: &ResourceEntry) -> Option<String> {
 
 fn resource_list(resources: &Resources, group: &str, version: &str) -> Value {
     let mut list = Vec::new();
-    let mut of_version: Vec<_> =
-        resources.iter().filter(|r| r.group == group && r.version == version).collect();
+    let mut of_version: Vec<_> = resources.of_version(group, version).collect();
     of_version.sort_by(|a, b| a.plural.cmp(&b.plural));
     for r in of_version {
         let mut entry = json!({
@@ -131,7 +130,7 @@ enum Ties {
 /// All groups, by their places: whether they are served here or elsewhere.
 fn groups(resources: &Resources, services: &Services, ties: Ties) -> Vec<Group> {
     let mut all: BTreeMap<Text, Vec<Version>> = BTreeMap::new();
-    for (group, versions) in resources.groups() {
+    for (group, versions) in &resources.groups() {
         for name in versions.iter().filter(|v| services.find(group, v).is_none()) {
             let priority = services.priority(group, name);
             let (group, name) = (group.clone(), name.clone());
@@ -206,8 +205,7 @@ fn aggregated_version(resources: &Resources, version: &Version) -> Value {
         }
         return shown;
     }
-    let mut own: Vec<_> =
-        resources.iter().filter(|r| r.group == version.group && r.version == version.name).collect();
+    let mut own: Vec<_> = resources.of_version(&version.group, &version.name).collect();
     own.sort_by(|a, b| a.plural.cmp(&b.plural));
     let own: Vec<Value> = own.iter().map(|r| aggregated_resource(r)).collect();
     json!({"version": version.name.as_str(), "resources": own, "freshness": "Current"})
@@ -262,12 +260,9 @@ impl Discovery {
     pub(crate) fn is_group(&self, path: &str) -> bool {
         match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
             ["api", _] => true,
-            ["apis", group, _] => self.versions(group).is_some(),
+            ["apis", group, _] => !self.resources.versions(group).is_empty(),
             _ => false,
         }
-    }
-    fn versions(&self, group: &str) -> Option<&[Text]> {
-        self.resources.groups().iter().find(|g| g.0 == group).map(|g| g.1.as_slice())
     }
     /// All groups but the core group.
     fn group_list(&self) -> Document {
@@ -288,7 +283,7 @@ impl Discovery {
         Some(Document::new(&value))
     }
     fn version(&self, group: &str, version: &str) -> Option<Document> {
-        self.versions(group)?.iter().find(|v| *v == version)?;
+        self.resources.versions(group).iter().find(|v| *v == version)?;
         Some(Document::new(&resource_list(&self.resources, group, version)))
     }
     /// The paths of all groups and versions.

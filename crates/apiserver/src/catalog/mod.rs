@@ -10,6 +10,7 @@ pub(crate) mod converter;
 mod current;
 pub(crate) mod custom;
 mod custom_version;
+pub(crate) mod definitions;
 mod discovery;
 pub(crate) mod meta;
 mod openapi;
@@ -36,7 +37,7 @@ pub(crate) use resource::{ResourceEntry, Stored, SubresourceEntry};
 use columns::Descriptions;
 use conversion::Conversion;
 use converted::Converted;
-use custom::CustomResource;
+use definitions::Change;
 use discovery::Discovery;
 use meta::Meta;
 use resources::Resources;
@@ -93,21 +94,20 @@ impl Catalog {
             services,
         })
     }
-    /// The same catalog with the kinds of definitions instead of those that it has.
-    pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
-        let kinds = custom.iter().flat_map(|c| &c.kinds);
-        let resources = Arc::new(
-            self.resources
-                .with_custom(custom.iter().flat_map(|c| &c.entries), custom.iter().map(|c| &c.storage)),
-        );
+    /// The same catalog with other resources of some definitions. All else is shared.
+    pub(crate) fn changed(&self, changes: &[Change]) -> Self {
+        let former = changes.iter().filter_map(|c| self.resources.definitions().get(&c.group, &c.plural));
+        let new = changes.iter().filter_map(|c| c.resource.as_ref());
+        let schema = self.schema.replacing(former.flat_map(|r| &r.kinds), new.flat_map(|r| &r.kinds));
+        let resources = Arc::new(self.resources.changed(changes));
         Self {
-            schema: Arc::new(Schema::builtin().with_custom(kinds)),
+            schema: Arc::new(schema),
             meta: self.meta,
             gated: Arc::clone(&self.gated),
             unsafe_deletion: self.unsafe_deletion,
             discovery: self.discovery.of(Arc::clone(&resources), Arc::clone(&self.services)),
             services: Arc::clone(&self.services),
-            openapi: self.openapi.with_custom(custom),
+            openapi: self.openapi.with_definitions(resources.definitions().clone()),
             columns: Arc::clone(&self.columns),
             converted: Arc::clone(&self.converted),
             resources,

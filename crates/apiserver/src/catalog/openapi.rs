@@ -9,7 +9,7 @@ use api::resources::ResourceInfo;
 use bytes::Bytes;
 use sha2::{Digest, Sha512};
 
-use super::custom::CustomResource;
+use super::definitions::Definitions;
 use crate::aggregated::{Services, Specification, merged};
 use crate::version::BUILD;
 
@@ -65,7 +65,7 @@ pub(crate) enum Document {
 pub(crate) struct OpenApi {
     documents: Arc<dyn Documents>,
     rows: Arc<[ResourceInfo]>,
-    custom: CustomKinds,
+    definitions: Definitions,
     services: Arc<Services>,
     sources: Arc<OnceLock<Sha512>>,
     /// The body of `/openapi/v3`.
@@ -75,22 +75,22 @@ pub(crate) struct OpenApi {
 impl OpenApi {
     /// Of the resources that are served.
     pub(crate) fn new(documents: Arc<dyn Documents>, rows: Vec<ResourceInfo>) -> Self {
-        let (custom, services) = Default::default();
+        let (definitions, services) = Default::default();
         Self {
             documents,
             rows: rows.into(),
-            custom,
+            definitions,
             services,
             sources: Arc::default(),
             index: OnceLock::new(),
         }
     }
     /// The documents with those of definitions.
-    pub(crate) fn with_custom(&self, custom: &[Arc<CustomResource>]) -> Self {
+    pub(crate) fn with_definitions(&self, definitions: Definitions) -> Self {
         Self {
             documents: Arc::clone(&self.documents),
             rows: Arc::clone(&self.rows),
-            custom: CustomKinds::new(custom.iter().flat_map(|c| c.shown()).collect()),
+            definitions,
             services: Arc::clone(&self.services),
             sources: Arc::clone(&self.sources),
             index: OnceLock::new(),
@@ -101,7 +101,7 @@ impl OpenApi {
         Self {
             documents: Arc::clone(&self.documents),
             rows: Arc::clone(&self.rows),
-            custom: self.custom.clone(),
+            definitions: self.definitions.clone(),
             services,
             sources: Arc::clone(&self.sources),
             index: OnceLock::new(),
@@ -112,11 +112,23 @@ impl OpenApi {
         match document {
             Document::V2 { protobuf } => Some(self.v2(*protobuf)),
             Document::V3 { path, protobuf } => match self.converted(path) {
-                None => self.documents.v3(&self.rows, &self.custom, path, *protobuf),
+                None => self.documents.v3(&self.rows, &self.shown(document), path, *protobuf),
                 Some(part) if *protobuf => v3_protobuf(&part.converted()?).map(Bytes::from),
                 Some(part) => part.converted().map(Bytes::from),
             },
         }
+    }
+    /// The kinds of definitions that a document shows.
+    fn shown(&self, document: &Document) -> CustomKinds {
+        CustomKinds::new(match document {
+            Document::V2 { .. } => self.definitions.iter().flat_map(|r| r.shown()).collect(),
+            Document::V3 { path, .. } => {
+                let mut names = path.strip_prefix("apis/").into_iter().flat_map(|rest| rest.split('/'));
+                let (group, version) = (names.next().unwrap_or_default(), names.next());
+                let of_group = self.definitions.of_group(group).flat_map(|r| r.shown());
+                of_group.filter(|r| version.is_none_or(|version| r.version == version)).collect()
+            }
+        })
     }
     /// The part of v2 of another server, of which a document of v3 is made.
     fn converted(&self, path: &str) -> Option<&Specification> {
@@ -125,17 +137,18 @@ impl OpenApi {
     }
     /// The whole of v2, with the parts of other servers.
     fn v2(&self, protobuf: bool) -> Bytes {
+        let custom = self.shown(&Document::V2 { protobuf });
         let mut parts = self.services.elsewhere().filter_map(|e| e.v2.as_deref()).peekable();
         if parts.peek().is_none() {
-            return self.documents.v2(&self.rows, &self.custom, protobuf);
+            return self.documents.v2(&self.rows, &custom, protobuf);
         }
-        let own = self.documents.v2(&self.rows, &self.custom, false);
+        let own = self.documents.v2(&self.rows, &custom, false);
         let all = merged(&own, parts).map(Bytes::from).unwrap_or(own);
         if !protobuf {
             return all;
         }
         let packed = api::openapi::v2_protobuf_of(&all).map(Bytes::from);
-        packed.unwrap_or_else(|| self.documents.v2(&self.rows, &self.custom, true))
+        packed.unwrap_or_else(|| self.documents.v2(&self.rows, &custom, true))
     }
     /// The hash of a document, by all that it is made of: another hash is another document. The forms of a document
     /// of v3 have one hash, which also stands in its address.
@@ -162,7 +175,7 @@ impl OpenApi {
             // Writing to a string cannot fail.
             let _ = write!(made_of, "\n{row:?}");
         }
-        for r in self.custom.resources().filter(|r| is_of(document, &r.group, &r.version)) {
+        for r in self.shown(document).resources() {
             let _ = write!(made_of, "\n{} {} {} {}", r.group, r.version, r.plural, r.hash);
         }
         if matches!(document, Document::V2 { .. }) {
@@ -180,10 +193,9 @@ impl OpenApi {
                 let hash = self.hash(&Document::V3 { path: path.clone(), protobuf: false });
                 format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}?hash={hash}\"}}")
             };
-            let mut all: BTreeMap<String, String> = v3_paths(&self.rows, &self.custom)
-                .into_iter()
-                .map(|path| (path.clone(), entry(path)))
-                .collect();
+            let custom = self.shown(&Document::V2 { protobuf: false });
+            let mut all: BTreeMap<String, String> =
+                v3_paths(&self.rows, &custom).into_iter().map(|path| (path.clone(), entry(path))).collect();
             for other in self.services.elsewhere() {
                 let path = format!("apis/{}/{}", other.group, other.version);
                 let Some(hash) = &other.v3 else {
@@ -203,17 +215,16 @@ impl OpenApi {
     }
     /// Whether there is a document of v3 of this path.
     pub(crate) fn has(&self, path: &str) -> bool {
-        self.converted(path).is_some() || v3_paths(&self.rows, &self.custom).iter().any(|known| known == path)
-    }
-}
-
-/// Whether a document shows a definition's version.
-fn is_of(document: &Document, of_group: &str, of_version: &str) -> bool {
-    let Document::V3 { path, .. } = document else { return true };
-    match path.split('/').collect::<Vec<_>>()[..] {
-        ["apis", group, version] => group == of_group && version == of_version,
-        ["apis", group] => group == of_group,
-        _ => false,
+        let of_definitions = || match path.split('/').collect::<Vec<_>>()[..] {
+            ["apis", group, version] => {
+                let mut all = self.definitions.of_group(group).flat_map(|r| &r.entries);
+                all.any(|r| r.version == version)
+            }
+            ["apis", group] => self.definitions.of_group(group).any(|r| !r.entries.is_empty()),
+            _ => false,
+        };
+        let built_in = || v3_paths(&self.rows, &CustomKinds::default()).iter().any(|known| known == path);
+        self.converted(path).is_some() || of_definitions() || built_in()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The resources that are served.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use api::resources::ResourceInfo;
@@ -13,6 +13,8 @@ use kinds::defaults::Defaults;
 use kinds::strategy::Storage;
 use storage::{ResourceId, Store};
 
+use super::custom::CustomResource;
+use super::definitions::{Change, Definitions};
 use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing};
 
 /// `"kind":"Pod","apiVersion":"v1",`
@@ -29,10 +31,8 @@ fn shared(resource: &ResourceEntry) -> (Text, Text) {
     (group.clone(), resource.plural.clone())
 }
 
-/// All resources that are served.
-pub(crate) struct Resources {
-    /// The values of absent fields.
-    pub(crate) defaults: Arc<Defaults>,
+/// The built-in resources that are served.
+struct BuiltIn {
     resources: Vec<Arc<ResourceEntry>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
@@ -41,9 +41,14 @@ pub(crate) struct Resources {
     alike: HashMap<(Text, Text), Vec<usize>>,
     groups: Vec<(Text, Vec<Text>)>,
     consulted: Vec<ResourceId>,
-    /// The objects of definitions, whether a version is served or not: the version in which they are stored, by group and
-    /// plural.
-    instances: HashMap<(Text, Text), Arc<ResourceEntry>>,
+}
+
+/// All resources that are served. A built-in one goes before one of a definition.
+pub(crate) struct Resources {
+    /// The values of absent fields.
+    pub(crate) defaults: Arc<Defaults>,
+    built_in: Arc<BuiltIn>,
+    definitions: Definitions,
 }
 
 impl Resources {
@@ -54,8 +59,7 @@ impl Resources {
         rows: impl IntoIterator<Item = &'a ResourceInfo>,
         strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
     ) -> Result<Self, String> {
-        let mut made = Self {
-            defaults: Arc::new(Defaults::new(schema)),
+        let mut made = BuiltIn {
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),
@@ -63,7 +67,6 @@ impl Resources {
             alike: HashMap::new(),
             groups: Vec::new(),
             consulted: Vec::new(),
-            instances: HashMap::new(),
         };
         // One for all versions of a resource.
         let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
@@ -73,7 +76,8 @@ impl Resources {
             let resource = Self::entry(schema, store, row, strategy, made.resources.len() as u32)?;
             made.add(Arc::new(resource));
         }
-        Ok(made)
+        let defaults = Arc::new(Defaults::new(schema));
+        Ok(Self { defaults, built_in: Arc::new(made), definitions: Definitions::default() })
     }
 
     /// The entry of a row.
@@ -129,39 +133,107 @@ impl Resources {
             number,
         })
     }
-    /// The built-in resources with those of definitions, instead of the ones that there are. A resource that is there
-    /// already is not replaced.
-    /// `instances` are the versions in which their objects are stored, served or not.
-    pub(crate) fn with_custom<'c>(
-        &'c self,
-        custom: impl Iterator<Item = &'c Arc<ResourceEntry>>,
-        instances: impl Iterator<Item = &'c Arc<ResourceEntry>>,
-    ) -> Self {
-        let built_in = self.resources.iter().filter(|r| r.custom.is_none());
-        let mut made = Self {
+    /// The same with other resources of some definitions.
+    pub(crate) fn changed(&self, changes: &[Change]) -> Self {
+        Self {
             defaults: Arc::clone(&self.defaults),
-            resources: Vec::with_capacity(self.resources.len()),
-            by_path: HashMap::with_capacity(self.by_path.len()),
-            by_store: HashMap::with_capacity(self.by_store.len()),
-            by_kind: HashMap::with_capacity(self.by_kind.len()),
-            alike: HashMap::with_capacity(self.alike.len()),
-            groups: Vec::new(),
-            consulted: Vec::new(),
-            instances: HashMap::new(),
-        };
-        for resource in built_in.chain(custom) {
-            let (group, version) = (&resource.group, &resource.version);
-            if made.find(group, version, &resource.plural).is_none() {
-                made.add(Arc::clone(resource));
+            built_in: Arc::clone(&self.built_in),
+            definitions: self.definitions.changed(changes),
+        }
+    }
+    /// The resources of definitions.
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+    /// A resource by its path.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
+        let key = (Text::from(group), Text::from(version), Text::from(plural));
+        let built_in = self.built_in.by_path.get(&key).map(|i| &self.built_in.resources[*i]);
+        built_in.or_else(|| self.definitions.find(group, version, plural))
+    }
+    /// A resource in any version that keeps its objects under this group and name.
+    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
+        let of_definition = || self.definitions.get(group, plural).and_then(shown);
+        self.built_in.stored(group, plural).or_else(of_definition)
+    }
+    /// One resource of each that has objects of its own.
+    pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
+        let built_in = self.built_in.by_store.values().map(|i| &self.built_in.resources[*i]);
+        built_in.chain(self.definitions.iter().filter_map(shown))
+    }
+    /// The version in which a definition's objects are stored, served or not.
+    pub(crate) fn instances(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
+        self.definitions.get(group, plural).map(|r| &r.storage)
+    }
+    /// Whether a built-in resource keeps its objects under this group and name.
+    pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {
+        self.built_in.stored(group, plural).is_some()
+    }
+    /// The resource whose objects are of a kind.
+    pub(crate) fn of_kind(&self, kind: &Gvk) -> Option<&Arc<ResourceEntry>> {
+        let built_in = self.built_in.by_kind.get(kind).map(|i| &self.built_in.resources[*i]);
+        built_in.or_else(|| self.definitions.of_kind(kind))
+    }
+    /// The resources that have the same objects as this one, itself among them.
+    pub(crate) fn alike(&self, resource: &ResourceEntry) -> impl Iterator<Item = &Arc<ResourceEntry>> {
+        let key = shared(resource);
+        let of_definition = self.definitions.get(&key.0, &key.1).filter(|_| resource.custom.is_some());
+        let built_in = self.built_in.alike.get(&key).filter(|_| resource.custom.is_none());
+        let built_in = built_in.into_iter().flatten().map(|i| &self.built_in.resources[*i]);
+        built_in.chain(of_definition.into_iter().flat_map(|r| &r.entries))
+    }
+    /// The resources for whose objects writes of other resources may be refused.
+    pub(crate) fn consulted(&self) -> &[ResourceId] {
+        &self.built_in.consulted
+    }
+    /// All of them: built-in ones in the table's order, then those of definitions.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
+        self.built_in.resources.iter().chain(self.definitions.iter().flat_map(|r| &r.entries))
+    }
+    /// Those of a group and version.
+    pub(crate) fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<ResourceEntry>> {
+        let built_in = self.built_in.resources.iter().filter(move |r| r.group == group);
+        let all = built_in.chain(self.definitions.of_group(group).flat_map(|r| &r.entries));
+        all.filter(move |r| r.version == version)
+    }
+    /// The versions of a group, in the table's order; none if there is no such group.
+    pub(crate) fn versions(&self, group: &str) -> Vec<Text> {
+        let built_in = self.built_in.groups.iter().find(|g| g.0 == group);
+        let mut all = built_in.map(|g| g.1.clone()).unwrap_or_default();
+        for resource in self.definitions.of_group(group).flat_map(|r| &r.entries) {
+            if !all.contains(&resource.version) {
+                all.push(resource.version.clone());
             }
         }
-        for resource in instances {
-            let key = (resource.group.clone(), resource.plural.clone());
-            made.instances.insert(key, Arc::clone(resource));
-        }
-        made
+        all
     }
+    /// Groups with their versions: built-in ones in the table's order, then those of definitions.
+    pub(crate) fn groups(&self) -> Vec<(Text, Vec<Text>)> {
+        let built_in = self.built_in.groups.iter().map(|g| &g.0);
+        let mut all: Vec<Text> = built_in.cloned().collect();
+        let known: HashSet<Text> = all.iter().cloned().collect();
+        for resource in self.definitions.iter().filter(|r| !r.entries.is_empty()) {
+            // Those of a group stand together.
+            let group = &resource.definition.group;
+            if !known.contains(group) && all.last() != Some(group) {
+                all.push(group.clone());
+            }
+        }
+        let with_versions = all.into_iter().map(|group| {
+            let versions = self.versions(&group);
+            (group, versions)
+        });
+        with_versions.collect()
+    }
+}
 
+/// The version of a definition's resource that goes before others: that in which objects are stored, if it is served.
+fn shown(resource: &Arc<CustomResource>) -> Option<&Arc<ResourceEntry>> {
+    let entries = &resource.entries;
+    entries.iter().find(|r| r.same_version()).or(entries.first())
+}
+
+impl BuiltIn {
     fn add(&mut self, resource: Arc<ResourceEntry>) {
         // Resources of a group stand together, mostly.
         match self.groups.iter_mut().rev().find(|g| g.0 == resource.group) {
@@ -192,45 +264,8 @@ impl Resources {
         }
         self.resources.push(resource);
     }
-    /// A resource by its path.
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
-        let key = (Text::from(group), Text::from(version), Text::from(plural));
-        self.by_path.get(&key).map(|i| &self.resources[*i])
-    }
-    /// A resource in any version that keeps its objects under this group and name.
-    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
+
+    fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
-    }
-    /// The version in which a definition's objects are stored, served or not.
-    pub(crate) fn instances(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
-        self.instances.get(&(Text::from(group), Text::from(plural)))
-    }
-    /// Whether a built-in resource keeps its objects under this group and name.
-    pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {
-        self.stored(group, plural).is_some_and(|r| r.custom.is_none())
-    }
-    /// The resource whose objects are of a kind.
-    pub(crate) fn of_kind(&self, kind: &Gvk) -> Option<&Arc<ResourceEntry>> {
-        self.by_kind.get(kind).map(|i| &self.resources[*i])
-    }
-    /// The resources that have the same objects as this one, itself among them.
-    pub(crate) fn alike(&self, resource: &ResourceEntry) -> impl Iterator<Item = &Arc<ResourceEntry>> {
-        self.alike.get(&shared(resource)).into_iter().flatten().map(|i| &self.resources[*i])
-    }
-    /// One resource of each that has objects of its own.
-    pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
-        self.by_store.values().map(|i| &self.resources[*i])
-    }
-    /// The resources for whose objects writes of other resources may be refused.
-    pub(crate) fn consulted(&self) -> &[ResourceId] {
-        &self.consulted
-    }
-    /// All of them, in the table's order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
-        self.resources.iter()
-    }
-    /// Groups with their versions, both in the table's order.
-    pub(crate) fn groups(&self) -> &[(Text, Vec<Text>)] {
-        &self.groups
     }
 }

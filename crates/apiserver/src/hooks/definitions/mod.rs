@@ -24,6 +24,7 @@ use self::plan::Plan;
 use self::state::{DEFINITIONS, Known};
 use super::env::Env;
 use crate::catalog::custom::CustomResource;
+use crate::catalog::definitions::Change;
 use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::objects::Objects;
 use component::Shutdown;
@@ -40,6 +41,8 @@ struct Definitions {
     conversions: Arc<ConversionWebhooks>,
     shutdown: Shutdown,
     known: BTreeMap<Text, Known>,
+    /// The definitions for which free names may change what is said, by group.
+    wanting: BTreeSet<(Text, Text)>,
     served: BTreeMap<Text, Arc<CustomResource>>,
     /// When definitions may be established that other servers should serve first.
     waiting: BTreeMap<Text, Instant>,
@@ -58,6 +61,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
         conversions: Arc::clone(&env.conversions),
         shutdown: env.shutdown.clone(),
         known: BTreeMap::new(),
+        wanting: BTreeSet::new(),
         served: BTreeMap::new(),
         waiting: BTreeMap::new(),
         due: BTreeMap::new(),
@@ -81,6 +85,12 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
         stop.run(follow).await;
     });
     Ok(())
+}
+
+/// What is served of the definition of these resources from now on.
+fn change(of: &CustomResource, resource: Option<&Arc<CustomResource>>) -> Change {
+    let (group, plural) = (of.definition.group.clone(), of.definition.names.plural.clone());
+    Change { group, plural, resource: resource.cloned() }
 }
 
 impl Definitions {
@@ -171,6 +181,7 @@ impl Definitions {
                 if let Some(before) = self.known.insert(name.clone(), known) {
                     self.in_use.take_away(&before);
                 }
+                self.note_wants(&name);
             }
             Err(error) => {
                 // A definition that cannot be read is not served.
@@ -187,27 +198,43 @@ impl Definitions {
         self.due.remove(name);
         let Some(known) = self.known.remove(name) else { return false };
         self.in_use.take_away(&known);
+        self.wanting.remove(&(known.group().into(), name.into()));
         true
+    }
+
+    /// Notes whether names that become free may change what is said of a definition.
+    fn note_wants(&mut self, name: &Text) {
+        let Some(known) = self.known.get(name) else { return };
+        let key = (Text::from(known.group()), name.clone());
+        if known.wants_names() {
+            self.wanting.insert(key);
+        } else {
+            self.wanting.remove(&key);
+        }
     }
 
     /// The definitions that changed, and those of their groups that wait for a name to become free.
     fn affected(&self, changed: &[Text]) -> Vec<Text> {
         let groups: BTreeSet<&str> =
             changed.iter().filter_map(|name| name.split_once('.')).map(|(_, group)| group).collect();
-        let waits = |(name, known): &(&Text, &Known)| {
-            known.wants_names() && groups.contains(known.group()) && !changed.contains(name)
-        };
-        let others = self.known.iter().filter(waits).map(|(name, _)| name.clone());
-        changed.iter().cloned().chain(others).collect()
+        let changed_already: BTreeSet<&Text> = changed.iter().collect();
+        let mut all = changed.to_vec();
+        for group in groups {
+            let waits = self.wanting.range((Text::from(group), Text::default())..);
+            let waits = waits.take_while(|(of, _)| of == group).map(|(_, name)| name);
+            all.extend(waits.filter(|name| !changed_already.contains(name)).cloned());
+        }
+        all
     }
 
     /// Notes the names that a definition was given.
-    fn accept(&mut self, name: &str, plan: &Plan) {
+    fn accept(&mut self, name: &Text, plan: &Plan) {
         if let Some(known) = self.known.get_mut(name) {
             self.in_use.take_away(known);
             known.accepted.clone_from(&plan.accepted);
             self.in_use.add(known);
         }
+        self.note_wants(name);
     }
 
     fn plan(&self, name: &str) -> Option<Plan> {
@@ -227,7 +254,8 @@ impl Definitions {
 
     /// Brings the catalog in step with the definitions that changed.
     fn serve(&mut self, changed: &[Text]) {
-        let mut differs = false;
+        // The last state of each counts.
+        let mut changes: BTreeMap<Text, Change> = BTreeMap::new();
         for name in &self.affected(changed) {
             let plan = self.plan(name);
             let wanted = self
@@ -235,7 +263,9 @@ impl Definitions {
                 .get(name)
                 .filter(|known| known.is_established() || plan.as_ref().is_some_and(Plan::accepts_names));
             let Some(known) = wanted else {
-                differs |= self.served.remove(name).is_some();
+                if let Some(former) = self.served.remove(name) {
+                    changes.insert(name.clone(), change(&former, None));
+                }
                 continue;
             };
             let accepted = plan.map_or_else(|| known.accepted.clone(), |plan| plan.accepted);
@@ -245,18 +275,21 @@ impl Definitions {
             }
             match known.resources(&self.objects.store, accepted, &self.conversions, &self.shutdown) {
                 Ok(resource) => {
-                    self.served.insert(name.clone(), Arc::new(resource));
+                    let resource = Arc::new(resource);
+                    changes.insert(name.clone(), change(&resource, Some(&resource)));
+                    self.served.insert(name.clone(), resource);
                 }
                 Err(error) => {
                     tracing::error!(%name, %error, "a CustomResourceDefinition cannot be served");
-                    self.served.remove(name);
+                    if let Some(former) = self.served.remove(name) {
+                        changes.insert(name.clone(), change(&former, None));
+                    }
                 }
             }
-            differs = true;
         }
-        if differs {
-            let all: Vec<Arc<CustomResource>> = self.served.values().cloned().collect();
-            self.objects.serve_custom(&all);
+        if !changes.is_empty() {
+            let changes: Vec<Change> = changes.into_values().collect();
+            self.objects.serve_definitions(&changes);
         }
     }
 

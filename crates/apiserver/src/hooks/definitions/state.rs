@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use api::codec::json;
 use api::view::View;
-use api::{Node, Object, Schema, Status, Text};
+use api::{Map, Object, Schema, Status, Text};
+use bytes::Bytes;
 use component::Shutdown;
 use kinds::custom::{Conversion, Definition, Names};
 use storage::Store;
@@ -36,7 +38,7 @@ pub(super) struct Known {
     uid: Text,
     generation: i64,
     pub(super) definition: Arc<Definition>,
-    schemas: Vec<(Text, Arc<Node>)>,
+    schemas: Vec<(Text, Bytes)>,
     /// The names that were accepted.
     pub(super) accepted: Names,
     pub(super) conditions: Vec<Condition>,
@@ -83,13 +85,14 @@ pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -
     })
 }
 
-/// The schemas of versions, as values without types.
-fn schemas(schema: &Schema, definition: View<'_>) -> Vec<(Text, Arc<Node>)> {
+/// The schemas of versions as OpenAPI begins with them: JSON with sorted names.
+fn schemas(schema: &Schema, definition: View<'_>) -> Vec<(Text, Bytes)> {
     let of = |version: View<'_>| {
         let of = version.st("schema").st("openAPIV3Schema");
-        let node =
-            of.raw().map_or_else(|| api::Map::new().into(), |raw| api::codec::json::to_any(schema, raw));
-        (version.str("name").into(), Arc::new(node))
+        let node = of.raw().map_or_else(|| Map::new().into(), |raw| json::to_any(schema, raw));
+        let mut text = Vec::new();
+        json::encode_any(&node, &mut text);
+        (version.str("name").into(), text.into_boxed_slice().into())
     };
     definition.st("spec").items("versions").map(of).collect()
 }

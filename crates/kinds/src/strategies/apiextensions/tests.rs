@@ -104,3 +104,38 @@ fn errors_are_upstreams() {
     }
     assert!(wrong.is_empty(), "{} of {count} cases differ:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+/// What upstream has no structural form of, and its walk through a schema passes over, is refused after that walk.
+#[test]
+fn a_schema_names_no_dialect() {
+    let schema = Schema::builtin();
+    let gvk = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let root = schema.kind(&gvk).unwrap();
+    let find = |of: &str| {
+        let of: Value = serde_json::from_str(of).unwrap();
+        let holder = serde_json::json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": of}}]}});
+        let holder = tree(schema, root, &holder);
+        let version = View::new(schema, &holder).st("spec").items("versions").next().unwrap();
+        let look = Look { has_status: false, structural: true, unchanged: false, former: &Former::default() };
+        // Errors about other things do not matter.
+        let mut errs = Errors::new();
+        errs.required(&Path::root("spec.group"), "");
+        check(&mut errs, &Path::root("at"), version.st("schema").st("openAPIV3Schema"), look);
+        errs.0[1..].iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    const REFUSED: &str = r#"at: Invalid value: "": OpenAPIV3Schema 'schema' is not supported"#;
+    let nothing: [&str; 0] = [];
+    assert_eq!(find(r#"{"type":"object","properties":{"a":{"type":"string"}}}"#), nothing);
+    assert_eq!(find(r#"{"type":"object","$schema":"x"}"#), [REFUSED]);
+    assert_eq!(find(r#"{"type":"object","properties":{"a":{"type":"string","$schema":"x"}}}"#), [REFUSED]);
+    assert_eq!(
+        find(r#"{"type":"object","properties":{"a":{"type":"string","anyOf":[{"$schema":"x"}]}}}"#),
+        [REFUSED]
+    );
+    assert_eq!(find(r#"{"type":"object","$schema":""}"#), nothing);
+    // Where upstream finds something else, it says nothing of this.
+    assert_eq!(
+        find(r#"{"type":"object","$schema":"x","properties":{"a":{"type":"string","id":"x"}}}"#),
+        ["at.properties[a].id: Forbidden: id is not supported"]
+    );
+}

@@ -23,6 +23,7 @@ use crate::validation::print;
 
 /// Checks a version's schema.
 pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>, look: Look<'_>) {
+    let before = errs.len();
     if look.has_status {
         root_of_status(errs, at, s);
     }
@@ -46,6 +47,10 @@ pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>, look: Look<'_
     let mut walk = supported::Walk::new(look);
     walk.schema(at, s, supported::Place::root(rules.as_ref(), asks));
     let costs = walk.finish(errs);
+    // The walk has reported all other parts of which there is no structural form.
+    if look.structural && errs.len() == before && !is_convertible(s) {
+        errs.invalid(at, "", "OpenAPIV3Schema 'schema' is not supported");
+    }
     report_total(errs, at, &costs);
 }
 
