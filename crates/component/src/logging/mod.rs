@@ -1,4 +1,4 @@
-//! The log of the process: who of its lines is written, in which form, and where to.
+//! The log of the process: which of its lines are written, in which form, and where to.
 //!
 //! A component logs with `tracing`. Upstream's components choose lines by a verbosity; the levels of `tracing` stand for
 //! those that upstream's conventions of logging give to the same lines: errors and warnings are always written, `INFO`
