@@ -85,7 +85,7 @@ impl OutputRoutingOptions {
         }
     }
 
-    /// What upstream refuses at a path: the options are alpha.
+    /// The options that upstream refuses at a path: they are alpha.
     fn faults(&self, at: &str, gates: FeatureGates) -> Vec<String> {
         let closed = !gates.enabled(Gate::LoggingAlphaOptions);
         let fault = |used: bool, field: &str| {
@@ -128,7 +128,7 @@ impl LoggingConfiguration {
         self.flush_frequency.map(|flush| flush.0).filter(|time| !time.is_zero()).unwrap_or(FLUSH)
     }
 
-    /// What upstream refuses, in its words; `at` is the field in the file, "" for flags.
+    /// The faults that upstream finds, in its words; `at` is the field in the file, "" for flags.
     pub(crate) fn faults(&self, at: &str, gates: FeatureGates) -> Vec<String> {
         let path = |field: &str| if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") };
         let mut faults = Vec::new();
@@ -189,7 +189,7 @@ impl LoggingConfiguration {
 /// Gives the log of the process a component's settings: those of its file, with its flags over them.
 ///
 /// # Errors
-/// What upstream refuses.
+/// Upstream refuses the settings.
 pub(crate) fn apply(file: LoggingConfiguration, flags: &cli::Logging, gates: FeatureGates) -> Result<()> {
     let settings = file.with(flags);
     match settings.faults("", gates).as_slice() {

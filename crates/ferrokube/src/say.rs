@@ -7,7 +7,7 @@ use component::logging::Format;
 /// Prints one line about the progress.
 pub(crate) fn say(line: &str) {
     use std::io::Write;
-    // Who reads JSON reads nothing else.
+    // A reader of JSON reads nothing else.
     if component::logging::format() == Format::Json {
         return component::logging::tell(line);
     }

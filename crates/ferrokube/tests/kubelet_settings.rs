@@ -10,6 +10,7 @@ use testkit::{Cluster, eventually};
 use crate::kubelet_alone::{
     ADDRESS, IMAGE, NODE, cgroup, flags, kill, node_is_ready, on_a_control_plane, start,
 };
+use crate::resource_managers::on_the_built_in_runtime;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -45,6 +46,15 @@ fn with(cluster: &Cluster, more: &str) -> Result<std::process::Child> {
     let text = std::fs::read_to_string(&path)?;
     std::fs::write(path, text + more)?;
     start(cluster, &flags)
+}
+
+/// Starts a kubelet with further settings that it refuses.
+fn refused(cluster: &Cluster, settings: &str, why: &str) -> Result<()> {
+    let mut kubelet = with(cluster, settings)?;
+    ensure!(!kubelet.wait()?.success(), "it started with {settings}");
+    let log = cluster.host().log("kubelet");
+    ensure!(log.contains(why), "{why}: {log}");
+    Ok(())
 }
 
 fn bytes(node: &Value, which: &str) -> Result<u64> {
@@ -133,18 +143,13 @@ spec:
     kill(kubelet)?;
 
     // A cgroup that nobody made, and more than the machine has.
-    let refused = |settings: &str, why: &str| -> Result<()> {
-        let mut kubelet = with(cluster, settings)?;
-        ensure!(!kubelet.wait()?.success(), "it started with {settings}");
-        let log = cluster.host().log("kubelet");
-        ensure!(log.contains(why), "{why}: {log}");
-        Ok(())
-    };
     refused(
+        cluster,
         "enforceNodeAllocatable: [system-reserved]\nsystemReservedCgroup: /no/such\nsystemReserved: {cpu: 1m}\n",
         "Failed to enforce System Reserved Cgroup Limits on \"/no/such\"",
     )?;
     refused(
+        cluster,
         "kubeReserved: {memory: 100000Gi}\n",
         "Resource \"memory\" has a reservation of 102400010Mi but capacity of ",
     )
@@ -256,17 +261,16 @@ fn own() -> String {
     format!("{}-own", cgroup())
 }
 
-fn has_places_and_users(cluster: &Cluster) -> Result<()> {
+fn has_a_place(cluster: &Cluster) -> Result<()> {
     let settings = format!(
         "kubeletCgroups: /{}
 podCIDR: 10.250.0.0/24
-userNamespaces: {{idsPerPod: 131072}}
 logging: {{format: json, verbosity: 4}}
 ",
         own()
     );
     let kubelet = with(cluster, &settings)?;
-    let node = eventually("the node is Ready", || node_is_ready(cluster))?;
+    eventually("the node is Ready", || node_is_ready(cluster))?;
     let log = cluster.host().log("kubelet");
     ensure!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
     ensure!(log.contains("\"msg\":\"Updating Pod CIDR\"") && log.contains("\"v\":2"), "{log}");
@@ -285,6 +289,24 @@ logging: {{format: json, verbosity: 4}}
     let used = system.iter().find(|c| c["name"] == "kubelet").map(|c| c["memory"]["workingSetBytes"].clone());
     ensure!(used.and_then(|bytes| bytes.as_u64()) > Some(0), "{summary}");
 
+    // Nobody may have the root.
+    kill(kubelet)?;
+    refused(
+        cluster,
+        "systemCgroups: /\n",
+        "failed to start ContainerManager: system container cannot be root (\"/\")",
+    )
+}
+
+#[test]
+fn a_kubelet_has_a_cgroup_and_logs_json() -> Result<()> {
+    on_a_control_plane(has_a_place)
+}
+
+fn gives_users(cluster: &Cluster) -> Result<()> {
+    let settings = "userNamespaces: {idsPerPod: 131072}\n";
+    let kubelet = with(cluster, settings)?;
+    let node = eventually("the node is Ready", || node_is_ready(cluster))?;
     let handlers = &node["status"]["runtimeHandlers"];
     ensure!(handlers[0]["features"]["userNamespaces"] == true, "{handlers}");
     cluster.apply(&format!(
@@ -336,37 +358,21 @@ spec:
 
     // The next kubelet has the same ids for it, and refuses others.
     kill(kubelet)?;
-    let kubelet = with(cluster, &settings)?;
+    let kubelet = with(cluster, settings)?;
     eventually("the new kubelet answers", || {
         Ok((cluster.kubectl(&["exec", "users", "--", "echo", "there"])? == "there\n").then_some(()))
     })?;
     kill(kubelet)?;
-    let mut other = with(cluster, "")?;
-    ensure!(!other.wait()?.success(), "it started with other lengths");
-    let log = cluster.host().log("kubelet");
-    ensure!(
-        log.contains("record pod mappings for existing pod") && log.contains("wrong user namespace length"),
-        "{log}"
-    );
-    let kubelet = with(cluster, &settings)?;
+    refused(cluster, "", "wrong user namespace length 131072")?;
+    let kubelet = with(cluster, settings)?;
     cluster.kubectl(&["delete", "pod", "users", "--wait=true"])?;
     ensure!(!files.exists(), "{}", files.display());
-
-    // Nobody may have the root.
-    kill(kubelet)?;
-    let mut root = with(cluster, "systemCgroups: /\n")?;
-    ensure!(!root.wait()?.success(), "it started with the root");
-    let log = cluster.host().log("kubelet");
-    ensure!(
-        log.contains("failed to start ContainerManager: system container cannot be root (\"/\")"),
-        "{log}"
-    );
-    Ok(())
+    kill(kubelet)
 }
 
 #[test]
-fn a_kubelet_has_a_cgroup_and_gives_pods_users_of_their_own() -> Result<()> {
-    on_a_control_plane(has_places_and_users)
+fn pods_have_users_of_their_own() -> Result<()> {
+    on_the_built_in_runtime("users", gives_users)
 }
 
 #[test]

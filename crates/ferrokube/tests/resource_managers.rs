@@ -22,9 +22,9 @@ const STATIC: [&str; 6] = [
 ];
 
 /// A control plane with the built-in runtime beside it.
-fn cluster() -> Result<(Cluster, Child)> {
+fn cluster(name: &str) -> Result<(Cluster, Child)> {
     let options = Options { control_plane_only: true, ..Options::default() };
-    let cluster = Cluster::start("managers", options)?;
+    let cluster = Cluster::start(name, options)?;
     let host = cluster.host();
     fs::create_dir_all(host.path("images"))?;
     Image::busybox(IMAGE)?.write(&host.path("images/app.tar"))?;
@@ -210,10 +210,10 @@ fn another_policy(c: &Cluster) -> Result<()> {
     kill(kubelet)
 }
 
-#[test]
-fn processors_and_memory_are_given_kept_and_free_again() -> Result<()> {
-    let (cluster, mut runtime) = cluster()?;
-    let result = given_and_free_again(&cluster).and_then(|()| another_policy(&cluster));
+/// Runs a test of kubelets beside a control plane and the built-in runtime, and takes what they leave.
+pub(crate) fn on_the_built_in_runtime(name: &str, test: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
+    let (cluster, mut runtime) = cluster(name)?;
+    let result = test(&cluster);
     let logs = || {
         let host = cluster.host();
         format!("{}\n{}\n{}", host.log("kubelet"), host.log("cri-runtime"), cluster.report())
@@ -224,4 +224,9 @@ fn processors_and_memory_are_given_kept_and_free_again() -> Result<()> {
     runtime.wait()?;
     remove_cgroups()?;
     result
+}
+
+#[test]
+fn processors_and_memory_are_given_kept_and_free_again() -> Result<()> {
+    on_the_built_in_runtime("managers", |c| given_and_free_again(c).and_then(|()| another_policy(c)))
 }

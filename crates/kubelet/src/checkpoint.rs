@@ -78,7 +78,7 @@ pub(crate) enum RestoreError<E: std::error::Error + 'static = Infallible> {
         api::go::quote(.found)
     )]
     OtherPolicy {
-        /// What upstream's manager puts before its words.
+        /// The beginning of the words of upstream's manager.
         manager: &'static str,
         /// The policy of the settings.
         configured: &'static str,
@@ -93,7 +93,7 @@ pub(crate) enum RestoreError<E: std::error::Error + 'static = Infallible> {
     Content(E),
 }
 
-/// Whether a file is of the policy that is configured; `manager` is what upstream's manager puts before its words.
+/// Whether a file is of the policy that is configured; `manager` is the beginning of the words of upstream's manager.
 ///
 /// # Errors
 /// It is another's.

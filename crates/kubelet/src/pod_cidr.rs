@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// them.
 pub(crate) struct PodCidr {
     runtime: Runtime,
-    /// What the runtime knows.
+    /// The addresses that the runtime knows.
     told: Mutex<String>,
     /// The Node may have others.
     pub(crate) woken: Arc<Notify>,

@@ -193,7 +193,7 @@ impl UserNamespaces {
     /// The range of a Pod; none if it has none.
     fn read(&self, uid: &str) -> Result<Option<Mapping>, MappingError> {
         let bytes = match checkpoint::read(&self.file(uid)) {
-            // What is no directory has no file.
+            // A file beside the directories has none.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
             other => other?,
         };

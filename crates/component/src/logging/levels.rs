@@ -49,6 +49,16 @@ impl FromStr for Levels {
     }
 }
 
+/// The verbosity of a level.
+pub(super) fn verbosity(level: Level) -> u32 {
+    match level {
+        Level::ERROR | Level::WARN => 0,
+        Level::INFO => 2,
+        Level::DEBUG => 4,
+        Level::TRACE => 5,
+    }
+}
+
 /// Whether a text is the path of a module.
 fn is_target(text: &str) -> bool {
     text.contains('_') && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':'))

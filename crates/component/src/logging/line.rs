@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
+use super::levels::verbosity;
+
 /// The forms of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -150,7 +152,7 @@ impl<'a> Line<'a> {
         out.write_str(",\"msg\":")?;
         json_text(out, &self.message)?;
         if self.level != Level::ERROR {
-            write!(out, ",\"v\":{}", super::verbosity(self.level))?;
+            write!(out, ",\"v\":{}", verbosity(self.level))?;
         }
         for (name, value) in &self.values {
             out.write_char(',')?;

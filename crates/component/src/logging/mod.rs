@@ -22,8 +22,10 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 pub use self::levels::{LevelError, Levels};
 pub use self::line::Format;
+pub use self::output::Routing;
 pub use self::vmodule::Module;
 
+use self::levels::verbosity;
 use self::line::Line;
 use self::output::Output;
 
@@ -42,15 +44,6 @@ pub struct Config {
     pub text: Routing,
     /// Where lines of JSON go.
     pub json: Routing,
-}
-
-/// Where lines go.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Routing {
-    /// Whether errors go to stderr and everything else to stdout; all go to stderr otherwise.
-    pub split: bool,
-    /// How many bytes for stdout are held back, if the streams are split.
-    pub buffer: usize,
 }
 
 impl Default for Config {
@@ -90,23 +83,13 @@ struct Choice {
     vmodule: Vec<Module>,
 }
 
-/// The verbosity of a level.
-fn verbosity(level: Level) -> u32 {
-    match level {
-        Level::ERROR | Level::WARN => 0,
-        Level::INFO => 2,
-        Level::DEBUG => 4,
-        Level::TRACE => 5,
-    }
-}
-
 impl Choice {
     /// Whether a line of a target and a file is written.
     fn shows(&self, level: Level, target: &str, file: Option<&str>) -> bool {
         if self.levels.show(level, target) {
             return true;
         }
-        // What is always written is left to the levels: they may choose less.
+        // Errors and warnings are left to the levels: they may choose less.
         let wanted = verbosity(level);
         let own = target.starts_with(OWN);
         own && wanted > 0 && (wanted <= self.verbosity || wanted <= vmodule::verbosity(&self.vmodule, file))

@@ -4,11 +4,19 @@ use std::io::Write;
 
 use parking_lot::Mutex;
 
-use super::Routing;
 use super::line::{Format, Line};
 
 /// As much as is held back at most; upstream's limit.
 const MOST: usize = 2 << 30;
+
+/// Where lines go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Routing {
+    /// Whether errors go to stderr and everything else to stdout; all go to stderr otherwise.
+    pub split: bool,
+    /// How many bytes for stdout are held back, if the streams are split.
+    pub buffer: usize,
+}
 
 /// A stream that is written whole lines.
 type Stream = Box<dyn Write + Send>;

@@ -37,7 +37,7 @@ pub(super) fn verbosity(modules: &[Module], file: Option<&str>) -> u32 {
     modules.iter().find(|module| fits(&module.pattern, name)).map_or(0, |module| module.verbosity)
 }
 
-/// What a file is called.
+/// The name of a file.
 fn name(path: &str) -> Option<&str> {
     let mut parts = path.rsplit('/').map(|part| part.strip_suffix(".rs").unwrap_or(part));
     parts.find(|part| !matches!(*part, "mod" | "lib" | "main" | "src"))
