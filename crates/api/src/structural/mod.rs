@@ -270,7 +270,7 @@ pub struct Structural {
     /// The conditions on the object's metadata.
     metadata: Option<PartId>,
     hash: u32,
-    /// What there is at or below each part.
+    /// The things that stand at or below each part.
     within: Box<[Within]>,
 }
 
@@ -476,7 +476,7 @@ impl Structural {
     pub fn hash(&self) -> u32 {
         self.hash
     }
-    /// What there is at a part or below it.
+    /// The things that stand at a part or below it.
     fn within(&self, id: PartId) -> Within {
         self.within[id.0 as usize]
     }

@@ -14,8 +14,7 @@ use storage::Store;
 
 use super::converter::Converter;
 use super::custom_version::CustomVersion;
-use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing};
-use super::resources::type_meta;
+use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing, type_meta};
 
 /// Numbers of forms of kinds, and of entries: no two in a process are the same.
 static NUMBERS: AtomicU32 = AtomicU32::new(0);

@@ -28,7 +28,7 @@ impl equivalent::Comparable<Key> for KeyRef<'_> {
     }
 }
 
-/// What is served of a definition from now on.
+/// The resources that a definition has from now on.
 pub(crate) struct Change {
     /// The definition's group.
     pub(crate) group: Text,

@@ -15,6 +15,11 @@ use storage::{ResourceId, ResourceSpec, Store};
 use super::converter::Converter;
 use super::custom_version::CustomVersion;
 
+/// `"kind":"Pod","apiVersion":"v1",`
+pub(super) fn type_meta(kind: &Gvk) -> Bytes {
+    Bytes::from(format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()))
+}
+
 /// A subresource of a resource.
 #[derive(Clone)]
 pub(crate) struct SubresourceEntry {

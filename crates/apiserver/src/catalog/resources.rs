@@ -6,7 +6,6 @@ use std::sync::Arc;
 use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{Schema, Text};
-use bytes::Bytes;
 use compact_str::format_compact;
 use kinds::Strategy;
 use kinds::defaults::Defaults;
@@ -15,12 +14,7 @@ use storage::{ResourceId, Store};
 
 use super::custom::CustomResource;
 use super::definitions::{Change, Definitions};
-use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing};
-
-/// `"kind":"Pod","apiVersion":"v1",`
-pub(super) fn type_meta(kind: &Gvk) -> Bytes {
-    Bytes::from(format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()))
-}
+use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing, type_meta};
 
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
 const SCALE: &str = "scale";

@@ -120,8 +120,8 @@ async fn opened(
     while !missing.is_empty() {
         let stream = acceptor.accept().await?;
         let kind = spdy::header(&stream.headers, "streamtype").unwrap_or_default();
-        // Whoever is attached to a container's terminal without one of its own opens the stream of errors, and never
-        // one of sizes.
+        // A client that is attached to a container's terminal, but has none itself, opens the stream of errors and
+        // never one of sizes.
         if kind == "stderr" && wanted.tty {
             missing.retain(|name| *name != "resize");
             all.insert("stderr", stream);

@@ -87,7 +87,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
     Ok(())
 }
 
-/// What is served of the definition of these resources from now on.
+/// Names the resources that a definition has from now on.
 fn change(of: &CustomResource, resource: Option<&Arc<CustomResource>>) -> Change {
     let (group, plural) = (of.definition.group.clone(), of.definition.names.plural.clone());
     Change { group, plural, resource: resource.cloned() }

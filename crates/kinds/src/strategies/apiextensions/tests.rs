@@ -105,7 +105,8 @@ fn errors_are_upstreams() {
     assert!(wrong.is_empty(), "{} of {count} cases differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What upstream has no structural form of, and its walk through a schema passes over, is refused after that walk.
+/// A field for which upstream has no structural form, and which its walk through a schema passes over, is refused after
+/// that walk.
 #[test]
 fn a_schema_names_no_dialect() {
     let schema = Schema::builtin();
