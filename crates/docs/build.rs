@@ -6,6 +6,7 @@
 //! of this script alone: the k8s-openapi that the binary links is compiled without that feature.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{Error, Result, Write};
 use std::path::Path;
 
@@ -71,7 +72,7 @@ impl Block {
         let mut out = flate2::write::ZlibEncoder::new(&mut *packed, flate2::Compression::best());
         out.write_all(&self.text)?;
         out.finish()?;
-        blocks.push_str(&format!("{}\t{}\n", self.first, packed.len() - start));
+        writeln!(blocks, "{}\t{}", self.first, packed.len() - start).map_err(Error::other)?;
         Ok(())
     }
 }

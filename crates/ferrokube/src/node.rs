@@ -186,13 +186,12 @@ const IMAGE_GC: (u8, u8) = (95, 90);
 /// How Pods are evicted.
 fn eviction(flags: &Flags) -> Result<kubelet::config::Eviction> {
     let mut eviction = kubelet::config::Eviction::default();
-    match &flags.eviction_hard {
-        Some(hard) => eviction.stated.hard = hard.clone(),
-        None => {
-            let disks = ["nodefs.available", "imagefs.available"];
-            let disks = disks.map(|signal| (signal.to_owned(), format!("{FREE_DISK_PERCENT}%")));
-            eviction.stated.hard.0.extend(disks);
-        }
+    if let Some(hard) = &flags.eviction_hard {
+        eviction.stated.hard = hard.clone();
+    } else {
+        let disks = ["nodefs.available", "imagefs.available"];
+        let disks = disks.map(|signal| (signal.to_owned(), format!("{FREE_DISK_PERCENT}%")));
+        eviction.stated.hard.0.extend(disks);
     }
     eviction.thresholds = eviction.stated.thresholds(true).context("invalid --eviction-hard")?;
     Ok(eviction)

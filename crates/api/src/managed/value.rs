@@ -304,9 +304,10 @@ impl<'s> Below<'s> {
             return (Shape::part(of, id), Knows::Named);
         }
         let part = of.part(id);
-        let knows = match matches!(name, "kind" | "apiVersion" | "metadata") && part.embedded {
-            true => Knows::Named,
-            false => Knows::Allowed,
+        let knows = if part.embedded && matches!(name, "kind" | "apiVersion" | "metadata") {
+            Knows::Named
+        } else {
+            Knows::Allowed
         };
         match part.additional {
             Additional::Part(id) => (Shape::part(of, id), knows),

@@ -391,14 +391,14 @@ fn go_type(node: &Node) -> &'static str {
 
 /// Whether a value is a scalar of the type that a shape gives it, or `null`, which stands for no value.
 fn is_fitting_scalar(shape: Shape<'_>, value: &Node) -> bool {
-    match (shape, value) {
+    matches!(
+        (shape, value),
         (_, Node::Null)
-        | (Shape::Scalar(Scalar::Number), Node::Int(_) | Node::Float(_))
-        | (Shape::Scalar(Scalar::Text), Node::Str(_))
-        | (Shape::Scalar(Scalar::Bool), Node::Bool(_))
-        | (Shape::Scalar(Scalar::Any), Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_)) => true,
-        _ => false,
-    }
+            | (Shape::Scalar(Scalar::Number), Node::Int(_) | Node::Float(_))
+            | (Shape::Scalar(Scalar::Text), Node::Str(_))
+            | (Shape::Scalar(Scalar::Bool), Node::Bool(_))
+            | (Shape::Scalar(Scalar::Any), Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_))
+    )
 }
 
 fn check(
