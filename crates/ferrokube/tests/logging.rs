@@ -148,9 +148,9 @@ fn a_server_logs_as_it_is_told() -> Result<()> {
         let log = dir.path().join("log");
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut command = Server::command("kube-apiserver", free_port()?, dir.path(), &flags);
-        // Every listener is told of there.
+        // Every frame is told of there.
         command
-            .env("FERROKUBE_LOG", "warn,mio=trace")
+            .env("FERROKUBE_LOG", "warn,h2=trace")
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log)?);
         let mut server = command.spawn()?;
