@@ -193,23 +193,23 @@ fn text_value(out: &mut String, name: &str, text: &str) -> fmt::Result {
 
 /// A text as Go's `%q` writes it.
 fn quote(out: &mut String, text: &str) -> fmt::Result {
-    out.write_char('"')?;
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => write!(out, "\\{c}")?,
-            '\n' => out.write_str("\\n")?,
-            '\r' => out.write_str("\\r")?,
-            '\t' => out.write_str("\\t")?,
-            c if u32::from(c) < 0x20 || c == '\u{7f}' => write!(out, "\\x{:02x}", u32::from(c))?,
-            c if c.is_control() => write!(out, "\\u{:04x}", u32::from(c))?,
-            c => out.write_char(c)?,
-        }
-    }
-    out.write_char('"')
+    quoted(out, text, |out, c| match u32::from(c) {
+        code @ (..0x20 | 0x7f) => write!(out, "\\x{code:02x}"),
+        code if c.is_control() => write!(out, "\\u{code:04x}"),
+        _ => out.write_char(c),
+    })
 }
 
 /// A text in JSON.
 fn json_text(out: &mut String, text: &str) -> fmt::Result {
+    quoted(out, text, |out, c| match u32::from(c) {
+        code @ ..0x20 => write!(out, "\\u{code:04x}"),
+        _ => out.write_char(c),
+    })
+}
+
+/// A text in quotes. The escapes are those that both forms have; `other` writes all other characters.
+fn quoted(out: &mut String, text: &str, other: impl Fn(&mut String, char) -> fmt::Result) -> fmt::Result {
     out.write_char('"')?;
     for c in text.chars() {
         match c {
@@ -217,8 +217,7 @@ fn json_text(out: &mut String, text: &str) -> fmt::Result {
             '\n' => out.write_str("\\n")?,
             '\r' => out.write_str("\\r")?,
             '\t' => out.write_str("\\t")?,
-            c if u32::from(c) < 0x20 => write!(out, "\\u{:04x}", u32::from(c))?,
-            c => out.write_char(c)?,
+            c => other(out, c)?,
         }
     }
     out.write_char('"')
