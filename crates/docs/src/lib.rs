@@ -29,8 +29,16 @@ struct Block {
 #[derive(Debug)]
 struct Unpacked {
     text: String,
-    /// Where the records are in the text.
-    records: Vec<(usize, usize)>,
+    records: Vec<Record>,
+}
+
+/// The places of a record's parts in a block's text: where the first begins, and where each ends.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    start: usize,
+    definition: usize,
+    field: usize,
+    end: usize,
 }
 
 impl Block {
@@ -44,7 +52,12 @@ impl Block {
             let mut records = Vec::new();
             let mut start = 0;
             for record in text.split_terminator('\x1e') {
-                records.push((start, start + record.len()));
+                let mut parts = record.splitn(3, '\x1f').map(str::len);
+                if let (Some(definition), Some(field), Some(_)) = (parts.next(), parts.next(), parts.next()) {
+                    let definition = start + definition;
+                    let field = definition + 1 + field;
+                    records.push(Record { start, definition, field, end: start + record.len() });
+                }
                 start += record.len() + 1;
             }
             Unpacked { text, records }
@@ -53,10 +66,14 @@ impl Block {
 }
 
 impl Unpacked {
-    /// The definition, the field and the text of a record.
-    fn record(&self, (start, end): (usize, usize)) -> Option<(&str, &str, &str)> {
-        let mut parts = self.text.get(start..end)?.splitn(3, '\x1f');
-        Some((parts.next()?, parts.next()?, parts.next()?))
+    /// The definition and the field of a record.
+    fn name(&self, at: Record) -> (&str, &str) {
+        let part = |from, to| self.text.get(from..to).unwrap_or_default();
+        (part(at.start, at.definition), part(at.definition + 1, at.field))
+    }
+    /// The text of a record.
+    fn text(&self, at: Record) -> Option<&str> {
+        self.text.get(at.field + 1..at.end)
     }
 }
 
@@ -80,9 +97,8 @@ impl Docs {
         let wanted = (definition, field.unwrap_or_default());
         let after = self.blocks.partition_point(|block| block.first <= wanted);
         let block = self.blocks.get(after.checked_sub(1)?)?.unpacked();
-        let name = |at: &(usize, usize)| block.record(*at).map(|(definition, field, _)| (definition, field));
-        let at = block.records.binary_search_by(|at| name(at).cmp(&Some(wanted))).ok()?;
-        block.record(*block.records.get(at)?).map(|(_, _, text)| text)
+        let at = block.records.binary_search_by(|at| block.name(*at).cmp(&wanted)).ok()?;
+        block.text(*block.records.get(at)?)
     }
 }
 
@@ -96,10 +112,11 @@ mod tests {
         let mut count = 0;
         for block in &docs.blocks {
             let unpacked = block.unpacked();
-            assert_eq!(unpacked.record(unpacked.records[0]).map(|r| (r.0, r.1)), Some(block.first));
+            assert_eq!(unpacked.name(unpacked.records[0]), block.first);
             for at in &unpacked.records {
-                let (definition, field, text) = unpacked.record(*at).unwrap();
-                assert_eq!(docs.get(definition, Some(field)), Some(text), "{definition} {field}");
+                let (definition, field) = unpacked.name(*at);
+                let text = docs.get(definition, Some(field));
+                assert!(text.is_some() && text == unpacked.text(*at), "{definition} {field}");
                 count += 1;
             }
         }

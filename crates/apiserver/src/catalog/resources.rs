@@ -1,6 +1,6 @@
 //! The resources that are served.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::resources::ResourceInfo;
@@ -203,21 +203,26 @@ impl Resources {
     }
     /// Groups with their versions: built-in ones in the table's order, then those of definitions.
     pub(crate) fn groups(&self) -> Vec<(Text, Vec<Text>)> {
-        let built_in = self.built_in.groups.iter().map(|g| &g.0);
-        let mut all: Vec<Text> = built_in.cloned().collect();
-        let known: HashSet<Text> = all.iter().cloned().collect();
-        for resource in self.definitions.iter().filter(|r| !r.entries.is_empty()) {
-            // Those of a group stand together.
-            let group = &resource.definition.group;
-            if !known.contains(group) && all.last() != Some(group) {
-                all.push(group.clone());
+        let mut all = self.built_in.groups.clone();
+        let built_in = all.iter().enumerate().map(|(at, (group, _))| (group.clone(), at));
+        let built_in: HashMap<Text, usize> = built_in.collect();
+        for entry in self.definitions.iter().flat_map(|r| &r.entries) {
+            // Definitions of a group stand together.
+            let last = all.len().saturating_sub(1);
+            let at = match built_in.get(&entry.group) {
+                Some(at) => *at,
+                None if all.last().is_some_and(|(group, _)| *group == entry.group) => last,
+                None => all.len(),
+            };
+            if at == all.len() {
+                all.push((entry.group.clone(), Vec::new()));
+            }
+            let versions = &mut all[at].1;
+            if !versions.contains(&entry.version) {
+                versions.push(entry.version.clone());
             }
         }
-        let with_versions = all.into_iter().map(|group| {
-            let versions = self.versions(&group);
-            (group, versions)
-        });
-        with_versions.collect()
+        all
     }
 }
 
