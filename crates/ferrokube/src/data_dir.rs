@@ -18,6 +18,12 @@ const VERSION: u32 = 1;
 /// The directory of archives of images, which may be there before the first start.
 pub(crate) const IMAGES: &str = "images";
 
+/// The data directory of a machine's cluster, unless another is chosen.
+pub(crate) const DATA_DIR: &str = "/var/lib/ferrokube";
+
+/// Upstream's directory of the kubelet, which manifests of drivers and of device plugins name.
+pub(crate) const KUBELET_ROOT: &str = "/var/lib/kubelet";
+
 /// The file in a kubelet's root directory outside that names the data directory of its cluster.
 const OWNER: &str = "ferrokube-data-dir";
 
@@ -39,7 +45,8 @@ pub(crate) struct Footprint {
     pub(crate) cni_conf_dir: PathBuf,
     /// The directory of the CNI plugin.
     pub(crate) cni_bin_dir: PathBuf,
-    /// The kubelet's root directory; "" in notes of older versions, which had it in the data directory.
+    /// The kubelet's root directory; "" in notes of older versions, which had it in the data directory. Where a cluster
+    /// has several nodes on this machine, the place at which each has its own.
     pub(crate) kubelet_root: PathBuf,
     /// The parent cgroup of Pods.
     pub(crate) cgroup_root: String,
@@ -133,12 +140,25 @@ impl DataDir {
         id_of(&self.path)
     }
 
-    /// The directory of the kubelet: this one, made if it is not there, or its place in the data directory.
+    /// The directory of the kubelet: this one, made if it is not there; otherwise upstream's for a machine's own cluster,
+    /// and a place in the data directory for others.
     ///
     /// # Errors
     /// Another kubelet has it: this one would remove the volumes of Pods that it does not know.
     pub(crate) fn kubelet_root(&self, wanted: Option<&Path>) -> Result<PathBuf> {
-        let Some(wanted) = wanted else { return Ok(self.path.join("kubelet")) };
+        let own = self.path.join("kubelet");
+        match wanted {
+            Some(wanted) => self.take_kubelet_root(wanted),
+            // A machine's own cluster has upstream's directory, unless it was made before that was so, or there is another
+            // kubelet.
+            None if self.path == Path::new(DATA_DIR) && !own.exists() => {
+                Ok(self.take_kubelet_root(Path::new(KUBELET_ROOT)).unwrap_or(own))
+            }
+            None => Ok(own),
+        }
+    }
+
+    fn take_kubelet_root(&self, wanted: &Path) -> Result<PathBuf> {
         let shown = wanted.display();
         let unusable = || format!("--root-dir {shown} cannot be used");
         fs::DirBuilder::new().recursive(true).mode(0o750).create(wanted).with_context(unusable)?;

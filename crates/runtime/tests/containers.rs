@@ -51,6 +51,29 @@ async fn a_container_from_its_start_to_its_end() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_never_started_does_not_end() -> Result<()> {
+    let runtime = Runtime::start("unstarted").await?;
+    let pod = runtime.pod("unstarted");
+    let sandbox = runtime.sandbox(&pod).await?;
+    let request = pb::CreateContainerRequest {
+        pod_sandbox_id: sandbox.clone(),
+        config: Some(container("true")),
+        sandbox_config: Some(pod),
+    };
+    let id = runtime.cri().create_container(request).await?.into_inner().container_id;
+    let stop = pb::StopPodSandboxRequest { pod_sandbox_id: sandbox };
+    runtime.cri().stop_pod_sandbox(stop).await?;
+    let status = runtime.status(&id).await?;
+    assert_eq!(status.state(), pb::ContainerState::ContainerCreated);
+    assert_eq!((status.started_at, status.finished_at, status.exit_code), (0, 0, 0));
+    let start = pb::StartContainerRequest { container_id: id.clone() };
+    assert!(runtime.cri().start_container(start).await.is_err(), "its sandbox is gone");
+    runtime.cri().remove_container(pb::RemoveContainerRequest { container_id: id.clone() }).await?;
+    assert!(runtime.status(&id).await.is_err());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stop_by_signal_then_by_force() -> Result<()> {
     let runtime = Runtime::start("stops").await?;
     let stop = |id: &str, timeout: i64| {

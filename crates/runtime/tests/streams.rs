@@ -169,6 +169,37 @@ async fn has_input(runtime: Runtime) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_input_stays_open_lets_its_client_go() -> Result<()> {
+    let runtime = Runtime::start("stays").await?;
+    let pod = runtime.pod("stays");
+    let sandbox = runtime.sandbox(&pod).await?;
+    for (name, tty, stdin_once) in [("open", false, false), ("terminal", true, true)] {
+        let mut config = container("cat");
+        config.metadata = Some(pb::ContainerMetadata { name: name.into(), attempt: 0 });
+        (config.stdin, config.stdin_once, config.tty) = (true, stdin_once, tty);
+        let id = runtime.container(&sandbox, &pod, config).await?;
+        for input in ["first\n", "second\n"] {
+            let container_id = id.clone();
+            let request = pb::AttachRequest { container_id, stdin: true, stdout: true, stderr: false, tty };
+            let url = runtime.cri().attach(request).await?.into_inner().url;
+            let connection = follow(&runtime, &url, "v4.channel.k8s.io").await?;
+            let mut error = open(&connection, &[("streamtype", "error")]).await?;
+            let mut stdin = open(&connection, &[("streamtype", "stdin")]).await?;
+            let mut stdout = open(&connection, &[("streamtype", "stdout")]).await?;
+            let _resize =
+                if tty { Some(open(&connection, &[("streamtype", "resize")]).await?) } else { None };
+            stdin.write(Bytes::from_static(input.as_bytes())).await?;
+            stdin.close().await?;
+            let said = all(&mut stdout).await;
+            assert!(said.contains(input.trim()), "{name}: {said:?}");
+            assert_eq!(decode_result(all(&mut error).await.as_bytes()), Ok(()), "{name}");
+        }
+        assert_eq!(runtime.status(&id).await?.state(), pb::ContainerState::ContainerRunning, "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_port_of_a_pod() -> Result<()> {
     let runtime = Runtime::start("forward").await?;
     let (sandbox, id) = runtime.script("forward", "nc -ll -p 8080 -e cat").await?;

@@ -100,7 +100,8 @@ pub(crate) struct Node {
     #[arg(long, value_name = "SOCK")]
     pub(crate) container_runtime_endpoint: Option<String>,
     /// Directory of the kubelet's own files: volumes, and the sockets of plugins, which drivers' manifests expect in
-    /// /var/lib/kubelet [default: DATA_DIR/kubelet]
+    /// /var/lib/kubelet. With --nodes each node has its own there [default: /var/lib/kubelet with --nodes, or for the
+    /// default data directory if no other kubelet has it; otherwise DATA_DIR/kubelet]
     #[arg(long, value_name = "DIR")]
     pub(crate) root_dir: Option<PathBuf>,
     /// Directory of archives of images (docker-archive or OCI layout) that the built-in container runtime has, also those

@@ -3,11 +3,13 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use component::Shutdown;
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::net::unix::pipe::Receiver;
 
+use super::namespaces::is_mounted;
 use super::runtime::Containerd;
 use crate::archives::{Archives, Importer};
 use crate::{agent, cli};
@@ -23,6 +25,10 @@ pub(crate) async fn run(flags: &cli::Agent, hosted: &cli::Hosted) -> Result<()> 
 }
 
 async fn serve(flags: &cli::Agent, hosted: &cli::Hosted, runtime: &Shutdown) -> Result<()> {
+    if let Some(at) = &flags.node.root_dir {
+        mount_own(&hosted.host_dir.join("kubelet"), at)
+            .with_context(|| format!("the node's own {} can't be mounted", at.display()))?;
+    }
     if let (Some(program), Some(images)) = (&hosted.containerd, &flags.node.images) {
         let containerd = Containerd::new(program, &hosted.host_dir);
         containerd.clone().start(runtime).await?;
@@ -38,6 +44,19 @@ async fn serve(flags: &cli::Agent, hosted: &cli::Hosted, runtime: &Shutdown) -> 
         runtime.spawn(images.follow(stop));
     }
     agent::run(flags).await
+}
+
+/// Mounts a directory of the node at a path that every node has, among the node's own mounts.
+fn mount_own(dir: &Path, at: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    if !is_mounted(at)? {
+        std::fs::create_dir_all(at)?;
+        mount_bind(dir, at)?;
+        // A group of mounts of its own: what is mounted below one path need not appear below the other, too.
+        mount_change(at, MountPropagationFlags::PRIVATE)?;
+        mount_change(at, MountPropagationFlags::SHARED)?;
+    }
+    Ok(())
 }
 
 /// Sends this process the signal to end once its standard input ends: a process that is killed closes it.

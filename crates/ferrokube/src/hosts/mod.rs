@@ -35,7 +35,7 @@ use self::keeper::{Cluster, Keeper};
 use self::namespaces::Kept;
 use self::plan::{Host, Plan};
 use crate::control_plane::{ControlPlane, Settings};
-use crate::data_dir::{DataDir, Footprint, IMAGES};
+use crate::data_dir::{DataDir, Footprint, IMAGES, KUBELET_ROOT};
 use crate::neighbours::{self, Claim};
 use crate::say::{say, took};
 use crate::until::until_stopped;
@@ -46,9 +46,6 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let server = &flags.server;
     if !reachable(server.bind_address) {
         bail!("the nodes don't reach {}: leave --bind-address out, or choose 0.0.0.0", server.bind_address);
-    }
-    if flags.node.root_dir.is_some() {
-        bail!("--root-dir is one directory, and each node needs its own: leave it out, or --nodes");
     }
     let settings = Settings::of_server(server)?;
     let name = machine::node_name(flags.node.node_name.as_deref())?;
@@ -61,7 +58,8 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let _held = neighbours::claim(&dir, &claim(flags, &plan, &dir))?;
     let kubeconfig = server.write_kubeconfig.clone().unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(kubeconfig)?;
-    dir.write_footprint(&Footprint { kubeconfig, ..Footprint::default() })?;
+    let kubelet_root = kubelet_root(flags);
+    dir.write_footprint(&Footprint { kubeconfig, kubelet_root, ..Footprint::default() })?;
     let images = flags.node.images.clone().unwrap_or_else(|| dir.path().join(IMAGES));
     let images = prepare(&plan, flags, &images)?;
 
@@ -115,6 +113,12 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
         let _ = stop.run(all).await;
     });
     until_stopped(plane, Some(nodes), "stopping; containers go on running").await
+}
+
+/// The directory at which each node has its kubelet's own files: manifests of drivers name it.
+fn kubelet_root(flags: &cli::Up) -> PathBuf {
+    let root = flags.node.root_dir.as_deref().unwrap_or(Path::new(KUBELET_ROOT));
+    std::path::absolute(root).unwrap_or_else(|_| root.to_owned())
 }
 
 /// Whether nodes in other network namespaces reach a server that listens there.
@@ -257,6 +261,7 @@ fn arguments(
         add("containerd", &containerd);
     }
     add("resolv-conf", &host.resolv_conf());
+    add("root-dir", &kubelet_root(flags));
     let node = &flags.node;
     for handler in &node.runtime_handler {
         add("runtime-handler", &handler.to_string());
@@ -324,6 +329,7 @@ mod tests {
         expected.cni_conf_dir = Some("/d/nodes/n-2/cni".into());
         expected.cni_bin_dir = Some("/d/nodes/n-2/cni-bin".into());
         expected.resolv_conf = "/d/nodes/n-2/resolv.conf".into();
+        expected.root_dir = Some("/var/lib/kubelet".into());
         assert_eq!(node, format!("{expected:?}"));
         let hosted = agent.hosted.unwrap();
         assert_eq!(hosted.host_namespaces, Path::new("/run/ferrokube/nodes-0a/n-2"));

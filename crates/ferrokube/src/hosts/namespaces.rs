@@ -202,7 +202,7 @@ fn is_kept(path: &Path) -> bool {
 }
 
 /// Whether something is mounted there.
-fn is_mounted(path: &Path) -> io::Result<bool> {
+pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
     let at = path.to_string_lossy();
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     Ok(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&*at)))

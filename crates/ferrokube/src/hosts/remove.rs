@@ -38,10 +38,24 @@ pub(crate) async fn remove(dir: &DataDir) -> Result<()> {
     }
     kept.remove().context("the nodes' namespaces can't be removed")?;
     network::remove(&dir.id()).context("the nodes' network can't be removed")?;
+    // The nodes' own directories were mounted there. It goes if it is empty; what is mounted there in the namespaces of
+    // another cluster's nodes would go with it.
+    let root = dir.footprint()?.kubelet_root;
+    if !is_mounted_anywhere(&root)? {
+        let _ = fs::remove_dir(root);
+    }
     for root in roots {
         kubelet::teardown::remove_root_cgroup(&root).await;
     }
     Ok(())
+}
+
+/// Whether some process sees a mount at a path.
+fn is_mounted_anywhere(path: &Path) -> Result<bool> {
+    let path = path.to_string_lossy();
+    let sees = |mounts: String| mounts.lines().any(|line| line.split(' ').nth(4) == Some(&*path));
+    let mut all = fs::read_dir("/proc")?.flatten().map(|entry| entry.path().join("mountinfo"));
+    Ok(all.any(|file| fs::read_to_string(file).is_ok_and(sees)))
 }
 
 /// The cgroup of a node whose own data are in this directory.

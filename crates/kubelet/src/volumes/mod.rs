@@ -315,8 +315,10 @@ fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn own(path: &Path, gid: u32, mode: u32) -> io::Result<()> {
+/// Gives a directory to a group, and these bits to those of its mode: memory's sticky one stays.
+fn own(path: &Path, gid: u32, bits: u32) -> io::Result<()> {
     chown(path, None, Some(gid))?;
+    let mode = fs::metadata(path)?.permissions().mode() & 0o7777 | bits;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
@@ -375,4 +377,26 @@ fn empty_dir(
 pub(crate) fn close(config: &crate::Config) -> Result<(), (PathBuf, io::Error)> {
     let pods = config.pods_dir();
     fs::set_permissions(&pods, fs::Permissions::from_mode(0o750)).map_err(|error| (pods, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_group_gets_a_directory_with_its_other_bits() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |had: u32, has: u32| {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(had)).unwrap();
+            own(dir.path(), 123, 0o2777).unwrap();
+            let found = fs::metadata(dir.path()).unwrap();
+            assert_eq!((found.permissions().mode() & 0o7777, found.gid()), (has, 123), "{had:o}");
+        };
+        check(0o777, 0o2777);
+        check(0o700, 0o2777);
+        // A tmpfs is made so.
+        check(0o1777, 0o3777);
+    }
 }

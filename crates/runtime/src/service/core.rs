@@ -143,10 +143,17 @@ impl Container {
         if let Some(live) = live
             && record.phase() < ContainerPhase::Exited
             && let State::Exited(exit) = live.state()
+            && !self.never_started()
         {
             end(&mut record, &exit);
         }
         record
+    }
+
+    /// Whether it was made and not told to start, as far as its record and its shim know.
+    fn never_started(&self) -> bool {
+        let started = self.live().and_then(|live| live.started_at());
+        self.record.lock().phase() == ContainerPhase::Created && started.is_none()
     }
 
     /// Its state as CRI has it.
@@ -268,9 +275,10 @@ impl Core {
         let _ = self.events.send(happened);
     }
 
-    /// Records a container's end, once, and tells of it.
+    /// Records a container's end, once, and tells of it. One that never started has no end, as in containerd: a Pod's
+    /// status would tell of a container that ended and began in 1970.
     pub(crate) async fn ended(self: &Arc<Self>, container: &Arc<Container>, exit: Exit) {
-        if container.record.lock().phase() >= ContainerPhase::Exited {
+        if container.record.lock().phase() >= ContainerPhase::Exited || container.never_started() {
             return;
         }
         let told = Arc::new(Mutex::new(false));

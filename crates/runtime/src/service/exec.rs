@@ -26,6 +26,9 @@ const KILL: i32 = 9;
 const LONGEST: usize = 16 << 20;
 /// How long the outputs of a command may stay open after its end: its own children may have them.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// The time in which a client whose input has ended still gets the answers to it. DIFFERENCE: containerd gives none.
+const LEAVE: Duration = Duration::from_secs(1);
 /// The size of a piece.
 const PIECE: usize = 32 << 10;
 /// The time in which a port of a Pod answers.
@@ -199,9 +202,14 @@ async fn exec(
 
 async fn attach(core: Arc<Core>, container: String, streams: Streams) -> Result<(), CallError> {
     let (container, live) = running(&core, &container)?;
-    let once = container.record.lock().config.as_ref().is_some_and(|config| config.stdin_once);
+    // The end of the client's input is that of such a container's; any other container keeps its input, and the client
+    // is let go, as containerd does: `kubectl run --stdin --leave-stdin-open` waits for that.
+    let closing = {
+        let record = container.record.lock();
+        record.config.as_ref().is_some_and(|config| config.stdin_once && !config.tty)
+    };
     let Streams { stdin: input, stdout: out, stderr: err, resize } = streams;
-    let closing = once && input.is_some();
+    let feeds = input.is_some();
     let attached = live.attach(input.is_some()).await.map_err(at("failed to attach to container"))?;
     let resizing = async {
         let Some(mut sizes) = resize else { return };
@@ -221,19 +229,22 @@ async fn attach(core: Arc<Core>, container: String, streams: Streams) -> Result<
             tracing::debug!(error = whole(&error), "a container's input cannot be closed");
         }
     };
-    let aside = async { tokio::join!(feeding_in, resizing) };
-    tokio::pin!(outputs, aside);
-    let mut feeding = true;
-    loop {
+    tokio::pin!(outputs, feeding_in, resizing);
+    let (mut feeding, mut sized) = (feeds, true);
+    let rest = loop {
         tokio::select! {
-            () = &mut outputs => break,
-            _ = live.wait() => {
-                let _ = timeout(DRAIN, &mut outputs).await;
-                break;
+            () = &mut outputs => return Ok(()),
+            _ = live.wait() => break DRAIN,
+            () = &mut feeding_in, if feeding => {
+                feeding = false;
+                if !closing {
+                    break LEAVE;
+                }
             }
-            _ = &mut aside, if feeding => feeding = false,
+            () = &mut resizing, if sized => sized = false,
         }
-    }
+    };
+    let _ = timeout(rest, &mut outputs).await;
     Ok(())
 }
 
