@@ -138,12 +138,19 @@ fn document(
     }
     // A document that was made for this client needs no unpacking.
     let mut plain = None;
-    let packed = encoder.forms.document(&hash, media, || {
-        let made = openapi.make(document)?;
-        let packed = gzip(&made);
-        plain = Some(made);
-        Some(packed)
-    })?;
+    let joined = match document {
+        Document::V3 { path, protobuf: false } => openapi.joined(path),
+        _ => None,
+    };
+    let packed = match joined {
+        Some(packed) => packed,
+        None => encoder.forms.document(&hash, media, || {
+            let made = openapi.make(document)?;
+            let packed = gzip(&made);
+            plain = Some(made);
+            Some(packed)
+        })?,
+    };
     if takes_gzip(parts) {
         let mut response = answer(parts, Some(packed), media, &hash);
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -152,7 +159,9 @@ fn document(
     if plain.is_some() {
         return Some(answer(parts, plain, media, &hash));
     }
-    let mut body = Vec::with_capacity(packed.len() * 8);
+    // The file ends with the text's length.
+    let length = packed.last_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+    let mut body = Vec::with_capacity(length as usize);
     // It was packed here.
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut body).ok()?;
     Some(answer(parts, Some(body.into()), media, &hash))

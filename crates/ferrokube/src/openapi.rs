@@ -1,8 +1,10 @@
 //! The documents of OpenAPI: the schema with its descriptions, made when a client asks for it.
 
-use api::Schema;
-use api::openapi::{self as make, CustomKinds};
+use std::collections::BTreeSet;
+
+use api::openapi::{self as make, CustomKinds, CustomResource, Part};
 use api::resources::ResourceInfo;
+use api::{Schema, Text};
 use apiserver::catalog::Documents;
 use bytes::Bytes;
 
@@ -21,6 +23,15 @@ impl Documents for Builtin {
             docs.get(definition, field)
         })?;
         if protobuf { make::v3_protobuf(&json).map(Into::into) } else { Some(json.into()) }
+    }
+    fn v3_part(&self, resource: &CustomResource) -> Part {
+        let docs = docs::Docs::load();
+        make::v3_part(Schema::builtin(), resource, &|definition, field| docs.get(definition, field))
+    }
+    fn v3_frame(&self, group_version: (&str, &str), refers: &BTreeSet<Text>) -> [Vec<u8>; 3] {
+        let docs = docs::Docs::load();
+        let describe = |definition: &str, field: Option<&str>| docs.get(definition, field);
+        make::v3_frame(Schema::builtin(), group_version, refers, &describe)
     }
     fn sources(&self) -> Vec<&'static [u8]> {
         let made_by = make::SOURCES.iter().map(|source| source.as_bytes());

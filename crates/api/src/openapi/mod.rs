@@ -5,6 +5,7 @@
 mod custom;
 mod definitions;
 mod gnostic;
+mod parts;
 mod paths;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use crate::tree::{Map, Node, Text};
 
 pub use custom::{CustomKinds, CustomResource};
 pub use definitions::Docs;
+pub use parts::{Part, v3_frame, v3_part};
 use paths::{Described, PathItem};
 
 /// The version of OpenAPI.
@@ -51,7 +53,7 @@ fn text(node: &Node) -> Vec<u8> {
 
 /// The sources of documents besides resources and descriptions: the schema, and the code that makes them. Where one of
 /// these differs, documents may.
-pub const SOURCES: [&str; 8] = [
+pub const SOURCES: [&str; 9] = [
     include_str!("../../schema/v1.36.schema"),
     include_str!("../../schema/resources.tsv"),
     include_str!("custom.rs"),
@@ -59,6 +61,7 @@ pub const SOURCES: [&str; 8] = [
     include_str!("gnostic/mod.rs"),
     include_str!("gnostic/v3.rs"),
     include_str!("mod.rs"),
+    include_str!("parts.rs"),
     include_str!("paths.rs"),
 ];
 
@@ -147,17 +150,11 @@ pub fn v3(
         _ => vec![("".into(), "v1".into())],
     };
     let (paths, schemas) = render((schema, custom), &items, Dialect::V3, &versions, docs);
-    let security = object([
-        ("description", "Bearer Token authentication".into()),
-        ("in", "header".into()),
-        ("name", "authorization".into()),
-        ("type", "apiKey".into()),
-    ]);
     let mut components = Map::new();
     if schemas.as_map().is_some_and(|m| !m.is_empty()) {
         components.insert("schemas", schemas);
     }
-    components.insert("securitySchemes", object([("BearerToken", security)]));
+    components.insert("securitySchemes", object([("BearerToken", bearer_token())]));
     Some(text(&object([
         ("openapi", "3.0.0".into()),
         ("info", info()),
@@ -169,6 +166,16 @@ pub fn v3(
 /// An OpenAPI v3 document as gnostic's protobuf (`openapi.v3.Document`); `None` if the document is no JSON.
 pub fn v3_protobuf(json: &[u8]) -> Option<Vec<u8>> {
     Some(gnostic::v3::document(&crate::codec::json::decode_any(json).ok()?))
+}
+
+/// How clients say who they are.
+fn bearer_token() -> Node {
+    object([
+        ("description", "Bearer Token authentication".into()),
+        ("in", "header".into()),
+        ("name", "authorization".into()),
+        ("type", "apiKey".into()),
+    ])
 }
 
 fn info() -> Node {
@@ -197,19 +204,13 @@ fn v2_document(schema: &Schema, resources: &[ResourceInfo], custom: &CustomKinds
     let versions = custom.with_versions(schema.versions());
     let (mut paths, definitions) = render((schema, custom), &items, Dialect::V2, &versions, docs);
     let parameters = share(&mut paths);
-    let security = object([
-        ("description", "Bearer Token authentication".into()),
-        ("in", "header".into()),
-        ("name", "authorization".into()),
-        ("type", "apiKey".into()),
-    ]);
     object([
         ("swagger", "2.0".into()),
         ("info", info()),
         ("paths", paths),
         ("definitions", definitions),
         ("parameters", parameters),
-        ("securityDefinitions", object([("BearerToken", security)])),
+        ("securityDefinitions", object([("BearerToken", bearer_token())])),
         ("security", Node::List(vec![object([("BearerToken", Node::List(Vec::new()))])])),
     ])
 }

@@ -1,5 +1,6 @@
 //! The resources of definitions: entries of the catalog that come and go while the server runs.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +11,12 @@ use bytes::Bytes;
 use component::Shutdown;
 use kinds::Strategy;
 use kinds::custom::{CustomStrategy, Definition, Version};
+use parking_lot::Mutex;
 use storage::Store;
 
 use super::converter::Converter;
 use super::custom_version::CustomVersion;
+use super::openapi::DocumentPart;
 use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing, type_meta};
 
 /// Numbers of forms of kinds, and of entries: no two in a process are the same.
@@ -35,10 +38,22 @@ pub(crate) struct CustomResource {
     pub(crate) schemas: Vec<(Text, Bytes)>,
     /// The uid and the generation of the definition, and whether it goes.
     pub(crate) made_of: (Text, i64, bool),
+    /// The versions' parts of documents of OpenAPI, of those that somebody asked for.
+    parts: Mutex<BTreeMap<Text, Arc<DocumentPart>>>,
     ended: Shutdown,
 }
 
 impl CustomResource {
+    /// A version's part of its document of OpenAPI, made once.
+    pub(super) fn part(&self, version: &str, make: impl FnOnce() -> DocumentPart) -> Arc<DocumentPart> {
+        let mut parts = self.parts.lock();
+        if let Some(part) = parts.get(version) {
+            return Arc::clone(part);
+        }
+        let part = Arc::new(make());
+        parts.insert(version.into(), Arc::clone(&part));
+        part
+    }
     /// The versions as OpenAPI shows them.
     pub(super) fn shown(&self) -> impl Iterator<Item = api::openapi::CustomResource> {
         let names = &self.definition.names;
@@ -130,7 +145,8 @@ impl CustomResource {
                 make(version, &strategy)?
             });
         }
-        Ok(Self { definition, kinds, entries, storage: stored, schemas, made_of, ended })
+        let parts = Mutex::default();
+        Ok(Self { definition, kinds, entries, storage: stored, schemas, made_of, parts, ended })
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod definitions;
 mod discovery;
 pub(crate) mod meta;
 mod openapi;
+mod pieces;
 mod resource;
 mod resources;
 mod restored;

@@ -45,10 +45,11 @@ const HEADERS_TIME: Duration = Duration::from_secs(32);
 /// How long a request that does not go on may take, its answer included; upstream's `--request-timeout`.
 const REQUEST_TIME: Duration = Duration::from_mins(1);
 
-/// How many headers a request may have, if they are short enough: as many as their container can hold.
+/// How many headers a request of HTTP/1 may have: a table of them is made for each request, so a large one costs every
+/// client. One that acts for a user with more groups has HTTP/2, where as many are taken as the table of them can hold.
 ///
 /// DIFFERENCE: upstream has no such limit.
-const HEADERS: usize = 24_576;
+const HEADERS: usize = 1000;
 
 /// How often it is said that connections cannot be accepted.
 const COMPLAINTS: Duration = Duration::from_secs(10);

@@ -111,8 +111,13 @@ fn of_hooks(edits: &Edits, spec: &mut Spec) -> Result<(), TranslateError> {
 
 fn of_process(edits: &Edits, process: &mut Process) {
     let mut env = process.env().clone().unwrap_or_default();
+    // The user's directory stays behind a device's variables, where runc adds it.
+    let home = env.pop_if(|last| last.starts_with("HOME="));
     for variable in &edits.env {
         set_variable(&mut env, variable.clone());
+    }
+    if let Some(home) = home.filter(|_| !env.iter().any(|known| known.starts_with("HOME="))) {
+        env.push(home);
     }
     process.set_env(Some(env));
     let user = process.user_mut();
@@ -191,14 +196,17 @@ mod tests {
     #[test]
     fn edits_of_a_specification() {
         let edits: Edits = serde_json::from_str(
-            r#"{"env":["A=2"],"additionalGids":[44],"deviceNodes":[{"path":"/dev/null","permissions":"r"}],
+            r#"{"env":["A=2","C=3"],"additionalGids":[44],"deviceNodes":[{"path":"/dev/null","permissions":"r"}],
                 "mounts":[{"hostPath":"/lib/x","containerPath":"/x","options":["ro"]}]}"#,
         )
         .unwrap();
         let mut spec = Spec::default();
+        let env = ["A=1", "B=1", "HOME=/root"].map(str::to_owned);
+        spec.set_process(Some(Process::default()));
+        spec.process_mut().as_mut().unwrap().set_env(Some(env.into()));
         apply(&edits, &mut spec).unwrap();
         let process = spec.process().as_ref().unwrap();
-        assert!(process.env().as_ref().unwrap().contains(&"A=2".to_owned()));
+        assert_eq!(process.env().as_ref().unwrap(), &["A=2", "B=1", "C=3", "HOME=/root"]);
         assert_eq!(process.user().additional_gids().as_deref(), Some(&[44][..]));
         let linux = spec.linux().as_ref().unwrap();
         let node = linux.devices().as_ref().unwrap().last().unwrap();
