@@ -70,7 +70,9 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value["metadata"][name].as_str().unwrap_or_default()
 }
 
-fn key(pod: &Value) -> String {
+/// A Pod's namespace and name; it is the last of several objects.
+pub(super) fn key(made: &Value) -> String {
+    let pod = made.as_array().and_then(|all| all.last()).unwrap_or(made);
     format!("{}/{}", text(pod, "namespace"), text(pod, "name"))
 }
 
@@ -272,20 +274,25 @@ impl Plane {
     pub(super) async fn make_each(&self, numbers: Range<usize>, make: impl Fn(usize) -> Value) -> Result<()> {
         stream::iter(numbers.map(|i| Ok(make(i))))
             .try_for_each_concurrent(AT_ONCE, |object| async move {
-                self.board().add(object.as_array().and_then(|all| all.last()).unwrap_or(&object));
+                self.board().add(&object);
                 self.target.make(&object).await
             })
             .await
     }
 
-    /// Waits until all Pods that will get a node have one. If not, the error says how many are missing, and what the
-    /// scheduler says of one of them.
-    pub(super) async fn bound(&self) -> Result<()> {
+    /// Waits until all Pods that will get a node have one, or those of a namespace and name. If not, the error says how many
+    /// are missing, and what the scheduler says of one of them.
+    pub(super) async fn bound(&self, only: Option<Vec<String>>) -> Result<()> {
+        let mut only = only.map(|all| all.into_iter().peekable());
         let (mut before, mut since) = (usize::MAX, Instant::now());
         loop {
             let (left, failed) = {
                 let mut board = self.board();
-                (board.awaited.len(), board.failed.take())
+                let done = only.as_mut().is_some_and(|all| {
+                    while all.next_if(|pod| !board.awaited.contains_key(pod)).is_some() {}
+                    all.peek().is_none()
+                });
+                (if done { 0 } else { board.awaited.len() }, board.failed.take())
             };
             if let Some(error) = failed {
                 return Err(error.context("the watch of Pods ended"));

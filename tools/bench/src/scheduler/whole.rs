@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 
-use super::plane::Plane;
+use super::plane::{Plane, key};
 use super::workloads::{Step, Workload};
 use crate::process;
 use crate::requests::quantile;
@@ -74,11 +74,11 @@ impl Run<'_> {
             Step::Make(count, make) => plane.make(0..count, make, false).await,
             Step::Place(count, make) => {
                 plane.make(0..count, make, true).await?;
-                plane.bound().await
+                plane.bound(Some((0..count).map(|i| key(&make(i))).collect())).await
             }
             Step::Leave(count, make) => plane.make(0..count, make, true).await,
             Step::Tried => plane.tried().await,
-            Step::Bound => plane.bound().await,
+            Step::Bound => plane.bound(None).await,
             Step::Measure => {
                 let bound = plane.board().bound();
                 self.begun = Some(Begun { at: Instant::now(), cpu: plane.cpu()?, bound });
@@ -141,7 +141,7 @@ impl Run<'_> {
                 let mut first = 0;
                 while Instant::now() < end {
                     plane.make(first..first + at_once, make, true).await?;
-                    plane.bound().await?;
+                    plane.bound(None).await?;
                     plane.remove(first..first + at_once, make).await?;
                     first += at_once;
                 }
@@ -194,7 +194,7 @@ pub(super) async fn at_pace(bin: &Path, workload: &Workload, each_second: u32, p
     while let Some(done) = under_way.join_next().await {
         done??;
     }
-    plane.bound().await?;
+    plane.bound(None).await?;
     let mut times = plane.board().times(0);
     times.sort_by(f64::total_cmp);
     // The rest of the Pods are there already, on nodes: nobody has to find these a place.
@@ -205,7 +205,7 @@ pub(super) async fn at_pace(bin: &Path, workload: &Workload, each_second: u32, p
             pod
         })
         .await?;
-    plane.bound().await?;
+    plane.bound(None).await?;
     tokio::time::sleep(REST).await;
     let with_pods = memory()?;
     let before = process::cpu(&[plane.scheduler])?;
