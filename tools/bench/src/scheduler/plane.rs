@@ -146,9 +146,10 @@ impl Client {
             "v1" => "/api/v1".to_owned(),
             group => format!("/apis/{group}"),
         };
-        Ok(match namespaced {
-            true => format!("{root}/namespaces/{}/{plural}", text(object, "namespace")),
-            false => format!("{root}/{plural}"),
+        Ok(if namespaced {
+            format!("{root}/namespaces/{}/{plural}", text(object, "namespace"))
+        } else {
+            format!("{root}/{plural}")
         })
     }
 
