@@ -282,7 +282,7 @@ proptest! {
                 fits.push(name);
             }
         }
-        // What was kept of Pods with other volumes makes no difference.
+        // It makes no difference that something was kept of Pods with other volumes.
         let mut keeper = Keeper::default();
         for (i, others) in others.iter().enumerate() {
             decided_by(&pod(&format!("other-{i}"), others), &cache, &mut keeper);

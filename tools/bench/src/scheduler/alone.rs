@@ -112,7 +112,7 @@ impl Run {
         for i in 0..count {
             pods.extend(self.make(make(i))?);
         }
-        // What was made before costs the decisions nothing.
+        // Decisions do not pay for objects that were made before.
         if let Some(begun) = &mut self.begun {
             *begun = (Instant::now(), cpu_time()?);
         }

@@ -256,7 +256,7 @@ impl Plane {
         Ok(Self { server, target, scheduler, claims, board, seen, _watch: watch })
     }
 
-    /// What is known of Pods.
+    /// The Pods and their times.
     pub(super) fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock()
     }
@@ -347,7 +347,7 @@ impl Plane {
             for _ in 0..left {
                 let event = tokio::time::timeout(STALL, pods.next::<Event>()).await;
                 let event = event.with_context(|| format!("{left} Pods are not tried after {STALL:?}"))??;
-                // What leaves the selection has a node, or is gone.
+                // A Pod that leaves the selection has a node, or is gone.
                 if event.kind == "DELETED" || event.object.verdict().is_some() {
                     tried.insert(event.object.key());
                 }

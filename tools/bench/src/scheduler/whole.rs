@@ -37,7 +37,7 @@ struct Begun {
 struct Run<'a> {
     plane: &'a Plane,
     begun: Option<Begun>,
-    /// What goes on meanwhile; it ends with this value.
+    /// The steps that go on meanwhile; they end with this value.
     meanwhile: JoinSet<Result<()>>,
 }
 

@@ -203,7 +203,7 @@ impl Needs {
         Ok(())
     }
 
-    /// What a node has for the claims; `None`: a device plugin offers it all.
+    /// Looks for the claims' devices on a node; `None`: a device plugin offers it all.
     fn look(
         &self,
         node: &NodeInfo,
