@@ -45,6 +45,10 @@ pub struct NodeInfo {
     pub nonzero: (Amount, Amount),
     /// Those of its Pods that have terms of affinity or anti-affinity, by uid.
     with_terms: HashSet<Arc<str>>,
+    /// The claims and migrated disks of its Pods, each as often as it is used.
+    volumes: usize,
+    /// How many of its Pods have a claim that is made for them.
+    with_made: usize,
     /// Images on the node by name, with their size in bytes.
     pub images: Arc<HashMap<String, i64>>,
 }
@@ -61,6 +65,8 @@ impl NodeInfo {
             requested: Resources::default(),
             nonzero: (0, 0),
             with_terms: HashSet::new(),
+            volumes: 0,
+            with_made: 0,
             images: Arc::default(),
         };
         info.set_node(node);
@@ -110,6 +116,15 @@ impl NodeInfo {
         self.requested.add(&pod.requests.fit, sign);
         self.nonzero.0 += sign * pod.requests.nonzero_milli_cpu;
         self.nonzero.1 += sign * pod.requests.nonzero_memory;
+        if let Some(used) = pod.used() {
+            let (volumes, made) = (used.claims.len() + used.migrated.len(), usize::from(used.has_made()));
+            let by = |n: usize, count: usize| if sign < 0 { n.saturating_sub(count) } else { n + count };
+            (self.volumes, self.with_made) = (by(self.volumes, volumes), by(self.with_made, made));
+        }
+    }
+    /// No fewer than the volumes that its Pods use; `None` if a claim may be one that is not its Pod's.
+    pub fn volumes(&self) -> Option<usize> {
+        (self.with_made == 0).then_some(self.volumes)
     }
     /// Whether one of these host ports is taken.
     pub fn ports_taken(&self, wanted: &[HostPort]) -> bool {

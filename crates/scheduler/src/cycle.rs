@@ -158,6 +158,9 @@ pub fn decide_with(
             Step::Ask(question)
         }
     };
+    for at in around.profile.pre_filter.iter().filter(|at| !at.plugin.keeps(pod)) {
+        at.plugin.forget(&mut cycle.state);
+    }
     keeper.end(cycle, kept);
     step
 }

@@ -60,7 +60,7 @@ impl Keeper {
         self.turns += 1;
         let mut times = std::mem::take(&mut self.times);
         times.begin(sampled());
-        let known = pod.signature().and_then(|s| self.sorts.remove(s));
+        let known = pod.sort().and_then(|s| self.sorts.remove(s));
         if let Some(mut kept) =
             known.filter(|k| k.epoch == cluster.epoch()).and_then(|k| k.owned(pod, cluster))
         {
@@ -87,7 +87,7 @@ impl Keeper {
     /// Ends a turn: what is known is kept for the next Pod of the sort.
     pub fn end(&mut self, cycle: Cycle<'_>, mut kept: Kept) {
         self.times = std::mem::take(&mut kept.times);
-        let Some(signature) = cycle.pod.signature() else { return };
+        let Some(sort) = cycle.pod.sort() else { return };
         if self.sorts.len() >= SORTS
             && let Some(oldest) = self.sorts.iter().min_by_key(|(_, k)| k.used).map(|(s, _)| s.clone())
         {
@@ -95,7 +95,7 @@ impl Keeper {
         }
         kept.used = self.turns;
         kept.state = cycle.state;
-        self.sorts.insert(signature.into(), kept);
+        self.sorts.insert(sort.into(), kept);
     }
 
     /// The time that the last turn took.

@@ -53,7 +53,10 @@ pub struct PodView {
     used: Option<Box<Used>>,
     /// All of it, as long as it has no node.
     waiting: Option<Box<core::Pod>>,
-    signature: Option<Box<str>>,
+    /// The text of [`PodView::sort`].
+    sort: Option<Box<str>>,
+    /// Whether its claims make it one of its own.
+    own: bool,
 }
 
 impl PodView {
@@ -85,7 +88,8 @@ impl PodView {
             ports: host_ports(&pod).into(),
             terms: (terms != Terms::default()).then(|| Box::new(terms)),
             used: Used::of(&pod),
-            signature: if node.is_empty() { signature(&pod) } else { None },
+            sort: if node.is_empty() { sort(&pod) } else { None },
+            own: is_own(&pod),
             waiting: node.is_empty().then(|| Box::new(pod)),
         }
     }
@@ -93,7 +97,11 @@ impl PodView {
     /// ports and images, and the rules in its spec. Pods with the same text are alike. `None`: its claims make it one of
     /// its own.
     pub fn signature(&self) -> Option<&str> {
-        self.signature.as_deref()
+        self.sort().filter(|_| !self.own)
+    }
+    /// The same for a Pod with claims or disks, too: all but these is alike. `None`: it waits for no node.
+    pub fn sort(&self) -> Option<&str> {
+        self.sort.as_deref()
     }
     /// Whether the rules about other Pods, and the sums of a node, see no difference between it and the other one, so that
     /// one may take the other's place.
@@ -177,14 +185,19 @@ impl PodView {
     }
 }
 
-/// The text of [`PodView::signature`].
-fn signature(pod: &core::Pod) -> Option<Box<str>> {
+/// Whether a Pod has claims or disks.
+fn is_own(pod: &core::Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| {
+        spec.volumes.iter().flatten().any(volumes::matters)
+            || spec.resource_claims.iter().flatten().count() > 0
+    })
+}
+
+/// The text of [`PodView::sort`]. Whether there are claims and disks is in it: plugins keep nothing of these, but that
+/// there are none.
+fn sort(pod: &core::Pod) -> Option<Box<str>> {
     let (meta, spec) = (&pod.metadata, pod.spec.as_ref()?);
-    if spec.volumes.iter().flatten().any(volumes::matters)
-        || spec.resource_claims.iter().flatten().next().is_some()
-    {
-        return None;
-    }
+    let claims = (Used::of(pod).is_some(), spec.resource_claims.iter().flatten().count() > 0);
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let said: Vec<_> = containers
         .map(|c| (&c.image, &c.ports, c.resources.as_ref().map(|r| &r.requests), &c.restart_policy))
@@ -201,7 +214,7 @@ fn signature(pod: &core::Pod) -> Option<Box<str>> {
             owner.map(|o| (&o.kind, &o.name)),
             &spec.scheduler_name,
         ),
-        (rules, said, images.collect::<Vec<_>>(), features),
+        (rules, said, images.collect::<Vec<_>>(), features, claims),
         (
             &spec.overhead,
             spec.resources.as_ref().map(|r| &r.requests),

@@ -198,6 +198,10 @@ impl Used {
         };
         (used != Self::default()).then(|| Box::new(used))
     }
+    /// Whether a claim is made for the Pod, or has no name, so that it may turn out not to be the Pod's.
+    pub fn has_made(&self) -> bool {
+        self.claims.iter().any(|c| c.ephemeral || c.name.is_empty())
+    }
     /// Whether one of the claims has this name.
     pub fn has_claim(&self, name: &str) -> bool {
         self.claims.iter().any(|c| c.name == name)

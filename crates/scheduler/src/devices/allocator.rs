@@ -23,15 +23,6 @@ pub struct Allocator {
     pub(super) share_id: fn() -> String,
     /// The counters that are left of each pool.
     counters: Mutex<HashMap<PoolId, Arc<Available>>>,
-    /// The answers of expressions about devices, which are the same for all nodes.
-    answers: Mutex<Answers>,
-}
-
-/// The answers of expressions: by the device's slice and place and the expression's number.
-#[derive(Default)]
-struct Answers {
-    numbers: HashMap<Box<str>, usize>,
-    known: HashMap<(usize, usize, usize), bool>,
 }
 
 impl fmt::Debug for Allocator {
@@ -50,31 +41,11 @@ impl Allocator {
         selectors: Arc<Selectors>,
         share_id: fn() -> String,
     ) -> Self {
-        let (counters, answers) = (Mutex::default(), Mutex::default());
-        Self { features, allocated, classes, stock, selectors, share_id, counters, answers }
+        Self { features, allocated, classes, stock, selectors, share_id, counters: Mutex::default() }
     }
 
     pub(super) fn available(&self, pool: &PoolId, count: impl FnOnce() -> Available) -> Arc<Available> {
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(pool.clone()).or_insert_with(|| Arc::new(count())).clone()
-    }
-
-    /// The number of an expression among those that were asked.
-    pub(super) fn number(&self, expression: &str) -> usize {
-        let numbers = &mut self.answers.lock().unwrap_or_else(PoisonError::into_inner).numbers;
-        if let Some(number) = numbers.get(expression) {
-            return *number;
-        }
-        let next = numbers.len();
-        numbers.insert(expression.into(), next);
-        next
-    }
-
-    pub(super) fn answer(&self, key: (usize, usize, usize)) -> Option<bool> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).known.get(&key).copied()
-    }
-
-    pub(super) fn answered(&self, key: (usize, usize, usize), answer: bool) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).known.insert(key, answer);
     }
 }

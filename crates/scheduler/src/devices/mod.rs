@@ -41,11 +41,34 @@ impl Allocator {
         claims: &[&ResourceClaim],
         limits: Limits<'_>,
     ) -> Result<Option<Vec<AllocationResult>>, AllocationError> {
+        self.search(node, claims, limits, |search| result::of(search, node.name))
+    }
+
+    /// Whether there is an allocation for all claims on this node.
+    ///
+    /// # Errors
+    /// Those of [`Allocator::allocate`].
+    pub fn can_allocate(
+        &self,
+        node: Seen<'_>,
+        claims: &[&ResourceClaim],
+        limits: Limits<'_>,
+    ) -> Result<bool, AllocationError> {
+        self.search(node, claims, limits, result::check).map(|found| found.is_some())
+    }
+
+    fn search<T>(
+        &self,
+        node: Seen<'_>,
+        claims: &[&ResourceClaim],
+        limits: Limits<'_>,
+        result: impl FnOnce(&Search<'_>) -> Result<T, String>,
+    ) -> Result<Option<T>, AllocationError> {
         let pools = pools::gather(&self.stock, node, self.features);
         let mut search = Search::new(self, node, claims, &pools, limits)?;
         if !search.run()? {
             return Ok(None);
         }
-        result::of(&search, node.name).map(Some).map_err(AllocationError::Failed)
+        result(&search).map(Some).map_err(AllocationError::Failed)
     }
 }

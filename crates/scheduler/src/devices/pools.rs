@@ -128,9 +128,9 @@ impl<'s> Pool<'s> {
         let (counting, with_devices): (Vec<&Slice>, Vec<&Slice>) =
             slices.iter().partition(|slice| advanced && !slice.counters.is_empty());
         self.slices = with_devices;
-        let mut names = BTreeSet::new();
-        let mut devices = self.slices.iter().flat_map(|slice| &slice.devices);
-        if !devices.all(|device| names.insert(device.id.device.as_str())) {
+        if self.slices.iter().any(|slice| slice.ambiguous)
+            || self.slices.len() > 1 && !are_unique(&self.slices)
+        {
             return None;
         }
         if !advanced {
@@ -141,8 +141,10 @@ impl<'s> Pool<'s> {
                 return None;
             }
         }
-        let names: BTreeSet<&str> = slices.iter().map(|slice| slice.name()).collect();
-        self.others = all.iter().copied().filter(|slice| !names.contains(slice.name())).collect();
+        if !all.is_empty() {
+            let names: BTreeSet<&str> = slices.iter().map(|slice| slice.name()).collect();
+            self.others = all.iter().copied().filter(|slice| !names.contains(slice.name())).collect();
+        }
         let mut all = slices.iter().chain(&self.others).flat_map(|slice| &slice.devices);
         let known = all.all(|device| {
             device.consumes.iter().all(|(set, counters)| {
@@ -154,7 +156,12 @@ impl<'s> Pool<'s> {
     }
 
     fn has_conditions(&self) -> bool {
-        let mut devices = self.slices.iter().flat_map(|slice| slice.object.spec.devices.iter().flatten());
-        devices.any(|device| device.binding_conditions.is_some())
+        self.slices.iter().any(|slice| slice.has_conditions)
     }
+}
+
+/// Whether no two devices have one name.
+fn are_unique(slices: &[&Slice]) -> bool {
+    let mut names = BTreeSet::new();
+    slices.iter().flat_map(|slice| &slice.devices).all(|device| names.insert(device.id.device.as_str()))
 }

@@ -16,6 +16,11 @@ pub(super) fn of(search: &Search<'_>, node: &str) -> Result<Vec<AllocationResult
     (0..search.claims.len()).map(|claim| allocation(search, claim, node)).collect()
 }
 
+/// Whether the devices that a search found can be written into claims.
+pub(super) fn check(search: &Search<'_>) -> Result<(), String> {
+    (0..search.claims.len()).try_for_each(|claim| selector(search, claim, "").map(drop))
+}
+
 fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
@@ -23,17 +28,20 @@ fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
 fn allocation(search: &Search<'_>, claim: usize, node: &str) -> Result<AllocationResult, String> {
     let chosen = &search.chosen[claim];
     let results = chosen.iter().map(|c| device(search, claim, c)).collect();
-    let selector = node_selector(chosen, node).map_err(|e| {
-        let name = search.claims[claim].metadata.name.as_deref().unwrap_or_default();
-        format!("create NodeSelector for claim {name}: {e}")
-    })?;
     Ok(AllocationResult {
         allocation_timestamp: None,
         devices: Some(DeviceAllocationResult {
             config: some(configs(search, claim)),
             results: some(results),
         }),
-        node_selector: selector,
+        node_selector: selector(search, claim, node)?,
+    })
+}
+
+fn selector(search: &Search<'_>, claim: usize, node: &str) -> Result<Option<NodeSelector>, String> {
+    node_selector(&search.chosen[claim], node).map_err(|e| {
+        let name = search.claims[claim].metadata.name.as_deref().unwrap_or_default();
+        format!("create NodeSelector for claim {name}: {e}")
     })
 }
 

@@ -366,14 +366,14 @@ impl<'s> Search<'s> {
         expression: &str,
         device: &Device,
     ) -> Result<Result<bool, Unanswered>, AllocationError> {
-        let key = (slice, place, self.allocator.number(expression));
-        if let Some(known) = self.allocator.answer(key) {
+        let key = (slice, place, self.allocator.stock.number(expression));
+        if let Some(known) = self.allocator.stock.answer(key) {
             return Ok(Ok(known));
         }
         let (answer, cost) = self.allocator.selectors.matches(expression, device);
         self.spend(64 + cost / COST_OF_WORK)?;
         if let Ok(answer) = answer {
-            self.allocator.answered(key, answer);
+            self.allocator.stock.answered(key, answer);
         }
         Ok(answer)
     }

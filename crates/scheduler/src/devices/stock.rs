@@ -1,7 +1,7 @@
 //! The devices that drivers publish, read once for all turns.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::quantity::Quantity;
 use cel::{Opaque, Semver};
@@ -19,6 +19,10 @@ pub struct Slice {
     pub(super) devices: Vec<Device>,
     /// The counters that devices of the pool share, by set.
     pub(super) counters: Vec<(String, Amounts)>,
+    /// Whether two devices have one name.
+    pub(super) ambiguous: bool,
+    /// Whether a device has to be attached first.
+    pub(super) has_conditions: bool,
 }
 
 /// A device, as far as it had to be read.
@@ -149,10 +153,13 @@ impl Slice {
     pub fn new(object: Arc<ResourceSlice>) -> Self {
         let spec = &object.spec;
         let pool = PoolId { driver: spec.driver.as_str().into(), pool: spec.pool.name.as_str().into() };
-        let devices = spec.devices.iter().flatten().map(|d| Device::of(d, &pool)).collect();
+        let devices: Vec<Device> = spec.devices.iter().flatten().map(|d| Device::of(d, &pool)).collect();
+        let names: BTreeSet<&str> = devices.iter().map(|d| d.id.device.as_str()).collect();
+        let ambiguous = names.len() < devices.len();
+        let has_conditions = spec.devices.iter().flatten().any(|d| d.binding_conditions.is_some());
         let sets = spec.shared_counters.iter().flatten();
         let counters = sets.map(|set| (set.name.clone(), amounts(&set.counters))).collect();
-        Self { object, pool, devices, counters }
+        Self { object, pool, devices, counters, ambiguous, has_conditions }
     }
     pub(super) fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
@@ -172,6 +179,20 @@ pub struct Stock {
     /// Those for more than one node, and those with counters.
     for_many: Vec<usize>,
     by_pool: HashMap<PoolId, Vec<usize>>,
+    /// The answers of expressions about devices, which are the same for all nodes and Pods.
+    answers: Mutex<Answers>,
+}
+
+/// How many expressions have numbers at most.
+const EXPRESSIONS: usize = 256;
+/// How many answers are known at most; each takes some 40 bytes.
+const ANSWERS: usize = 1 << 18;
+
+/// The answers of expressions: by the device's slice and place and the expression's number.
+#[derive(Debug, Default)]
+struct Answers {
+    numbers: HashMap<Box<str>, usize>,
+    known: HashMap<(usize, usize, usize), bool>,
 }
 
 impl Stock {
@@ -199,6 +220,34 @@ impl Stock {
     /// The slices of a pool, of all generations.
     pub(super) fn of_pool(&self, pool: &PoolId) -> impl Iterator<Item = &Slice> {
         self.slices(self.by_pool.get(pool))
+    }
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The number of an expression among those that were asked.
+    pub(super) fn number(&self, expression: &str) -> usize {
+        let mut all = self.answers();
+        if let Some(number) = all.numbers.get(expression) {
+            return *number;
+        }
+        if all.numbers.len() >= EXPRESSIONS {
+            *all = Answers::default();
+        }
+        let next = all.numbers.len();
+        all.numbers.insert(expression.into(), next);
+        next
+    }
+    /// The answer of an expression about a device, if it is known.
+    pub(super) fn answer(&self, key: (usize, usize, usize)) -> Option<bool> {
+        self.answers().known.get(&key).copied()
+    }
+    /// Remembers an answer.
+    pub(super) fn answered(&self, key: (usize, usize, usize), answer: bool) {
+        let mut all = self.answers();
+        if all.known.len() >= ANSWERS {
+            all.known.clear();
+        }
+        all.known.insert(key, answer);
     }
     /// How many slices there are.
     pub fn len(&self) -> usize {

@@ -133,6 +133,8 @@ pub trait PreFilter: Send + Sync {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop>;
     /// Corrects the notes: a Pod moves. All else that they say of the cluster must stay as it is.
     fn count(&self, _cycle: &mut Cycle<'_>, _change: Move<'_>) {}
+    /// The turn is over, and the notes are not kept: those that cost something go.
+    fn forget(&self, _state: &mut State) {}
     /// Whether the notes and the answer may be kept for Pods with the same signature.
     fn keeps(&self, _pod: &PodInfo) -> bool {
         false

@@ -29,6 +29,14 @@ pub(crate) fn decided(pod: &PodInfo, cluster: &Cache) -> Decision {
     decided_with(pod, cluster, &Nominated::default(), &[])
 }
 
+/// The same by what was kept of other Pods.
+pub(crate) fn decided_by(pod: &PodInfo, cluster: &Cache, keeper: &mut Keeper) -> Decision {
+    let (profile, nominated) = (profile(), Nominated::default());
+    let around =
+        Around { profile: &profile, cluster, nominated: &nominated, budgets: &[], part: Part::default() };
+    decide(pod, around, keeper, &mut |_| 0)
+}
+
 /// The same where Pods wait for room, and budgets keep Pods.
 pub(crate) fn decided_with(
     pod: &PodInfo,

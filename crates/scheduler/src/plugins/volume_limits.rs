@@ -18,7 +18,7 @@ use crate::cache::{Cache, NodeInfo};
 use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{Cycle, Filter, PreFilter, Prefiltered};
-use crate::framework::verdict::{Rejection, Stop};
+use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::pod::PodInfo;
 use crate::storage::{Objects, has_more_room};
 use crate::volumes::{Migrated, Used, driver_of};
@@ -112,49 +112,73 @@ impl PreFilter for Limits {
         cycle.state.put(wanted);
         Ok(Prefiltered::All)
     }
-    /// Pods with claims or disks have no signature.
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    /// Of a Pod with claims or disks nothing: another one of its sort has others.
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 
 impl Filter for Limits {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let Some(wanted) = cycle.state.get::<Wanted>() else { return Ok(()) };
-        if let Some(why) = &wanted.refused {
+        match cycle.state.get::<Wanted>() {
+            Some(wanted) => wanted.judge(node, &cycle.cluster.storage().read()),
+            None => Ok(()),
+        }
+    }
+    fn filter_all(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+        let Some(wanted) = cycle.state.get::<Wanted>() else { return };
+        let known = cycle.cluster.storage().read();
+        for (i, node) in cycle.cluster.nodes().iter().enumerate() {
+            if verdicts.fits(i)
+                && let Err(rejection) = wanted.judge(node, &known)
+            {
+                verdicts.set(i, Err(rejection));
+            }
+        }
+    }
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
+    }
+}
+
+impl Wanted {
+    /// Whether a node takes them, beside those that are there.
+    fn judge(&self, node: &NodeInfo, known: &Objects) -> Result<(), Rejection> {
+        if let Some(why) = &self.refused {
             return Err(why.clone());
         }
-        if wanted.volumes.0.is_empty() {
+        if self.volumes.0.is_empty() {
             return Ok(());
         }
-        let known = cycle.cluster.storage().read();
         let drivers = known.csi_node(node.name()).map(|n| n.spec.drivers.as_slice()).unwrap_or_default();
-        let limits: BTreeMap<&str, i32> =
-            drivers.iter().filter_map(|d| Some((d.name.as_str(), d.allocatable.as_ref()?.count?))).collect();
-        if limits.is_empty() {
+        let limits =
+            || drivers.iter().filter_map(|d| Some((d.name.as_str(), d.allocatable.as_ref()?.count?)));
+        let Some(least) = limits().map(|(_, most)| most).min() else { return Ok(()) };
+        // Most nodes have room for more volumes than could be meant at all.
+        let at_most =
+            node.volumes().map(|there| there + known.attachments(node.name()).count() + self.volumes.0.len());
+        if at_most.is_some_and(|n| i64::try_from(n).unwrap_or(i64::MAX) <= i64::from(least)) {
             return Ok(());
         }
         let mut there = Volumes::default();
         for pod in node.pods.values() {
-            there.add(pod, &known, false).map_err(|stop| match stop {
+            there.add(pod, known, false).map_err(|stop| match stop {
                 Stop::Rejected(rejection) => rejection,
                 Stop::Error(why) => Rejection::lasting(NAME, why),
             })?;
         }
         let mut new: BTreeMap<Text, usize> = BTreeMap::new();
-        for (driver, _) in wanted.volumes.0.difference(&there.0) {
+        for (driver, _) in self.volumes.0.difference(&there.0) {
             *new.entry(driver.clone()).or_default() += 1;
         }
-        there.0.extend(attached(node.name(), &known));
+        there.0.extend(attached(node.name(), known));
+        let limits: BTreeMap<&str, i32> = limits().collect();
         let fits = new.iter().all(|(driver, count)| {
             let Some(most) = limits.get(driver.as_str()) else { return true };
             let used = there.0.iter().filter(|(d, _)| d == driver).count();
             i64::try_from(used + count).unwrap_or(i64::MAX) <= i64::from(*most)
         });
         if fits { Ok(()) } else { Err(Rejection::new(NAME, TOO_MANY)) }
-    }
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
     }
 }
 

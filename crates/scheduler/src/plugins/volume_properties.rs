@@ -9,11 +9,12 @@ use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::tests::{decided, profile};
+use super::tests::{decided, decided_by, profile};
 use crate::cache::Cache;
 use crate::cycle::Decision;
 use crate::framework::points::{Cycle, Prefiltered};
 use crate::framework::state::State;
+use crate::kept::Keeper;
 use crate::pod::PodInfo;
 use crate::storage::News;
 
@@ -221,7 +222,7 @@ fn a_claim() -> impl Strategy<Value = Value> {
 
 fn a_world() -> impl Strategy<Value = World> {
     let node = 0..3usize;
-    let nodes = vec((node, prop_oneof![Just(None), (0..3usize).prop_map(Some)]), 3);
+    let nodes = vec((node, prop_oneof![Just(None), (0..6usize).prop_map(Some)]), 3);
     let placed = vec((0..3usize, vec(0..5usize, 0..3)), 0..5);
     (nodes, vec(a_volume(), 0..7), vec(a_claim(), 0..6), placed).prop_map(|(nodes, volumes, claims, placed)| {
         let named = |all: Vec<Value>, prefix: &str| -> Vec<Value> {
@@ -253,7 +254,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn volumes_are_judged_by_the_rules(world in a_world(), used in vec(0..6usize, 1..4)) {
+    fn volumes_are_judged_by_the_rules(
+        world in a_world(), used in vec(0..6usize, 1..4), others in vec(vec(0..6usize, 1..4), 0..3),
+    ) {
         let mut used = used;
         used.sort_unstable();
         used.dedup();
@@ -279,9 +282,16 @@ proptest! {
                 fits.push(name);
             }
         }
-        match decided(&info, &cache) {
-            Decision::Node(node) => prop_assert!(fits.contains(&node.as_str()), "{node}, not one of {fits:?}"),
-            other => prop_assert!(fits.is_empty(), "{other:?}, but {fits:?}"),
+        // It makes no difference that something was kept of Pods with other volumes.
+        let mut keeper = Keeper::default();
+        for (i, others) in others.iter().enumerate() {
+            decided_by(&pod(&format!("other-{i}"), others), &cache, &mut keeper);
+        }
+        for decision in [decided(&info, &cache), decided_by(&info, &cache, &mut keeper)] {
+            match decision {
+                Decision::Node(node) => prop_assert!(fits.contains(&node.as_str()), "{node}, not one of {fits:?}"),
+                other => prop_assert!(fits.is_empty(), "{other:?}, but {fits:?}"),
+            }
         }
     }
 }

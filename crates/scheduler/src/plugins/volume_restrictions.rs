@@ -69,9 +69,9 @@ impl PreFilter for VolumeRestrictions {
             alone.users += change.by * i64::try_from(shared).unwrap_or(0);
         }
     }
-    /// Pods with claims or disks have no signature.
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    /// Of a Pod with claims or disks nothing: another one of its sort has others.
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 
@@ -87,8 +87,8 @@ impl Filter for VolumeRestrictions {
             _ => Ok(()),
         }
     }
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 

@@ -107,9 +107,9 @@ impl PreFilter for VolumeZone {
         cycle.state.put(Topologies(all));
         Ok(Prefiltered::All)
     }
-    /// Pods with claims have no signature.
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    /// Of a Pod with claims or disks nothing: another one of its sort has others.
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 
@@ -120,8 +120,8 @@ impl Filter for VolumeZone {
             _ => Ok(()),
         }
     }
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 

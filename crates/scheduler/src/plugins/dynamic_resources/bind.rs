@@ -88,12 +88,17 @@ impl Held {
                 known.set_pending(&uid, allocation.clone());
             }
             let special = needs.is_special(i);
-            let made = found.special.clone().filter(|_| special);
+            let made = found.extended.claim.clone().filter(|_| special);
             let claim = made.map_or_else(|| claim.clone(), Arc::new);
             parts.push(Part { claim, allocation, uid, special });
         }
         drop(known);
-        Self { devices: devices.clone(), settings, parts: Mutex::new(parts), mappings: found.mappings }
+        Self {
+            devices: devices.clone(),
+            settings,
+            parts: Mutex::new(parts),
+            mappings: found.extended.mappings.clone(),
+        }
     }
 
     fn parts(&self) -> MutexGuard<'_, Vec<Part>> {

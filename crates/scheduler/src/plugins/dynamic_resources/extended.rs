@@ -72,15 +72,13 @@ pub(super) fn claim(pod: &PodInfo, known: &Objects) -> Option<Arc<ResourceClaim>
     Some(Arc::new(ResourceClaim { metadata, ..ResourceClaim::default() }))
 }
 
-/// The claim with requests for what a node does not offer itself, and which container has which; `None` if the node
-/// offers it all.
-pub(super) fn for_node(
+/// The resources of a Pod that a node does not offer itself, and that devices stand for.
+pub(super) fn from_devices<'p>(
     claim: &ResourceClaim,
-    pod: &PodInfo,
+    pod: &'p PodInfo,
     node: &NodeInfo,
     known: &Objects,
-    alone: bool,
-) -> Result<(Option<ResourceClaim>, Vec<ContainerExtendedResourceRequest>), Rejection> {
+) -> Result<BTreeSet<&'p str>, Rejection> {
     if asks(claim) {
         // It is from an earlier turn, and has to go first.
         return Err(Rejection::lasting(NAME, "cannot schedule extended resource claim"));
@@ -97,15 +95,35 @@ pub(super) fn for_node(
             return Err(Rejection::lasting(NAME, "cannot fit resource"));
         }
     }
-    if alone && devices.is_empty() || allocation(claim).is_some() {
-        return Ok((None, Vec::new()));
+    Ok(devices)
+}
+
+/// The claim with requests for those resources, and which container has which.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Special {
+    /// `None`: there are none, or it has its devices.
+    pub(super) claim: Option<ResourceClaim>,
+    pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
+}
+
+impl Special {
+    pub(super) fn of(
+        claim: &ResourceClaim,
+        pod: &PodInfo,
+        devices: &BTreeSet<&str>,
+        known: &Objects,
+        alone: bool,
+    ) -> Self {
+        if alone && devices.is_empty() || allocation(claim).is_some() {
+            return Self::default();
+        }
+        let class = |resource: &str| known.class_of(resource).and_then(|class| class.metadata.name.clone());
+        let (requests, mappings) = requests_for(pod.whole(), devices, class);
+        let mut claim = claim.clone();
+        let requests = (!requests.is_empty()).then_some(requests);
+        claim.spec.devices = Some(DeviceClaim { requests, ..DeviceClaim::default() });
+        Self { claim: Some(claim), mappings }
     }
-    let class = |resource: &str| known.class_of(resource).and_then(|class| class.metadata.name.clone());
-    let (requests, mappings) = requests_for(pod.whole(), &devices, class);
-    let mut claim = claim.clone();
-    let requests = (!requests.is_empty()).then_some(requests);
-    claim.spec.devices = Some(DeviceClaim { requests, ..DeviceClaim::default() });
-    Ok((Some(claim), mappings))
 }
 
 /// A container's request for a resource, beside those of others that it can use, as they are there when it has ended.

@@ -74,7 +74,11 @@ impl PreFilter for DynamicResources {
         cycle.state.put(needs);
         Ok(Prefiltered::All)
     }
-    /// A Pod with claims has no signature; resources may stand for devices at any time.
+    fn forget(&self, state: &mut State) {
+        // The devices of claims are copied on each change as long as somebody has them.
+        state.put(Needs::default());
+    }
+    /// Another Pod of the sort has other claims; resources may stand for devices at any time.
     fn keeps(&self, pod: &PodInfo) -> bool {
         !concerns(pod)
     }
@@ -173,7 +177,7 @@ impl Reserve for DynamicResources {
             Stop::Error(why) => Rejection::failure(NAME, why),
         })?;
         let Some(needs) = needs else { return Ok(()) };
-        needs.judge(node)?;
+        needs.find(node)?;
         carried.put(Held::new(needs, node.name(), devices, self.settings));
         Ok(())
     }

@@ -4,14 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerExtendedResourceRequest, Node};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
 use objects::claims;
 use objects::node_affinity::{Seen, term_matches};
 use tokio::time::Instant;
 
+use super::conditions;
+use super::extended::{self, Special};
 use super::settings::{NAME, Settings, deadline, named};
-use super::{conditions, extended};
 use crate::cache::NodeInfo;
 use crate::devices::{AllocationError, Allocator, Limits, WORK};
 use crate::framework::verdict::{Rejection, Stop};
@@ -45,6 +46,31 @@ struct Notes {
     /// The claims whose devices were not usable on some node.
     unavailable: BTreeSet<usize>,
     found: HashMap<String, Found>,
+    /// The last claim for extended resources, and which it is for.
+    special: Option<(Vec<String>, Arc<Special>)>,
+}
+
+/// The end of a search.
+type Searched = Result<Option<Vec<AllocationResult>>, AllocationError>;
+
+/// The refusal of a node on which the search did not find all devices.
+fn refusal(node: &NodeInfo, searched: Searched) -> Result<Vec<AllocationResult>, Rejection> {
+    match searched {
+        Ok(Some(results)) => Ok(results),
+        Ok(None) => Err(Rejection::lasting(NAME, "cannot allocate all claims")),
+        Err(AllocationError::Node(why)) => Err(Rejection::lasting(NAME, why)),
+        Err(AllocationError::Failed(why)) => Err(Rejection::failure(NAME, why)),
+        Err(AllocationError::TimedOut) => {
+            let why = format!("node {}: timed out trying to allocate devices", node.name());
+            Err(Rejection::failure(NAME, why))
+        }
+    }
+}
+
+/// Whether a request of a claim has alternatives.
+fn has_alternatives(claim: &ResourceClaim) -> bool {
+    let requests = claim.spec.devices.iter().flat_map(|d| d.requests.iter().flatten());
+    requests.into_iter().any(|r| r.exactly.is_none())
 }
 
 /// The devices for a Pod on a node.
@@ -53,8 +79,7 @@ pub(super) struct Found {
     /// An allocation for each claim that needs one.
     pub(super) results: Vec<AllocationResult>,
     /// The claim for extended resources, as it is for this node.
-    pub(super) special: Option<ResourceClaim>,
-    pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
+    pub(super) extended: Arc<Special>,
 }
 
 /// Checks that the classes are there that a claim names.
@@ -156,29 +181,60 @@ impl Needs {
         self.seen().found.get(node).cloned()
     }
 
-    /// Judges a node, and remembers what is found there.
+    /// Judges a node; remembers what is found there if it may make a difference to its score.
     pub(super) fn judge(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        if self.claims.is_empty() {
-            return Ok(());
+        if self.claims.iter().any(|claim| has_alternatives(claim)) {
+            return self.find(node);
         }
-        let (special, mappings) = self.extended(node)?;
+        self.look(node, |allocator, claims, limits| {
+            allocator.can_allocate(Seen::of(&node.node), claims, limits).map(|can| can.then(Vec::new))
+        })
+        .map(drop)
+    }
+
+    /// The same; what is found is remembered.
+    pub(super) fn find(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        let found = self.look(node, |allocator, claims, limits| {
+            allocator.allocate(Seen::of(&node.node), claims, limits)
+        })?;
+        if let Some(found) = found {
+            self.seen().found.insert(node.name().to_owned(), found);
+        }
+        Ok(())
+    }
+
+    /// Looks for the claims' devices on a node; `None`: a device plugin offers it all.
+    fn look(
+        &self,
+        node: &NodeInfo,
+        search: impl FnOnce(&Allocator, &[&ResourceClaim], Limits<'_>) -> Searched,
+    ) -> Result<Option<Found>, Rejection> {
+        if self.claims.is_empty() {
+            return Ok(None);
+        }
+        let extended = self.extended(node)?;
+        let special = extended.claim.as_ref();
         if special.is_none() && self.named == 0 {
-            return Ok(()); // a device plugin offers it all
+            return Ok(None);
         }
         let unavailable: Vec<usize> = (0..self.claims.len())
             .filter(|i| allocation(&self.claims[*i]).is_some_and(|a| !self.is_available(*i, a, &node.node)))
             .collect();
         let results = match &self.allocator {
-            Some(allocator) => self.search(allocator, node, special.as_ref())?,
+            Some(allocator) => {
+                let open = self.claims.iter().enumerate().filter(|(_, c)| allocation(c).is_none());
+                let claims: Vec<&ResourceClaim> =
+                    open.map(|(i, claim)| special.filter(|_| self.is_special(i)).unwrap_or(claim)).collect();
+                let expired = || self.until.is_some_and(|until| Instant::now() >= until);
+                refusal(node, search(allocator, &claims, Limits { work: WORK, expired: &expired }))?
+            }
             None => Vec::new(),
         };
-        let mut seen = self.seen();
         if !unavailable.is_empty() {
-            seen.unavailable.extend(unavailable);
+            self.seen().unavailable.extend(unavailable);
             return Err(Rejection::lasting(NAME, "resourceclaim not available on the node"));
         }
-        seen.found.insert(node.name().to_owned(), Found { results, special, mappings });
-        Ok(())
+        Ok(Some(Found { results, extended }))
     }
 
     /// Whether the devices of a claim can be used on a node, and are not about to be given back.
@@ -195,38 +251,22 @@ impl Needs {
         }
     }
 
-    /// The claim for the extended resources that the node does not offer itself.
-    fn extended(
-        &self,
-        node: &NodeInfo,
-    ) -> Result<(Option<ResourceClaim>, Vec<ContainerExtendedResourceRequest>), Rejection> {
+    /// The claim for the extended resources that the node does not offer itself. Most nodes offer the same.
+    fn extended(&self, node: &NodeInfo) -> Result<Arc<Special>, Rejection> {
         let (Some(claim), Some(pod), Some(devices)) = (self.special(), &self.pod, &self.devices) else {
-            return Ok((None, Vec::new()));
+            return Ok(Arc::default());
         };
-        extended::for_node(claim, pod, node, &devices.read(), self.named == 0)
-    }
-
-    fn search(
-        &self,
-        allocator: &Allocator,
-        node: &NodeInfo,
-        special: Option<&ResourceClaim>,
-    ) -> Result<Vec<AllocationResult>, Rejection> {
-        let open = self.claims.iter().enumerate().filter(|(_, c)| allocation(c).is_none());
-        let claims: Vec<&ResourceClaim> =
-            open.map(|(i, claim)| special.filter(|_| self.is_special(i)).unwrap_or(claim)).collect();
-        let expired = || self.until.is_some_and(|until| Instant::now() >= until);
-        let limits = Limits { work: WORK, expired: &expired };
-        match allocator.allocate(Seen::of(&node.node), &claims, limits) {
-            Ok(Some(results)) => Ok(results),
-            Ok(None) => Err(Rejection::lasting(NAME, "cannot allocate all claims")),
-            Err(AllocationError::Node(why)) => Err(Rejection::lasting(NAME, why)),
-            Err(AllocationError::Failed(why)) => Err(Rejection::failure(NAME, why)),
-            Err(AllocationError::TimedOut) => {
-                let why = format!("node {}: timed out trying to allocate devices", node.name());
-                Err(Rejection::failure(NAME, why))
-            }
+        let known = devices.read();
+        let resources = extended::from_devices(claim, pod, node, &known)?;
+        let mut seen = self.seen();
+        if let Some((of, special)) = &seen.special
+            && of.iter().eq(resources.iter().copied())
+        {
+            return Ok(special.clone());
         }
+        let special = Arc::new(Special::of(claim, pod, &resources, &known, self.named == 0));
+        seen.special = Some((resources.into_iter().map(str::to_owned).collect(), special.clone()));
+        Ok(special)
     }
 
     /// The score of a node: the better the alternatives that its devices are for, the higher.

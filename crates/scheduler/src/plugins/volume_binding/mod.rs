@@ -31,7 +31,7 @@ use crate::framework::points::{
     Binding, Cycle, Filter, Later, PreBind, PreFilter, Prefiltered, Reserve, Unbound,
 };
 use crate::framework::state::State;
-use crate::framework::verdict::{Reason, Rejection, Stop};
+use crate::framework::verdict::{Reason, Rejection, Stop, Verdicts};
 use crate::pod::PodInfo;
 use crate::storage::{self, Stage};
 use bind::Held;
@@ -59,9 +59,9 @@ impl PreFilter for VolumeBinding {
         cycle.state.put(needs);
         Ok(Prefiltered::All)
     }
-    /// Pods with claims have no signature.
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    /// Of a Pod with claims or disks nothing: another one of its sort has others.
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 
@@ -70,8 +70,20 @@ impl Filter for VolumeBinding {
         let Some(needs) = cycle.state.get::<Needs>() else { return Ok(()) };
         needs.find(node.name(), node.node.metadata.labels.as_ref()).map(drop).map_err(rejection)
     }
-    fn keeps(&self, _pod: &PodInfo) -> bool {
-        true
+    fn filter_all(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+        if cycle.state.get::<Needs>().is_none_or(Needs::are_met_anywhere) {
+            return;
+        }
+        for (i, node) in cycle.cluster.nodes().iter().enumerate() {
+            if verdicts.fits(i)
+                && let Err(rejection) = self.filter(cycle, node)
+            {
+                verdicts.set(i, Err(rejection));
+            }
+        }
+    }
+    fn keeps(&self, pod: &PodInfo) -> bool {
+        pod.used().is_none()
     }
 }
 

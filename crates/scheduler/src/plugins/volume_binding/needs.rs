@@ -94,6 +94,12 @@ impl Needs {
         !self.chosen.is_empty() || !self.open.is_empty()
     }
 
+    /// Whether any node will do: all claims have volumes that can be used everywhere.
+    pub(super) fn are_met_anywhere(&self) -> bool {
+        let anywhere = |v: &PersistentVolume| v.spec.as_ref().is_none_or(|s| s.node_affinity.is_none());
+        !self.is_open() && self.bound.iter().all(|v| v.as_deref().is_some_and(anywhere))
+    }
+
     /// Finds what a node has for the claims, or says why it cannot take the Pod (upstream's `FindPodVolumes`).
     pub(super) fn find(&self, node: &str, labels: Option<&Labels>) -> Result<Found, Vec<Reason>> {
         let mut reasons: Vec<Reason> = Vec::new();
