@@ -22,7 +22,7 @@ fn meta(name: &str) -> Value {
 }
 
 /// Every priority level.
-pub(super) fn priority_levels() -> Vec<Value> {
+pub(crate) fn priority_levels() -> Vec<Value> {
     let exempt = json!({
         "metadata": meta("exempt"),
         "spec": { "type": "Exempt", "exempt": { "nominalConcurrencyShares": 0, "lendablePercent": 0 } },
@@ -84,7 +84,7 @@ fn schema(name: &str, level: &str, precedence: i32, by: &str, rule: Value) -> Va
 }
 
 /// Every flow schema.
-pub(super) fn flow_schemas() -> Vec<Value> {
+pub(crate) fn flow_schemas() -> Vec<Value> {
     let everything = |subjects: Value| {
         json!({
             "subjects": subjects,
