@@ -169,6 +169,16 @@ impl Configs {
 }
 
 #[cfg(test)]
+impl Configs {
+    /// Adds a level and its only schema, of the same name.
+    pub(super) fn add(&mut self, name: &str, level: &Value, schema: &Value) {
+        let (level, schema) = (serde_json::from_value(level.clone()), serde_json::from_value(schema.clone()));
+        self.levels.push(LevelConfig::new(name, "", &level.unwrap()).unwrap());
+        self.schemas.push(SchemaConfig::new(name, "", &schema.unwrap()));
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

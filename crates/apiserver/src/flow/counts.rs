@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::Text;
 use parking_lot::Mutex;
 
-use super::demand::TimingRatio;
+use super::demand::{Seen, TimingRatio};
 use super::queues::{Counted, Nanos, Reason, Step};
 
 /// Upstream's `requestDurationSecondsBuckets`.
@@ -46,7 +46,7 @@ impl Buckets {
     }
 
     /// Sum, count and buckets; nothing if nothing was counted.
-    pub(super) fn seen(&self) -> Option<(f64, u64, Vec<(f64, u64)>)> {
+    pub(super) fn seen(&self) -> Option<Seen> {
         let bounds = self.bounds.iter().copied().chain([f64::MAX]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let buckets: Vec<_> = bounds.zip(counts).collect();
@@ -196,7 +196,7 @@ impl Phase {
     }
 
     /// What part of them there was for how long.
-    pub(super) fn seen(&self, now: Nanos) -> (f64, u64, Vec<(f64, u64)>) {
+    pub(super) fn seen(&self, now: Nanos) -> Seen {
         self.0.lock().1.seen(now)
     }
 }

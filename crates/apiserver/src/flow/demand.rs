@@ -92,6 +92,9 @@ impl Demand {
     }
 }
 
+/// What a histogram saw: the sum, the count, and the count by bucket, each with its upper bound.
+pub(super) type Seen = (f64, u64, Vec<(f64, u64)>);
+
 /// How long a ratio was in which range, in nanoseconds: upstream's `TimingRatioHistogram`.
 #[derive(Debug, Clone)]
 pub(super) struct TimingRatio {
@@ -136,7 +139,7 @@ impl TimingRatio {
     }
 
     /// Sum, count and buckets until now.
-    pub(super) fn seen(&mut self, now: Nanos) -> (f64, u64, Vec<(f64, u64)>) {
+    pub(super) fn seen(&mut self, now: Nanos) -> Seen {
         self.pass(now);
         let bounds = self.bounds.iter().copied().chain([f64::MAX]);
         (self.sum, self.times.iter().sum(), bounds.zip(self.times.iter().copied()).collect())
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(seen, Summary { seconds: 2.0, average: 1.5, deviation: 1.5, most: 3.0 });
         let seen = integrator.take(4 * SECOND);
         assert_eq!(seen, Summary { seconds: 2.0, average: 3.0, deviation: 0.0, most: 3.0 });
-        assert_eq!(integrator.take(4 * SECOND).seconds, 0.0);
+        assert_eq!(integrator.take(4 * SECOND), Summary { most: 3.0, ..Summary::default() });
     }
 
     #[test]
@@ -185,6 +188,6 @@ mod tests {
         assert_eq!(buckets, [(0.0, 10), (0.5, 20), (1.0, 0), (f64::MAX, 1)]);
         ratio.of(31, 0.0);
         ratio.set(31, 1.0);
-        assert_eq!(ratio.seen(32).0, 13.0);
+        assert_eq!((ratio.seen(32).0, ratio.seen(32).1), (13.0, 32));
     }
 }

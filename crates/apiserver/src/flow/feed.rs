@@ -109,8 +109,8 @@ fn count(objects: &Objects) -> HashMap<storage::ResourceId, Stats> {
         let snapshot = objects.store.snapshot(id);
         let everything = Scope::default();
         let some = snapshot.scan(&everything, None).take(SAMPLE).map(|object| object.data.body.len() as u64);
-        let (seen, bytes) = some.fold((0, 0), |(seen, bytes), size| (seen + 1, bytes + size));
-        let size = if seen == 0 { 0 } else { bytes / seen };
+        let (seen, bytes) = some.fold((0_u64, 0_u64), |(seen, bytes), size| (seen + 1, bytes + size));
+        let size = bytes.checked_div(seen).unwrap_or(0);
         (id, Stats { count: snapshot.count(&everything, None) as u64, size })
     };
     let stored = catalog.resources.all_stored().filter_map(|resource| Some(resource.stored.as_ref()?.id));

@@ -189,7 +189,7 @@ impl Level {
                 }
             }
         }
-        if self.goes() && core.queues.is_idle() {
+        if self.goes() && core.queues.is_idle() && core.queues.load().2 == 0 {
             self.idle.notify_one();
         }
         out

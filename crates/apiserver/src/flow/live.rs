@@ -113,23 +113,20 @@ impl Live {
             if wanted.iter().any(|level| level.name == *name) {
                 return true;
             }
+            let empty = seats.level.is_empty();
             seats.level.let_go(true);
-            !seats.level.is_empty()
+            !empty
         });
         for config in wanted {
-            match all.get_mut(&config.name) {
-                Some(seats) => {
-                    seats.level.let_go(false);
-                    seats.config = config;
-                }
-                None => {
-                    let level = Level::new(self.start, &self.kinds, &self.idle);
-                    let (bounds, demand) = (Bounds::default(), Demand::default());
-                    let seats =
-                        Seats { level: Arc::new(level), bounds, demand, current: 0, target: 0.0, config };
-                    all.insert(seats.config.name.clone(), seats);
-                }
+            if let Some(seats) = all.get_mut(&config.name) {
+                seats.level.let_go(false);
+                seats.config = config;
+                continue;
             }
+            let level = Arc::new(Level::new(self.start, &self.kinds, &self.idle));
+            let (bounds, demand) = (Bounds::default(), Demand::default());
+            let seats = Seats { level, bounds, demand, current: 0, target: 0.0, config };
+            all.insert(seats.config.name.clone(), seats);
         }
         let sum: f64 = all.values().map(|seats| f64::from(seats.config.shares.nominal.max(0))).sum();
         for seats in all.values_mut() {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::counts::{Counts, Kinds, REASONS};
+use super::demand::Seen;
 use super::live::{Levels, Live, Seats};
 use super::queues::seat_seconds;
 
@@ -29,9 +30,6 @@ impl fmt::Debug for FlowMetrics {
         f.write_str("FlowMetrics")
     }
 }
-
-/// Sum, count and buckets.
-type Seen = (f64, u64, Vec<(f64, u64)>);
 
 /// A value of any type of metric.
 enum Value {

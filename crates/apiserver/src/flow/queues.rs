@@ -324,9 +324,8 @@ impl<R: Counted> Queues<R> {
         {
             self.queues.pop();
         }
-        if self.robin >= self.queues.len() {
-            self.robin = 0;
-        }
+        // The next one is that after the last that was served.
+        self.robin = self.robin.min(self.queues.len().saturating_sub(1));
     }
 
     /// A request came, with the hash of its flow.

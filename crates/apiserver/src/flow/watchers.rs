@@ -48,11 +48,11 @@ impl Watchers {
         let mut part: Part = (info.group.clone(), info.resource.clone(), Text::default(), Text::default());
         let mut count = all.get(&part).copied().unwrap_or_default();
         if !info.namespace.is_empty() {
-            part.2 = info.namespace.clone();
+            part.2.clone_from(&info.namespace);
             count += all.get(&part).copied().unwrap_or_default();
         }
         if !info.name.is_empty() {
-            part.3 = info.name.clone();
+            part.3.clone_from(&info.name);
             count += all.get(&part).copied().unwrap_or_default();
         }
         count
