@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::aggregated::Elsewhere;
 use crate::catalog::{Catalog, ResourceEntry};
-use crate::flow::{Caller, Room, Seat, Watches};
+use crate::flow::{Asked, Caller, Room, Seat, Watches};
 use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
 
@@ -139,6 +139,19 @@ impl Request {
     /// The request was answered: others may have its place.
     pub(crate) fn leave(&mut self) {
         (self.seat, self.room) = (None, None);
+    }
+    /// The request, as far as its seat is concerned.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        let stored = self.resource.as_ref().and_then(|resource| resource.stored.as_ref());
+        Asked {
+            caller: &self.caller,
+            user: &self.user,
+            info: &self.info,
+            query: &self.query,
+            stored: stored.map(|stored| stored.id),
+            mutating: self.mutating,
+            time: self.deadline.map(|at| at.saturating_duration_since(self.received)),
+        }
     }
     /// Fails with upstream's 504 once the deadline has passed.
     pub(crate) fn in_time(&self) -> Result<(), Status> {

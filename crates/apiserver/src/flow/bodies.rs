@@ -42,7 +42,7 @@ pub(super) const USERS: usize = 1024;
 /// Bytes of bodies that are being read, of all callers together.
 const BODIES: usize = 256 << 20;
 
-/// Whose bytes they are.
+/// The owner of some bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     /// None for those without limits.

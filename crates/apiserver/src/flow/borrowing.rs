@@ -2,7 +2,7 @@
 
 use super::demand::Demand;
 
-/// What is said of a level's seats.
+/// The settings of a level's seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
     /// Its part of the server's seats, in proportion to all others'.
@@ -54,14 +54,14 @@ pub(super) struct Sharer {
     pub(super) exempt: bool,
     /// Its bounds.
     pub(super) bounds: Bounds,
-    /// What it would use.
+    /// The seats that it would use.
     pub(super) demand: Demand,
     /// The seats that it has now.
     pub(super) current: u32,
 }
 
 impl Sharer {
-    /// What it has in any case, as long as there is enough: what it used of its own.
+    /// The seats that it has in any case, as long as there is enough: those that it used of its own.
     fn floor(&self) -> u32 {
         let used = if self.exempt { self.demand.high } else { self.demand.high.min(self.bounds.nominal) };
         used.max(self.bounds.least)
@@ -171,7 +171,7 @@ fn allocate(sum: f64, classes: &[Class]) -> Result<(f64, Vec<f64>), Impossible> 
         let highest = classes.iter().map(|c| c.upper / target(c)).fold(0.0, f64::max);
         return Ok((highest, classes.iter().map(|c| c.upper).collect()));
     }
-    // What all get is a sum of lines with kinks at the bounds: between two of these, those grow whose targets count.
+    // The sum of what all get is made of lines with kinks at the bounds: between two of these, those grow whose targets count.
     let mut kinks: Vec<(f64, f64)> = classes
         .iter()
         .flat_map(|c| {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(none.nominal, 0);
     }
 
-    /// What upstream's `TestConcAlloc` demands of random problems.
+    /// The demands of upstream's `TestConcAlloc` on random problems.
     #[test]
     fn sums_are_shared_out() {
         let mut rng = fastrand::Rng::with_seed(1_234_567_890);

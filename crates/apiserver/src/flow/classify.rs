@@ -145,7 +145,7 @@ impl PathRule {
     }
 }
 
-/// What some users ask.
+/// The requests of some users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     subjects: Box<[Subject]>,
@@ -174,7 +174,7 @@ impl Rule {
     }
 }
 
-/// What tells the flows of a schema from each other.
+/// The mark that tells the flows of a schema from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Distinguisher {
     /// Nothing: they are one.
@@ -200,7 +200,7 @@ impl Distinguisher {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Matcher {
     rules: Box<[Rule]>,
-    /// What tells its flows from each other.
+    /// The mark that tells its flows from each other.
     pub(super) distinguisher: Distinguisher,
 }
 

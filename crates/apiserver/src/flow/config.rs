@@ -27,7 +27,7 @@ pub(super) struct LevelConfig {
     pub(super) uid: Text,
     /// Its seats.
     pub(super) shares: Shares,
-    /// What it does with requests for which it has none.
+    /// The treatment of requests for which it has none.
     pub(super) limit: Limit,
     /// The size of a hand of queues, if it has queues.
     pub(super) hand: Option<u32>,

@@ -1,4 +1,4 @@
-//! What is counted of the requests of a flow schema at its level, and of all that read or write.
+//! The counts of a flow schema's requests at its level, and of all requests that read or write.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::Text;
 use parking_lot::Mutex;
 
-use super::demand::{Seen, TimingRatio};
-use super::queues::{Counted, Nanos, Reason, Step};
+use super::demand::{Nanos, Seen, TimingRatio};
+use super::queues::{Counted, Reason, Step};
 
 /// Upstream's `requestDurationSecondsBuckets`.
 const SECONDS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
@@ -195,7 +195,7 @@ impl Phase {
         self.0.lock().1.of(now, f64::from(most));
     }
 
-    /// What part of them there was for how long.
+    /// For how long there was which part of them.
     pub(super) fn seen(&self, now: Nanos) -> Seen {
         self.0.lock().1.seen(now)
     }

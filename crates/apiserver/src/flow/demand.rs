@@ -1,8 +1,9 @@
-//! What a level would use over time: figures that are weighted by how long each held.
+//! The seats that a level would use over time: figures that are weighted by how long each held.
 
-use super::queues::Nanos;
+/// A point in time: nanoseconds since some start.
+pub(super) type Nanos = u64;
 
-/// What a figure was over a time.
+/// A figure over a time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Summary {
     /// Seconds.
@@ -47,7 +48,7 @@ impl Integrator {
         self.squares += self.value * self.value * seconds;
     }
 
-    /// What it was since the last time that this was asked.
+    /// The figure since the last time that this was asked.
     pub(super) fn take(&mut self, now: Nanos) -> Summary {
         self.pass(now);
         let (seconds, most) = (self.seconds, self.most);
@@ -75,7 +76,7 @@ pub(super) struct Demand {
     pub(super) deviation: f64,
     /// The most of the last period, in seats.
     pub(super) high: u32,
-    /// What goes up at once with average and deviation, and down slowly.
+    /// Average and deviation together; it goes up with them at once, and down slowly.
     pub(super) smoothed: f64,
 }
 
@@ -92,7 +93,7 @@ impl Demand {
     }
 }
 
-/// What a histogram saw: the sum, the count, and the count by bucket, each with its upper bound.
+/// The content of a histogram: the sum, the count, and the count by bucket, each with its upper bound.
 pub(super) type Seen = (f64, u64, Vec<(f64, u64)>);
 
 /// How long a ratio was in which range, in nanoseconds: upstream's `TimingRatioHistogram`.

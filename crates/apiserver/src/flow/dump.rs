@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
+use super::demand::Nanos;
 use super::live::Live;
-use super::queues::{Nanos, work_text};
+use super::queues::work_text;
 
 /// Lines of cells, laid out as Go's `tabwriter` does with upstream's settings: a cell has at least eight characters, and a
 /// blank more than its text; the last of a line has no end. Upstream writes a comma before each end.

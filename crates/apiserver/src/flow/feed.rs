@@ -8,10 +8,10 @@ use access::reader::Reader;
 use futures::StreamExt;
 use storage::{Batch, Scope, Watcher};
 
-use super::Flow;
 use super::config::{Configs, LevelConfig, SchemaConfig};
+use super::control::Flow;
 use super::width::Stats;
-use crate::hooks::flow_control::{GROUP, LEVELS, SCHEMAS};
+use crate::hooks::{FLOW_CONTROL, FLOW_SCHEMAS, PRIORITY_LEVELS};
 use crate::objects::Objects;
 
 /// How long to wait after a watch ended.
@@ -28,14 +28,14 @@ const SAMPLE: usize = 1000;
 
 /// The flow schemas and priority levels of the store. Broken ones are left out.
 fn stored(objects: &Objects) -> Configs {
-    let levels = objects.list((GROUP, LEVELS), "");
+    let levels = objects.list((FLOW_CONTROL, PRIORITY_LEVELS), "");
     let level = |object: &std::sync::Arc<api::Object>| {
         let name = &object.data.name;
         LevelConfig::stored(object)
             .inspect_err(|why| tracing::warn!(%name, why, "a PriorityLevelConfiguration is left out"))
             .ok()
     };
-    let schemas = objects.list((GROUP, SCHEMAS), "");
+    let schemas = objects.list((FLOW_CONTROL, FLOW_SCHEMAS), "");
     Configs {
         levels: levels.iter().filter_map(level).collect(),
         schemas: schemas.iter().filter_map(|object| SchemaConfig::stored(object)).collect(),
@@ -59,8 +59,8 @@ pub(crate) async fn follow(flow: &Flow, objects: &Objects) {
     let mut adjustments = tokio::time::interval_at(tokio::time::Instant::now() + ADJUSTMENT, ADJUSTMENT);
     adjustments.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let watch = |plural: &'static str| objects.watch((GROUP, plural));
-        let (Some(mut schemas), Some(mut levels)) = (watch(SCHEMAS), watch(LEVELS)) else {
+        let watch = |plural: &'static str| objects.watch((FLOW_CONTROL, plural));
+        let (Some(mut schemas), Some(mut levels)) = (watch(FLOW_SCHEMAS), watch(PRIORITY_LEVELS)) else {
             // Those that every cluster begins with stay in force.
             loop {
                 adjustments.tick().await;

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::classify::Distinguisher;
 use super::counts::{Counts, Kinds};
-use super::demand::Summary;
+use super::demand::{Nanos, Summary};
 use super::dropped::Dropped;
-use super::queues::{Arrived, Counted, Estimate, Limit, Nanos, Queues, Reason, Step, Ticket};
+use super::queues::{Arrived, Counted, Estimate, Limit, Queues, Reason, Step, Ticket};
 
 /// For how long a watch may have seats until what it begins with was sent.
 ///
@@ -22,13 +22,13 @@ const WATCH: Nanos = 60_000_000_000;
 
 /// A request that comes to a level.
 pub(super) struct Coming {
-    /// What is counted of it.
+    /// The counts of its schema.
     pub(super) counts: Arc<Counts>,
-    /// What tells its flow from others.
+    /// The mark that tells its flow from others.
     pub(super) distinguisher: Distinguisher,
     /// Its user.
     pub(super) user: Arc<UserInfo>,
-    /// What it is about.
+    /// Its target.
     pub(super) info: Arc<RequestInfo>,
     /// The seats that it takes.
     pub(super) estimate: Estimate,
@@ -45,7 +45,7 @@ pub(super) struct Entry {
     distinguisher: Distinguisher,
     /// Its user.
     pub(super) user: Arc<UserInfo>,
-    /// What it is about.
+    /// Its target.
     pub(super) info: Arc<RequestInfo>,
     wake: Option<oneshot::Sender<()>>,
 }
@@ -56,7 +56,7 @@ impl Entry {
         &self.counts.schema
     }
 
-    /// What tells its flow from others of the schema.
+    /// The mark that tells its flow from others of the schema.
     pub(super) fn flow(&self) -> &str {
         self.distinguisher.of(&self.user, &self.info)
     }
@@ -261,7 +261,7 @@ impl Drop for Counting<'_> {
 
 fn wake(queues: &mut Queues<Entry>) {
     while let Some(entry) = queues.next_begun() {
-        // Who waited may have gone; it gives its seat back then.
+        // The waiter may have gone; it gives its seat back then.
         if let Some(wake) = entry.wake.take() {
             let _ = wake.send(());
         }

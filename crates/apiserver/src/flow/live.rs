@@ -36,7 +36,7 @@ pub(super) struct Schema {
     pub(super) exempt: bool,
     /// The bytes that are kept for their bodies.
     pub(super) share: Share,
-    /// What is counted of them.
+    /// Their counts.
     pub(super) counts: Arc<Counts>,
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Levels {
     pub(super) all: BTreeMap<Text, Seats>,
     /// The part of its target that each got.
     pub(super) fair: f64,
-    /// What is counted of the schemas; also of those that are gone, as long as their requests are there.
+    /// The counts of the schemas; also of those that are gone, as long as their requests are there.
     pub(super) counts: Vec<Arc<Counts>>,
 }
 
-/// What is in force.
+/// The levels and schemas that are in force.
 pub(super) struct Live {
     schemas: ArcSwap<Vec<Arc<Schema>>>,
     levels: Mutex<Levels>,
@@ -195,7 +195,7 @@ impl Seats {
 }
 
 impl Levels {
-    /// What is counted of a schema at a level.
+    /// The counts of a schema at a level.
     fn counts(&mut self, level: &Text, schema: &Text) -> Arc<Counts> {
         let known = self.counts.iter().find(|c| c.level == *level && c.schema == *schema);
         if let Some(known) = known {

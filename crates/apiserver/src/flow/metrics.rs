@@ -129,7 +129,7 @@ const FAIR: (&str, &str) = (
     "[ALPHA] Fair fraction of server's concurrency to allocate to each priority level that can use it",
 );
 
-/// What a metric tells of a schema at a level.
+/// A figure of a schema at a level: the name of its metric, the text about it, and where it stands.
 type OfSchema = (&'static str, &'static str, fn(&Counts) -> Value);
 
 fn gauge(number: &std::sync::atomic::AtomicI64) -> Value {

@@ -8,11 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::demand::{Integrator, Summary, TimingRatio};
+use super::demand::{Integrator, Nanos, Summary, TimingRatio};
 use super::shuffle::Dealer;
-
-/// A point in time: nanoseconds since some start.
-pub(super) type Nanos = u64;
 
 /// Hundred-millionths of a seat-second.
 pub(super) type Work = i128;
@@ -62,7 +59,7 @@ impl Estimate {
     }
 }
 
-/// What a level does with a request for which it has no seat.
+/// The treatment of a request for which a level has no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     /// It has seats for all.
@@ -87,7 +84,7 @@ pub(super) enum Reason {
     QueueFull,
 }
 
-/// What becomes of a request that came.
+/// The fate of a request that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrived {
     /// It runs.
@@ -701,8 +698,12 @@ impl<R: Counted> Queues<R> {
 
     /// One of those that run since this was asked last, except those that ran when they came.
     pub(super) fn next_begun(&mut self) -> Option<&mut R> {
-        let slot = self.begun.pop()?;
-        Some(&mut self.slots[slot as usize].known.as_mut()?.request)
+        loop {
+            let slot = self.begun.pop()? as usize;
+            if self.slots[slot].known.is_some() {
+                return self.slots[slot].known.as_mut().map(|known| &mut known.request);
+            }
+        }
     }
 
     /// When something happens by itself, if anybody waits for it.

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::config::Configs;
-use super::{Flow, Patience, Seat, TooMany, follow};
+use super::control::{Flow, Patience, Seat, TooMany};
+use super::follow;
 use crate::config::Limits;
 use crate::request::Request;
 use crate::testing::{Cluster, call, config_map};
@@ -46,7 +47,7 @@ impl Requests {
 
 /// The seat of a request that finds one at once.
 fn at_once(flow: &Flow, request: &Request) -> Option<Result<Seat, TooMany>> {
-    flow.seat(request, Patience::OnlyAtLevels).now_or_never()
+    flow.seat(request.asked(), Patience::OnlyAtLevels).now_or_never()
 }
 
 fn seats(flow: &Flow, level: &str) -> (usize, usize, u32) {
@@ -111,7 +112,7 @@ async fn requests_wait_for_a_quarter_of_their_time() {
         let flow = &flow;
         async move {
             let start = Instant::now();
-            let refused = flow.seat(&request, Patience::OnlyAtLevels).await.err();
+            let refused = flow.seat(request.asked(), Patience::OnlyAtLevels).await.err();
             assert!(refused.is_some());
             assert_eq!(start.elapsed(), Duration::from_secs(after), "{deadline:?}");
         }
@@ -119,7 +120,7 @@ async fn requests_wait_for_a_quarter_of_their_time() {
     waits(15, None).await;
     waits(2, Some(8)).await;
     waits(60, Some(3600)).await;
-    let (got, ()) = tokio::join!(flow.seat(&first, Patience::OnlyAtLevels), async {
+    let (got, ()) = tokio::join!(flow.seat(first.asked(), Patience::OnlyAtLevels), async {
         tokio::task::yield_now().await;
         all.pop();
     });
@@ -138,7 +139,7 @@ async fn seats_come_back_from_whoever_goes() {
     for _ in 0..20 {
         let mut seated: Vec<Seat> = Vec::new();
         let mut waiting: Vec<_> =
-            (0..200).map(|_| Box::pin(flow.seat(&request, Patience::OnlyAtLevels))).collect();
+            (0..200).map(|_| Box::pin(flow.seat(request.asked(), Patience::OnlyAtLevels))).collect();
         for _ in 0..400 {
             match rng.u8(0..3) {
                 0 if !waiting.is_empty() => drop(waiting.swap_remove(rng.usize(..waiting.len()))),
@@ -160,7 +161,7 @@ async fn seats_come_back_from_whoever_goes() {
     assert_eq!((kinds(&flow.kinds.running), kinds(&flow.kinds.waiting)), (0, 0));
 }
 
-/// What lingers is over in time, even if nothing else happens.
+/// Seats that linger are free in time, even if nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn who_waits_gets_the_seats_of_what_lingers() {
     let (flow, requests) = (flow(), Requests::new());
@@ -174,7 +175,7 @@ async fn who_waits_gets_the_seats_of_what_lingers() {
         all.push(seat);
     }
     let start = Instant::now();
-    let mut next = pin!(flow.seat(&write, Patience::OnlyAtLevels));
+    let mut next = pin!(flow.seat(write.asked(), Patience::OnlyAtLevels));
     assert!(next.as_mut().now_or_never().is_none());
     all.pop();
     assert!(next.as_mut().now_or_never().is_none(), "watchers are being told");
@@ -225,9 +226,9 @@ async fn levels_come_and_go_quietly() {
     let (current, bounds) = flow.live.look(|levels| (levels.all["mine"].current, levels.all["mine"].bounds));
     assert_eq!((bounds.nominal, bounds.least, bounds.most), (3, 3, 603), "600 seats, 246 shares");
     assert_eq!((refused, all.len()), (TooMany { retry_after: 1 }, current as usize));
-    assert_eq!(flow.may_come(&sorted), Err(refused));
+    assert_eq!(flow.may_come(sorted.asked()), Err(refused));
     configs(Some(level(true)));
-    let mut waits = pin!(flow.seat(&sorted, Patience::OnlyAtLevels));
+    let mut waits = pin!(flow.seat(sorted.asked(), Patience::OnlyAtLevels));
     assert!(waits.as_mut().now_or_never().is_none());
     assert!(at_once(&flow, &sorted).unwrap().is_err(), "the queue is full");
     // The level goes; those that have come to it stay.
@@ -252,9 +253,9 @@ async fn without_fairness_there_are_only_limits() {
     let seats: Vec<_> = (0..2).map(|_| at_once(&flow, &request).unwrap().unwrap()).collect();
     let none = TooMany { retry_after: 1 };
     assert_eq!(at_once(&flow, &request).unwrap().err(), Some(none));
-    assert_eq!(flow.may_come(&request), Err(none));
+    assert_eq!(flow.may_come(request.asked()), Err(none));
     let start = Instant::now();
-    assert_eq!(flow.seat(&request, Patience::Always).await.err(), Some(none), "not for ever");
+    assert_eq!(flow.seat(request.asked(), Patience::Always).await.err(), Some(none), "not for ever");
     assert_eq!(start.elapsed(), Duration::from_secs(15));
     let master = requests.of(&flow, "m", &["system:masters"], "/api/v1/namespaces/a/pods/b");
     assert!(at_once(&flow, &master).unwrap().is_ok());

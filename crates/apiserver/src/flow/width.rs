@@ -20,7 +20,7 @@ const EVENTS: u64 = 5_000_000;
 /// The most seats of a write.
 const WRITE: u64 = 10;
 
-/// What is known of the objects of a resource.
+/// The known figures of a resource's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Stats {
     /// How many there are.
@@ -29,7 +29,7 @@ pub(super) struct Stats {
     pub(super) size: u64,
 }
 
-/// What an estimate goes by, besides the request.
+/// The facts by which an estimate goes, besides the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
     /// The objects of the resource, if they are here.

@@ -13,8 +13,10 @@ use futures::StreamExt;
 use serde_json::json;
 use storage::{Batch, Watcher};
 
+use super::bootstrap::flowcontrol::{
+    FLOW_CONTROL as GROUP, FLOW_SCHEMAS as SCHEMAS, PRIORITY_LEVELS as LEVELS,
+};
 use super::env::Env;
-use super::flow_control::{GROUP, LEVELS, SCHEMAS};
 use crate::objects::Objects;
 
 /// Upstream's name in managedFields.

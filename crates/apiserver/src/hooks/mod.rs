@@ -25,7 +25,9 @@ use api::Status;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
-pub(crate) use bootstrap::flowcontrol::{flow_schemas, priority_levels};
+pub(crate) use bootstrap::flowcontrol::{
+    FLOW_CONTROL, FLOW_SCHEMAS, PRIORITY_LEVELS, flow_schemas, priority_levels,
+};
 pub(crate) use env::{AuthenticationInfo, Env};
 
 use crate::flow;
@@ -138,16 +140,6 @@ async fn make_flow_control(env: &Env) -> Result<(), Status> {
     bootstrap::flow_control(&*env.transport).await?;
     flow_schema_conditions::keep(env);
     Ok(())
-}
-
-/// The names of the resources of flow control.
-pub(crate) mod flow_control {
-    /// Their group.
-    pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-    /// Flow schemas.
-    pub(crate) const SCHEMAS: &str = "flowschemas";
-    /// Priority levels.
-    pub(crate) const LEVELS: &str = "prioritylevelconfigurations";
 }
 
 /// Has flow control go by the flow schemas and priority levels of the store.

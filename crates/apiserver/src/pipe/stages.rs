@@ -55,7 +55,7 @@ pub(super) async fn control_flow(
     if sent {
         take_seat(rooms, ctx, patience).await
     } else if takes_seat(&ctx.info) {
-        rooms.front.flow.may_come(ctx)
+        rooms.front.flow.may_come(ctx.asked())
     } else {
         Ok(())
     }
@@ -64,7 +64,7 @@ pub(super) async fn control_flow(
 /// Takes a place for a request that has none.
 pub(super) async fn take_seat(rooms: &Rooms, ctx: &mut Request, patience: Patience) -> Result<(), TooMany> {
     if ctx.seat.is_none() && takes_seat(&ctx.info) {
-        ctx.seat = Some(rooms.front.flow.seat(ctx, patience).await?);
+        ctx.seat = Some(rooms.front.flow.seat(ctx.asked(), patience).await?);
     }
     Ok(())
 }

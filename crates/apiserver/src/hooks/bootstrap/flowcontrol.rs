@@ -2,6 +2,13 @@
 
 use serde_json::{Value, json};
 
+/// The group of flow control.
+pub(crate) const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
+/// The resource of flow schemas.
+pub(crate) const FLOW_SCHEMAS: &str = "flowschemas";
+/// The resource of priority levels.
+pub(crate) const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
+
 const AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 /// Name, shares, lendable percent, and queues, hand size and queue length.
