@@ -25,10 +25,8 @@ fn metric(server: &Server, start: &str) -> Result<Option<f64>> {
     line.map(|value| value.trim().parse().context("a number")).transpose()
 }
 
-#[test]
-fn requests_are_sorted_in_by_what_the_cluster_has() -> Result<()> {
-    // Of these, a level of one share among 246 has one seat.
-    let server = Server::start(&["--max-requests-inflight=40", "--max-mutating-requests-inflight=20"])?;
+/// Makes a priority level of one seat and its flow schema, for the user `noxu`; their uids, the schema's first.
+fn make(server: &Server) -> Result<(String, String)> {
     let level = server.create(
         &format!("{GROUP}/prioritylevelconfigurations"),
         &json!({
@@ -58,7 +56,57 @@ fn requests_are_sorted_in_by_what_the_cluster_has() -> Result<()> {
         }),
     )?;
     let uid = |object: &serde_json::Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    let own = (200, uid(&schema), uid(&level));
+    Ok((uid(&schema), uid(&level)))
+}
+
+/// Has `noxu` write more at once than it has seats for; an answer to a write that found none.
+fn overload(server: &Server) -> Result<Answer> {
+    let data: BTreeMap<String, &str> = (0..100_000).map(|n| (format!("k{n}"), "v")).collect();
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "large"}, "data": data});
+    let body = map.to_string();
+    let write = || -> Result<Answer> {
+        let request = server.request("POST", "/api/v1/namespaces/default/configmaps?dryRun=All");
+        let request = request.header("Impersonate-User", "noxu").body("application/json", body.clone());
+        request.header("Impersonate-Group", "system:authenticated").send()
+    };
+    eventually("a request for which there is no seat", || {
+        let answers = thread::scope(|scope| {
+            let all: Vec<_> = (0..6).map(|_| scope.spawn(write)).collect();
+            let joined = all.into_iter().map(|one| one.join().unwrap_or_else(|_| bail!("a client panicked")));
+            joined.collect::<Result<Vec<Answer>>>()
+        })?;
+        let served = answers.iter().any(|answer| answer.status == 201);
+        Ok(answers.into_iter().find(|answer| served && answer.status == 429))
+    })
+}
+
+/// Looks at what the pages about flow control show.
+fn look_at_pages(server: &Server) -> Result<()> {
+    let page = |name: &str| -> Result<String> {
+        let path = format!("/debug/api_priority_and_fairness/{name}");
+        Ok(server.get(&path).send()?.expect(200)?.text())
+    };
+    let levels = page("dump_priority_levels")?;
+    ensure!(levels.starts_with("PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, "), "{levels}");
+    ensure!(levels.lines().any(|line| line.starts_with("test-level,")), "{levels}");
+    ensure!(
+        page("dump_queues")?.lines().any(|line| line.starts_with("workload-low,") && line.contains(" 127,"))
+    );
+    let requests = page("dump_requests?includeRequestDetails=1")?;
+    let own_path = "/debug/api_priority_and_fairness/dump_requests";
+    ensure!(
+        requests.lines().any(|line| line.starts_with("exempt,") && line.contains(own_path)),
+        "{requests}"
+    );
+    Ok(())
+}
+
+#[test]
+fn requests_are_sorted_in_by_what_the_cluster_has() -> Result<()> {
+    // Of these, a level of one share among 246 has one seat.
+    let server = Server::start(&["--max-requests-inflight=40", "--max-mutating-requests-inflight=20"])?;
+    let (schema, level) = make(&server)?;
+    let own = (200, schema, level);
     eventually("the schema", || Ok((sorted(&server, "noxu", "/version")? == own).then_some(())))?;
     let other = sorted(&server, "foo", "/version")?;
     ensure!(!other.1.is_empty() && !other.2.is_empty() && other.1 != own.1 && other.2 != own.2, "{other:?}");
@@ -74,23 +122,7 @@ fn requests_are_sorted_in_by_what_the_cluster_has() -> Result<()> {
         "--clusterrole=cluster-admin",
         "--user=noxu",
     ])?;
-    let data: BTreeMap<String, &str> = (0..100_000).map(|n| (format!("k{n}"), "v")).collect();
-    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "large"}, "data": data});
-    let body = map.to_string();
-    let write = || -> Result<Answer> {
-        let request = server.request("POST", "/api/v1/namespaces/default/configmaps?dryRun=All");
-        let request = request.header("Impersonate-User", "noxu").body("application/json", body.clone());
-        request.header("Impersonate-Group", "system:authenticated").send()
-    };
-    let refused = eventually("a request for which there is no seat", || {
-        let answers = thread::scope(|scope| {
-            let all: Vec<_> = (0..6).map(|_| scope.spawn(write)).collect();
-            let joined = all.into_iter().map(|one| one.join().unwrap_or_else(|_| bail!("a client panicked")));
-            joined.collect::<Result<Vec<Answer>>>()
-        })?;
-        ensure!(answers.iter().any(|answer| answer.status == 201), "nobody has a seat");
-        Ok(answers.into_iter().find(|answer| answer.status == 429))
-    })?;
+    let refused = overload(&server)?;
     ensure!(refused.text() == "Too many requests, please try again later.\n");
     ensure!(refused.header("x-kubernetes-pf-flowschema-uid") == own.1);
     let after = refused.header("retry-after");
@@ -99,23 +131,7 @@ fn requests_are_sorted_in_by_what_the_cluster_has() -> Result<()> {
     ensure!(metric(&server, rejected)?.is_some_and(|count| count >= 1.0));
     ensure!(sorted(&server, "foo", "/version")?.0 == 200, "others have seats");
 
-    let page = |name: &str| -> Result<String> {
-        let path = format!("/debug/api_priority_and_fairness/{name}");
-        Ok(server.get(&path).send()?.expect(200)?.text())
-    };
-    let levels = page("dump_priority_levels")?;
-    ensure!(levels.starts_with("PriorityLevelName,  ActiveQueues, IsIdle, IsQuiescing, "), "{levels}");
-    ensure!(levels.lines().any(|line| line.starts_with("test-level,")), "{levels}");
-    ensure!(
-        page("dump_queues")?.lines().any(|line| line.starts_with("workload-low,") && line.contains(" 127,"))
-    );
-    let requests = page("dump_requests?includeRequestDetails=1")?;
-    let own_path = "/debug/api_priority_and_fairness/dump_requests";
-    ensure!(
-        requests.lines().any(|line| line.starts_with("exempt,") && line.contains(own_path)),
-        "{requests}"
-    );
-
+    look_at_pages(&server)?;
     server.request("DELETE", &format!("{GROUP}/flowschemas/test-schema")).send()?.expect(200)?;
     server
         .request("DELETE", &format!("{GROUP}/prioritylevelconfigurations/test-level"))
