@@ -34,6 +34,8 @@ impl fmt::Debug for FlowMetrics {
 /// A value of any type of metric.
 enum Value {
     Gauge(f64),
+    /// A gauge of things that are counted, whose text is a whole number.
+    Number(i64),
     Counter(u64),
     Histogram(Seen),
 }
@@ -41,7 +43,7 @@ enum Value {
 impl Value {
     fn kind(&self) -> MetricType {
         match self {
-            Self::Gauge(_) => MetricType::Gauge,
+            Self::Gauge(_) | Self::Number(_) => MetricType::Gauge,
             Self::Counter(_) => MetricType::Counter,
             Self::Histogram(_) => MetricType::Histogram,
         }
@@ -50,6 +52,7 @@ impl Value {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         match self {
             Self::Gauge(value) => ConstGauge::new(*value).encode(encoder),
+            Self::Number(value) => ConstGauge::new(*value).encode(encoder),
             Self::Counter(value) => ConstCounter::new(*value).encode(encoder),
             Self::Histogram((sum, count, buckets)) => {
                 encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
@@ -133,7 +136,7 @@ const FAIR: (&str, &str) = (
 type OfSchema = (&'static str, &'static str, fn(&Counts) -> Value);
 
 fn gauge(number: &std::sync::atomic::AtomicI64) -> Value {
-    Value::Gauge(number.load(Ordering::Relaxed) as f64)
+    Value::Number(number.load(Ordering::Relaxed))
 }
 
 const OF_SCHEMAS: [OfSchema; 6] = [
@@ -233,7 +236,7 @@ impl FlowMetrics {
         let names = ["readOnly", "mutating"];
         let count = |phases: &[super::counts::Phase; 2]| {
             let each = names.iter().zip(phases);
-            each.map(|(kind, phase)| (vec![("request_kind", *kind)], Value::Gauge(phase.count().into())))
+            each.map(|(kind, phase)| (vec![("request_kind", *kind)], Value::Number(phase.count().into())))
                 .collect::<Vec<_>>()
         };
         let help = "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second";
