@@ -130,6 +130,9 @@ pub struct Limits {
     pub max_in_flight: usize,
     /// Writing requests at once (`--max-mutating-requests-inflight`).
     pub max_mutating_in_flight: usize,
+    /// Whether priority levels share out the places of both (`--enable-priority-and-fairness`). Without them, what is
+    /// too much is refused.
+    pub priority_and_fairness: bool,
     /// A watch without `timeoutSeconds` ends after this to twice this (`--min-request-timeout`).
     pub min_request_timeout: Duration,
     /// Bytes for encoded forms that are kept.
@@ -212,6 +215,7 @@ impl Default for Limits {
         Self {
             max_in_flight: 400,
             max_mutating_in_flight: 200,
+            priority_and_fairness: true,
             min_request_timeout: Duration::from_mins(30),
             form_budget: 16 << 20,
             threads: true,

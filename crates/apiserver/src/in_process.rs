@@ -59,6 +59,7 @@ pub async fn start(
         hostname: config.serving.hostname.clone(),
         token_uses,
         metrics: Arc::clone(&server.0.front.metrics),
+        flow: Arc::clone(&server.0.front.flow),
         shutdown: shutdown.clone(),
     };
     hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;

@@ -101,7 +101,7 @@ impl Lanes {
     ) -> Result<T, Status> {
         let late = move || deadline.is_some_and(|at| Instant::now() >= at);
         let permits = {
-            let _waits = Waits::new(&self.waiting).ok_or_else(too_many)?;
+            let _waits = Waits::new(&self.waiting).ok_or_else(|| too_many(1))?;
             let of_user = Arc::clone(&self.of_users[user % USERS]).acquire_owned().await;
             (of_user, Arc::clone(&self.running).acquire_owned().await)
         };
@@ -162,10 +162,13 @@ pub(crate) fn timed_out() -> Status {
     status
 }
 
-/// Upstream's answer to a request for which there is no room.
-pub(crate) fn too_many() -> Status {
+/// Upstream's answer to a request for which there is no room; it may come again after so many seconds.
+pub(crate) fn too_many(retry_after: u64) -> Status {
     let mut status = Status::failure(429, "TooManyRequests", "Too many requests, please try again later.");
-    status.details = Some(Box::new(api::status::Details { retry_after_seconds: 1, ..Default::default() }));
+    status.details = Some(Box::new(api::status::Details {
+        retry_after_seconds: retry_after as i32,
+        ..Default::default()
+    }));
     status
 }
 

@@ -19,7 +19,6 @@ mod discovery;
 mod encoder;
 pub mod etcd;
 mod flow;
-mod flow_levels;
 mod front;
 mod handlers;
 pub mod health;

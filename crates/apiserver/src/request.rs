@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::aggregated::Elsewhere;
 use crate::catalog::{Catalog, ResourceEntry};
-use crate::flow::{Caller, Taken};
+use crate::flow::{Asked, Caller, Room, Seat, Watches};
 use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
 
@@ -31,6 +31,8 @@ pub struct Request {
     pub query: Query,
     /// It is no GET or HEAD.
     pub(crate) mutating: bool,
+    /// When it came.
+    pub(crate) received: Instant,
     /// When nobody waits for the answer any more.
     pub deadline: Option<Instant>,
     /// The user that asks; after impersonation the one as whom the caller acts. Nobody until authentication.
@@ -40,9 +42,11 @@ pub struct Request {
     /// The share that the caller counts to.
     pub(crate) caller: Caller,
     /// Its place among those under way.
-    pub(crate) seat: Option<Taken>,
+    pub(crate) seat: Option<Seat>,
     /// The room that its body takes.
-    pub(crate) room: Option<Taken>,
+    pub(crate) room: Option<Room>,
+    /// Its place among the watchers, if another server answers it.
+    pub(crate) watches: Option<Watches>,
     /// It counts as one that goes on for as long as it likes.
     pub(crate) running: Option<LongRunning>,
     /// `Content-Type`
@@ -93,12 +97,14 @@ impl Request {
             elsewhere: None,
             resource: None,
             query,
+            received: Instant::now(),
             deadline: None,
             user: Arc::default(),
             impersonator: None,
             caller: Caller::default(),
             seat: None,
             room: None,
+            watches: None,
             running: None,
             content_type: String::new(),
             accept: String::new(),
@@ -126,12 +132,26 @@ impl Request {
     pub(crate) fn stand_in(&self) -> Self {
         let (catalog, info) = (Arc::clone(&self.catalog), Arc::clone(&self.info));
         let mut made = Self::bare(catalog, info, self.query.clone(), Some(self.audit_id().clone()));
-        (made.user, made.caller, made.deadline) = (Arc::clone(&self.user), self.caller, self.deadline);
+        (made.user, made.caller, made.deadline) =
+            (Arc::clone(&self.user), self.caller.clone(), self.deadline);
         made
     }
     /// The request was answered: others may have its place.
     pub(crate) fn leave(&mut self) {
         (self.seat, self.room) = (None, None);
+    }
+    /// The request, as far as its seat is concerned.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        let stored = self.resource.as_ref().and_then(|resource| resource.stored.as_ref());
+        Asked {
+            caller: &self.caller,
+            user: &self.user,
+            info: &self.info,
+            query: &self.query,
+            stored: stored.map(|stored| stored.id),
+            mutating: self.mutating,
+            time: self.deadline.map(|at| at.saturating_duration_since(self.received)),
+        }
     }
     /// Fails with upstream's 504 once the deadline has passed.
     pub(crate) fn in_time(&self) -> Result<(), Status> {

@@ -19,7 +19,7 @@ pub(crate) struct Front {
     /// Authentication and authorization: the caller of a request, and whether it may.
     pub(crate) auth: Auth,
     /// How much of the server callers may use at once.
-    pub(crate) flow: Flow,
+    pub(crate) flow: Arc<Flow>,
     /// Where long work is done.
     pub(crate) lanes: Lanes,
     /// The metrics.

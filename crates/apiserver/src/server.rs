@@ -54,9 +54,10 @@ impl Server {
     /// [`Server::transport`] reaches it.
     pub(crate) fn new(config: &Config, parts: Parts) -> Result<Self, ServerError> {
         let Parts { objects, auth, admission, feeds, connect, shutdown } = parts;
-        let (flow, metrics) = (Flow::new(&config.limits), Arc::new(Metrics::new(config.gates)));
+        let flow = Arc::new(Flow::new(&config.limits, config.gates));
+        let metrics = Arc::new(Metrics::new(config.gates));
         metrics.register(|registry| {
-            flow.register(registry);
+            registry.register_collector(Box::new(flow.metrics()));
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
         });
         let allocators = Allocators::new(&config.services, Arc::clone(&objects)).map_err(ServerError)?;

@@ -198,6 +198,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         hostname: config.serving.hostname.clone(),
         token_uses,
         metrics: Arc::clone(&server.0.front.metrics),
+        flow: Arc::clone(&server.0.front.flow),
         shutdown: shutdown.clone(),
     };
     hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;

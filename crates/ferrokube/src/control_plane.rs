@@ -115,6 +115,16 @@ fn api_config(f: &cli::Api, data_dir: &Path, (bind, port): (IpAddr, u16)) -> Res
     config.security.disable_admission.clone_from(&f.disable_admission_plugins);
     config.security.admission_config.clone_from(&f.admission_control_config_file);
     config.documents = Arc::new(openapi::Builtin);
+    config.limits.max_in_flight = f.max_requests_inflight;
+    config.limits.max_mutating_in_flight = f.max_mutating_requests_inflight;
+    config.limits.priority_and_fairness = f.enable_priority_and_fairness;
+    if f.enable_priority_and_fairness && f.max_requests_inflight == 0 && f.max_mutating_requests_inflight == 0
+    {
+        bail!(
+            "--max-requests-inflight and --max-mutating-requests-inflight leave no seat to share; raise one, or set \
+             --enable-priority-and-fairness=false"
+        );
+    }
     Ok(config)
 }
 

@@ -14,7 +14,6 @@ const GENERIC: &str = "crates/apiserver/src";
 const ABOUT_SOME: &[(&str, &str)] = &[
     ("allocate", "the addresses and ports of Services"),
     ("authorization_feed.rs", "what authorization knows of stored objects"),
-    ("flow_levels.rs", "upstream's suggested flow schemas"),
     ("handlers/binding.rs", "a handler that the table of handlers names"),
     ("handlers/builtin.rs", "the table of handlers"),
     ("handlers/eviction.rs", "a handler that the table of handlers names"),
@@ -35,7 +34,6 @@ pub(crate) const RULE: Rule = Rule {
         ("crates/apiserver/src/hooks/mod.rs", "const P: &str = \"pods\";\n"),
         ("crates/apiserver/src/allocate/mod.rs", "const P: &str = \"pods\";\n"),
         ("crates/apiserver/src/authorization_feed.rs", "const P: &str = \"pods\";\n"),
-        ("crates/apiserver/src/flow_levels.rs", "const P: &str = \"pods\";\n"),
         ("crates/apiserver/src/handlers/binding.rs", "const P: &str = \"pods\";\n"),
         ("crates/apiserver/src/handlers/builtin.rs", "const P: &str = \"pods\";\n"),
         ("crates/apiserver/src/handlers/eviction.rs", "const P: &str = \"pod\";\n"),

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use crate::config::MAX_BODY;
-use crate::flow::Taken;
+use crate::flow::Room;
 use crate::lanes::Lanes;
 
 /// An error while a body streams.
@@ -192,7 +192,7 @@ const SLOW: usize = 16 << 10;
 const SHORT: usize = 64 << 10;
 
 /// Reads a body within the limit (a 413 above it) and the room that its caller has for all bodies.
-pub(crate) async fn read_body(mut body: Incoming, room: &mut Taken) -> Result<Bytes, Unread> {
+pub(crate) async fn read_body(mut body: Incoming, room: &mut Room) -> Result<Bytes, Unread> {
     if http_body::Body::size_hint(&body).lower() > MAX_BODY as u64 {
         return Err(refuse(body).await);
     }

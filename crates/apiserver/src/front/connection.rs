@@ -192,6 +192,9 @@ impl Server {
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         headers.insert(AUDIT_ID, ctx.audit_id().clone());
+        if pipe::takes_seat(&ctx.info) {
+            ctx.caller.tell(headers);
+        }
         response.map(|body| body.keep(ctx))
     }
 }

@@ -13,6 +13,7 @@ use component::Shutdown;
 
 use crate::allocate::Allocators;
 use crate::catalog::webhook_converter::ConversionWebhooks;
+use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 
@@ -55,6 +56,8 @@ pub(crate) struct Env {
     pub(crate) token_uses: Arc<Uses>,
     /// The metrics, to register more.
     pub(crate) metrics: Arc<Metrics>,
+    /// The flow control of requests.
+    pub(crate) flow: Arc<Flow>,
     pub(crate) shutdown: Shutdown,
 }
 

@@ -13,11 +13,12 @@ use futures::StreamExt;
 use serde_json::json;
 use storage::{Batch, Watcher};
 
+use super::bootstrap::flowcontrol::{
+    FLOW_CONTROL as GROUP, FLOW_SCHEMAS as SCHEMAS, PRIORITY_LEVELS as LEVELS,
+};
 use super::env::Env;
 use crate::objects::Objects;
 
-const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-const SCHEMAS: &str = "flowschemas";
 /// Upstream's name in managedFields.
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// How long to wait after a write or a watch failed.
@@ -75,11 +76,8 @@ fn apply(name: &str, condition: &Dangling, now: &str) -> Call {
 }
 
 async fn write_all(objects: &Objects, transport: &dyn Transport) -> Result<(), Status> {
-    let levels: HashSet<Text> = objects
-        .list((GROUP, "prioritylevelconfigurations"), "")
-        .iter()
-        .map(|o| o.data.name.clone())
-        .collect();
+    let levels: HashSet<Text> =
+        objects.list((GROUP, LEVELS), "").iter().map(|o| o.data.name.clone()).collect();
     for object in objects.list((GROUP, SCHEMAS), "") {
         let tree: Struct = objects.tree(GROUP, SCHEMAS, &object)?;
         let Some(condition) = plan(View::new(objects.schema(), &tree), &levels) else { continue };
@@ -106,8 +104,7 @@ async fn changed(watcher: &mut Watcher) -> bool {
 async fn follow(objects: &Objects, transport: &dyn Transport) {
     loop {
         let watch = |plural: &'static str| objects.watch((GROUP, plural));
-        let (Some(mut schemas), Some(mut levels)) = (watch(SCHEMAS), watch("prioritylevelconfigurations"))
-        else {
+        let (Some(mut schemas), Some(mut levels)) = (watch(SCHEMAS), watch(LEVELS)) else {
             // They are not served.
             return;
         };

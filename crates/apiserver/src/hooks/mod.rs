@@ -1,8 +1,7 @@
 //! Work of the API server beside answering requests: upstream's post-start hooks. Each has a name, what it
 //! runs, and a check of its own, which passes once that has run.
 //!
-//! Left out is what this server does not do, since a check of nothing would always pass: flow control by levels
-//! (`priority-and-fairness-config-consumer`, `-filter`, `storage-object-count-tracker-hook`), another certificate towards
+//! Left out is what this server does not do, since a check of nothing would always pass: another certificate towards
 //! aggregated servers without a new start (`aggregator-reload-proxy-client-cert`), and a connection of the server to
 //! itself (`loopback-serving-certificate`).
 
@@ -20,12 +19,18 @@ mod legacy_tokens;
 mod status;
 mod system_map;
 
+use std::sync::Arc;
+
 use api::Status;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
+pub(crate) use bootstrap::flowcontrol::{
+    FLOW_CONTROL, FLOW_SCHEMAS, PRIORITY_LEVELS, flow_schemas, priority_levels,
+};
 pub(crate) use env::{AuthenticationInfo, Env};
 
+use crate::flow;
 use crate::health::REGISTERED;
 use crate::rooms::Rooms;
 
@@ -52,7 +57,7 @@ const STAGES: [&[Hook]; 6] = [
         Hook("scheduling/bootstrap-system-priority-classes", |env| {
             bootstrap::priority_classes(&*env.transport).boxed()
         }),
-        Hook("priority-and-fairness-config-producer", |env| flow_control(env).boxed()),
+        Hook("priority-and-fairness-config-producer", |env| make_flow_control(env).boxed()),
         Hook("start-cluster-authentication-info-controller", |env| authentication_info::run(env).boxed()),
         Hook("start-kube-apiserver-identity-lease-controller", |env| identity_lease::run(env).boxed()),
         Hook("start-kube-apiserver-identity-lease-garbage-collector", |env| {
@@ -75,6 +80,17 @@ const STAGES: [&[Hook]; 6] = [
         Hook(REGISTERED, |_| there()),
         Hook("apiservice-openapi-controller", |_| there()),
         Hook("apiservice-openapiv3-controller", |_| there()),
+        // It reads what the producer has made.
+        Hook("priority-and-fairness-config-consumer", |env| {
+            follow_flow_control(env);
+            there()
+        }),
+        // Requests are counted when they come.
+        Hook("priority-and-fairness-filter", |_| there()),
+        Hook("storage-object-count-tracker-hook", |env| {
+            count_objects(env);
+            there()
+        }),
     ],
     &[Hook("start-service-ip-repair-controllers", |env| repair_services(env).boxed())],
     &[Hook("start-kubernetes-service-cidr-controller", |env| default_service_cidr::run(env).boxed())],
@@ -82,9 +98,12 @@ const STAGES: [&[Hook]; 6] = [
 ];
 
 /// The hooks' names, in the order in which upstream's checks stand.
-pub(crate) const NAMES: [&str; 26] = [
+pub(crate) const NAMES: [&str; 29] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
+    "priority-and-fairness-config-consumer",
+    "priority-and-fairness-filter",
+    "storage-object-count-tracker-hook",
     "start-apiextensions-informers",
     "start-apiextensions-controllers",
     "crd-informer-synced",
@@ -117,10 +136,26 @@ fn there() -> BoxFuture<'static, Result<(), Status>> {
 }
 
 /// Makes the flow schemas and priority levels of the system, and keeps the conditions of all flow schemas.
-async fn flow_control(env: &Env) -> Result<(), Status> {
+async fn make_flow_control(env: &Env) -> Result<(), Status> {
     bootstrap::flow_control(&*env.transport).await?;
     flow_schema_conditions::keep(env);
     Ok(())
+}
+
+/// Has flow control go by the flow schemas and priority levels of the store.
+fn follow_flow_control(env: &Env) {
+    let (flow, objects, stop) = (Arc::clone(&env.flow), Arc::clone(&env.objects), env.shutdown.clone());
+    env.shutdown.spawn(async move {
+        stop.run(flow::follow(&flow, &objects)).await;
+    });
+}
+
+/// Lets flow control know how much there is to list.
+fn count_objects(env: &Env) {
+    let (flow, objects, stop) = (Arc::clone(&env.flow), Arc::clone(&env.objects), env.shutdown.clone());
+    env.shutdown.spawn(async move {
+        stop.run(flow::count_objects(&flow, &objects)).await;
+    });
 }
 
 /// Repairs what is known of node ports and addresses in use, now and again.

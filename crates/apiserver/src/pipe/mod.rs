@@ -21,11 +21,12 @@ use streaming::websocket::is_websocket;
 
 #[cfg(test)]
 pub(crate) use self::connect::admit as admit_connect;
-pub(crate) use self::stages::is_long_running;
-use self::stages::{TooMany, connected};
+use self::stages::connected;
+pub(crate) use self::stages::{is_long_running, takes_seat};
 use crate::catalog::ResourceEntry;
 use crate::config::MAX_BODY;
 use crate::encoder::Encoder;
+use crate::flow::{Patience, TooMany};
 use crate::front::{
     Body, Lifetime, Peer, Unread, header as header_of, outcome_response, read_body, status_response, text,
     throw_away, websocket,
@@ -54,10 +55,15 @@ pub(crate) async fn http(
         return *refused;
     }
     if let Some(other) = ctx.elsewhere.clone() {
-        let Ok(()) = stages::take_seat(rooms, ctx) else {
+        if let Err(none) = stages::take_seat(rooms, ctx, Patience::OnlyAtLevels).await {
             throw_away(body, MAX_BODY).await;
-            return too_many();
-        };
+            return too_many(none);
+        }
+        if ctx.info.verb == "watch" {
+            // The other server counts it from here on.
+            ctx.seat = None;
+            ctx.watches = Some(rooms.front.flow.watchers.add(&ctx.info));
+        }
         let mut request = http::Request::from_parts(parts, body);
         request.extensions_mut().insert(peer.address);
         let uid = rooms.objects.gates.enabled(Gate::RemoteRequestHeaderUID);
@@ -65,7 +71,9 @@ pub(crate) async fn http(
     }
     if !ctx.info.is_resource {
         throw_away(body, MAX_BODY).await;
-        let Ok(()) = stages::take_seat(rooms, ctx) else { return too_many() };
+        if let Err(none) = stages::take_seat(rooms, ctx, Patience::OnlyAtLevels).await {
+            return too_many(none);
+        }
         return paths::answer(rooms, parts, ctx).await;
     }
     if let Some(target) = connected(&ctx.info)
@@ -90,7 +98,8 @@ async fn enter(
     let refuse = |status: Status, form| Box::new(status_response(&status, form));
     stages::authenticate(rooms, ctx, parts, peer).await.map_err(|e| refuse(e, Form::JSON))?;
     stages::impersonate(rooms, ctx, parts).await.map_err(|e| refuse(e, Form::JSON))?;
-    stages::control_flow(rooms, ctx, sent).map_err(|TooMany| Box::new(too_many()))?;
+    let flow = stages::control_flow(rooms, ctx, sent, Patience::OnlyAtLevels).await;
+    flow.map_err(|none| Box::new(too_many(none)))?;
     let allowed = rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await;
     let there = || {
         if ctx.info.is_resource && ctx.elsewhere.is_none() {
@@ -132,21 +141,23 @@ async fn resource(
     let plain_form = Form { convert: negotiate::Convert::None, ..form };
     if ctx.mutating {
         // No seat is taken by who is still sending; the room is, until the answer.
-        let room = ctx.room.insert(rooms.front.flow.body(ctx.caller));
+        let room = ctx.room.insert(rooms.front.flow.body(&ctx.caller));
         ctx.body = match read_body(body, room).await {
             Ok(body) => body,
-            Err(Unread::NoRoom) => return too_many(),
+            Err(Unread::NoRoom) => return too_many(TooMany { retry_after: 1 }),
             Err(Unread::Bad(status)) => return status_response(&status, plain_form),
         };
     }
-    let Ok(()) = stages::take_seat(rooms, ctx) else { return too_many() };
+    if let Err(none) = stages::take_seat(rooms, ctx, Patience::OnlyAtLevels).await {
+        return too_many(none);
+    }
     ctx.content_type = header_of(&parts, header::CONTENT_TYPE).into_owned();
     (ctx.accept, ctx.user_agent) = (accept.into_owned(), user_agent.into_owned());
     let gzip = parts.method == Method::GET
         && header_of(&parts, header::ACCEPT_ENCODING).split(',').any(|e| e.trim().starts_with("gzip"));
     let long = weight::of_request(&rooms.objects.store, ctx);
     let outcome = match handle(rooms, ctx, long).await {
-        Ok(outcome) => outcome,
+        Ok(outcome) => seated(rooms, ctx, outcome),
         Err(status) => return status_response(&status, plain_form),
     };
     // The events that a WebSocket is sent outlive the HTTP connection, and so whatever ends that.
@@ -208,10 +219,18 @@ fn encode(rooms: &Arc<Rooms>, answer: Answer) -> Response<Body> {
 }
 
 /// Upstream's answer to a request for which there is no place.
-fn too_many() -> Response<Body> {
+fn too_many(TooMany { retry_after }: TooMany) -> Response<Body> {
     let mut response = text(429, "Too many requests, please try again later.\n");
-    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from(retry_after));
     response
+}
+
+/// A watch keeps the place of its request until it has begun, and is one of the watchers.
+fn seated(rooms: &Rooms, ctx: &mut Request, mut outcome: Outcome) -> Outcome {
+    if let Outcome::Watch(source) = &mut outcome {
+        source.seated(ctx.seat.take(), &rooms.front.flow.watchers, &ctx.info);
+    }
+    outcome
 }
 
 /// Handles a request; a defect that shows at it is its answer, not the end of the caller.
@@ -234,12 +253,14 @@ fn panicked(info: &RequestInfo) -> Status {
 /// Answers a request of this process, whose caller is known: the same stages from flow control on.
 pub(crate) async fn local(rooms: &Arc<Rooms>, ctx: &mut Request) -> Result<Outcome, Status> {
     enter_local(rooms, ctx).await?;
-    dispatch(rooms, ctx).await
+    let outcome = dispatch(rooms, ctx).await?;
+    Ok(seated(rooms, ctx, outcome))
 }
 
 /// Lets a caller of this process in.
 pub(crate) async fn enter_local(rooms: &Arc<Rooms>, ctx: &mut Request) -> Result<(), Status> {
-    stages::wait_for_seat(rooms, ctx).await.map_err(|TooMany| lanes::too_many())?;
+    let flow = stages::control_flow(rooms, ctx, true, Patience::Always).await;
+    flow.map_err(|none| lanes::too_many(none.retry_after))?;
     rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await
 }
 

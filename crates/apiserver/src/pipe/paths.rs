@@ -48,6 +48,13 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
                 answer
             })
         })
+        .or_else(|| {
+            rooms
+                .front
+                .flow
+                .page(path, !query.str("includeRequestDetails").is_empty())
+                .map(|page| text(200, page))
+        })
         .or_else(|| issuer_document(rooms, path))
         .or_else(|| {
             if path.starts_with("/openapi/") {
@@ -58,7 +65,9 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
         });
     // Upstream's mux leads every method to most of these.
     let any = discovery::of_aggregator(path)
-        || ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/"].iter().any(|p| path.starts_with(p));
+        || ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/", "/debug/"]
+            .iter()
+            .any(|p| path.starts_with(p));
     if answer.as_ref().is_some_and(|a| a.status() != 404)
         && !any
         && !matches!(parts.method, Method::GET | Method::HEAD)

@@ -6,16 +6,13 @@ use access::auth::credentials;
 use api::Status;
 use http::request::Parts;
 
+use crate::flow::{Patience, TooMany};
 use crate::front::Peer;
 use crate::handlers::builtin;
 use crate::proxy::Target;
 use crate::request::Request;
 use crate::rooms::Rooms;
 use crate::snapshot;
-
-/// There is no place for a request.
-#[derive(Debug)]
-pub(super) struct TooMany;
 
 /// Finds out who asks.
 pub(super) async fn authenticate(
@@ -43,34 +40,38 @@ pub(super) async fn impersonate(rooms: &Rooms, ctx: &mut Request, parts: &mut Pa
     Ok(())
 }
 
-/// Takes a place among those under way; none is needed where a request goes on for as long as it likes.
+/// Takes a place among those under way, and waits for it if there is none yet; none is needed where a request goes on
+/// for as long as it likes.
 ///
-/// A request that is still being sent gets no place before all is there (`sent`), and is refused here if there would be
-/// none.
-pub(super) fn control_flow(rooms: &Rooms, ctx: &mut Request, sent: bool) -> Result<(), TooMany> {
+/// A request that is still being sent gets no place before all is there (`sent`), and is refused here if it would be
+/// refused then.
+pub(super) async fn control_flow(
+    rooms: &Rooms,
+    ctx: &mut Request,
+    sent: bool,
+    patience: Patience,
+) -> Result<(), TooMany> {
     ctx.caller = rooms.front.flow.caller(&ctx.user, &ctx.info);
-    take_seat(rooms, ctx)?;
-    if !sent {
-        ctx.seat = None;
+    if sent {
+        take_seat(rooms, ctx, patience).await
+    } else if takes_seat(&ctx.info) {
+        rooms.front.flow.may_come(ctx.asked())
+    } else {
+        Ok(())
     }
-    Ok(())
 }
 
 /// Takes a place for a request that has none.
-pub(super) fn take_seat(rooms: &Rooms, ctx: &mut Request) -> Result<(), TooMany> {
-    if ctx.seat.is_none() && !is_long_running(&ctx.info) {
-        ctx.seat = Some(rooms.front.flow.seat(ctx.caller, ctx.mutating).ok_or(TooMany)?);
+pub(super) async fn take_seat(rooms: &Rooms, ctx: &mut Request, patience: Patience) -> Result<(), TooMany> {
+    if ctx.seat.is_none() && takes_seat(&ctx.info) {
+        ctx.seat = Some(rooms.front.flow.seat(ctx.asked(), patience).await?);
     }
     Ok(())
 }
 
-/// As [`control_flow`] for a caller of this process, which waits for its place.
-pub(super) async fn wait_for_seat(rooms: &Rooms, ctx: &mut Request) -> Result<(), TooMany> {
-    ctx.caller = rooms.front.flow.caller(&ctx.user, &ctx.info);
-    if !is_long_running(&ctx.info) {
-        ctx.seat = Some(rooms.front.flow.wait_for_seat(ctx.caller, ctx.mutating).await.ok_or(TooMany)?);
-    }
-    Ok(())
+/// Whether a request takes a place: a watch does so until it has begun.
+pub(crate) fn takes_seat(info: &RequestInfo) -> bool {
+    info.verb == "watch" || !is_long_running(info)
 }
 
 /// The subresources that upstream takes for connections, whatever the resource: those of other servers, too.

@@ -102,6 +102,17 @@ pub(crate) struct Api {
     /// has a quota of its own
     #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) quota_backend_bytes: i64,
+    /// Requests at once that read; together with those that write, the seats that priority levels share. Without these,
+    /// 0 for any number
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    pub(crate) max_requests_inflight: usize,
+    /// Requests at once that write
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) max_mutating_requests_inflight: usize,
+    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which wait; otherwise those that
+    /// are too many are refused
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) enable_priority_and_fairness: bool,
     #[command(flatten)]
     pub(crate) etcd: Etcd,
 }

@@ -9,6 +9,7 @@ mod custom_answers;
 mod custom_resources;
 mod discovery;
 mod evictions;
+mod flow_control;
 mod forms;
 mod lists;
 mod objects;

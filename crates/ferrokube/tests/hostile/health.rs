@@ -3,9 +3,12 @@
 use anyhow::{Result, ensure};
 use testkit::Server;
 
-const EVERYWHERE: [&str; 26] = [
+const EVERYWHERE: [&str; 29] = [
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
+    "priority-and-fairness-config-consumer",
+    "priority-and-fairness-filter",
+    "storage-object-count-tracker-hook",
     "start-apiextensions-informers",
     "start-apiextensions-controllers",
     "crd-informer-synced",

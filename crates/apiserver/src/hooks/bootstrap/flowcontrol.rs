@@ -2,6 +2,13 @@
 
 use serde_json::{Value, json};
 
+/// The group of flow control.
+pub(crate) const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
+/// The resource of flow schemas.
+pub(crate) const FLOW_SCHEMAS: &str = "flowschemas";
+/// The resource of priority levels.
+pub(crate) const PRIORITY_LEVELS: &str = "prioritylevelconfigurations";
+
 const AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 /// Name, shares, lendable percent, and queues, hand size and queue length.
@@ -22,7 +29,7 @@ fn meta(name: &str) -> Value {
 }
 
 /// Every priority level.
-pub(super) fn priority_levels() -> Vec<Value> {
+pub(crate) fn priority_levels() -> Vec<Value> {
     let exempt = json!({
         "metadata": meta("exempt"),
         "spec": { "type": "Exempt", "exempt": { "nominalConcurrencyShares": 0, "lendablePercent": 0 } },
@@ -84,7 +91,7 @@ fn schema(name: &str, level: &str, precedence: i32, by: &str, rule: Value) -> Va
 }
 
 /// Every flow schema.
-pub(super) fn flow_schemas() -> Vec<Value> {
+pub(crate) fn flow_schemas() -> Vec<Value> {
     let everything = |subjects: Value| {
         json!({
             "subjects": subjects,

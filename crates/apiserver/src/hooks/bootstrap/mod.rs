@@ -3,7 +3,7 @@
 //! Everything is made through the API, as a superuser. Objects that are there already are only added to, as
 //! upstream does on every start.
 
-mod flowcontrol;
+pub(super) mod flowcontrol;
 mod rbac;
 
 use std::collections::HashMap;
@@ -77,10 +77,10 @@ pub(super) async fn roles(transport: &dyn Transport, gates: &FeatureGates) -> Re
 
 /// Makes or completes the flow schemas and priority levels of the system.
 pub(super) async fn flow_control(transport: &dyn Transport) -> Result<(), Status> {
-    let group = "flowcontrol.apiserver.k8s.io";
+    let group = flowcontrol::FLOW_CONTROL;
     let of = |plural, object| Item::new(group, "v1", plural, object, Rule::FlowControl);
-    let levels = flowcontrol::priority_levels().into_iter().map(|o| of("prioritylevelconfigurations", o));
-    let schemas = flowcontrol::flow_schemas().into_iter().map(|o| of("flowschemas", o));
+    let levels = flowcontrol::priority_levels().into_iter().map(|o| of(flowcontrol::PRIORITY_LEVELS, o));
+    let schemas = flowcontrol::flow_schemas().into_iter().map(|o| of(flowcontrol::FLOW_SCHEMAS, o));
     ensure_all(transport, levels.chain(schemas).collect()).await
 }
 
