@@ -52,6 +52,7 @@ const METHODS: &[&str] = &[
 const OTHERS: &[&str] = &[
     // These are parameters of requests.
     "hash",
+    "includeRequestDetails",
     "pretty",
     "timeout",
     "verbose",

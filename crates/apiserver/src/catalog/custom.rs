@@ -16,7 +16,7 @@ use storage::Store;
 
 use super::converter::Converter;
 use super::custom_version::CustomVersion;
-use super::openapi::DocumentPart;
+use super::pieces::DocumentPart;
 use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing, type_meta};
 
 /// Numbers of forms of kinds, and of entries: no two in a process are the same.

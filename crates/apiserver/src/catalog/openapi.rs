@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha512};
 
 use super::definitions::Definitions;
-use super::pieces::{Piece, join};
+use super::pieces::{DocumentPart, Piece, join};
 use crate::aggregated::{Services, Specification, merged};
 use crate::version::BUILD;
 
@@ -73,13 +73,6 @@ pub(crate) enum Document {
         /// As protobuf rather than JSON.
         protobuf: bool,
     },
-}
-
-/// A definition's part of a document, packed: 919 KB of a document of ten definitions are 50 KB.
-pub(super) struct DocumentPart {
-    paths: Piece,
-    schemas: Piece,
-    refers: BTreeSet<Text>,
 }
 
 /// The text around the parts of a group version's document.
