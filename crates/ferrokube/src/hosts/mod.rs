@@ -59,7 +59,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let kubeconfig = server.write_kubeconfig.clone().unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(kubeconfig)?;
     let kubelet_root = kubelet_root(flags);
-    dir.write_footprint(&Footprint { kubeconfig, kubelet_root, ..Footprint::default() })?;
+    dir.write_footprint(&Footprint { kubelet_root, kubeconfig, ..Footprint::default() })?;
     let images = flags.node.images.clone().unwrap_or_else(|| dir.path().join(IMAGES));
     let images = prepare(&plan, flags, &images)?;
 
