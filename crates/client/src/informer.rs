@@ -63,6 +63,10 @@ impl<T: Cached> Index<T> {
     pub fn get(&self, value: &str) -> Vec<Arc<T>> {
         self.shared.store.by_index(self.place, value)
     }
+    /// How many objects it finds under a value.
+    pub fn count(&self, value: &str) -> usize {
+        self.shared.store.count_by_index(self.place, value)
+    }
 }
 
 impl<T> Deref for Informer<T> {

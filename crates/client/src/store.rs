@@ -302,6 +302,12 @@ impl<T: Cached> Store<T> {
         keys.into_iter().flatten().filter_map(|k| inner.objects.get(k).cloned()).collect()
     }
 
+    /// How many objects the index at a place finds under a value.
+    pub(crate) fn count_by_index(&self, place: usize, value: &str) -> usize {
+        let inner = self.inner.read();
+        inner.indexes.get(place).and_then(|i| i.keys.get(value)).map_or(0, BTreeSet::len)
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.inner.read().objects.len()

@@ -37,12 +37,43 @@ async fn addresses(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 async fn add(cluster: &Cluster, i: usize) -> Result<()> {
+    labelled(cluster, i, json!({"app": "web"})).await
+}
+
+async fn labelled(cluster: &Cluster, i: usize, labels: serde_json::Value) -> Result<()> {
     let ip = format!("10.0.0.{i}");
     let more = json!({
-        "metadata": {"labels": {"app": "web"}},
+        "metadata": {"labels": labels},
         "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]},
     });
     cluster.put::<Pod>(&pod(&format!("p{i}"), more)).await.map(drop)
+}
+
+/// A Service has the Pods that have all of its labels, also after these changed.
+#[tokio::test(start_paused = true)]
+async fn slices_follow_labels() -> Result<()> {
+    let cluster = started(&["endpointslice-controller", "endpoints-controller"]).await?;
+    let service = json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"app": "web", "tier": "front"}, "ports": [{"port": 80}],
+            "publishNotReadyAddresses": true},
+    });
+    cluster.create::<Service>(&service).await?;
+    labelled(&cluster, 1, json!({"app": "web", "tier": "front"})).await?;
+    labelled(&cluster, 2, json!({"app": "web", "tier": "back"})).await?;
+    labelled(&cluster, 3, json!({"app": "other", "tier": "front"})).await?;
+    eventually("the first is in", MINUTE, async || Ok(addresses(&cluster).await? == ["10.0.0.1"])).await?;
+    labelled(&cluster, 1, json!({"app": "web", "tier": "back"})).await?;
+    labelled(&cluster, 3, json!({"app": "web", "tier": "front"})).await?;
+    eventually("the third is in its place", MINUTE, async || Ok(addresses(&cluster).await? == ["10.0.0.3"]))
+        .await?;
+    let of_all = async || -> Result<Vec<String>> {
+        let all = cluster.list::<Endpoints>("default").await?;
+        let subsets = all.iter().flat_map(|e| e.subsets.iter().flatten());
+        let found = subsets.flat_map(|s| s.addresses.iter().chain(&s.not_ready_addresses).flatten());
+        Ok(found.map(|a| a.ip.clone()).collect())
+    };
+    eventually("Endpoints say so, too", MINUTE, async || Ok(of_all().await? == ["10.0.0.3"])).await
 }
 
 /// A new slice is deleted by another client, and the informer hears of neither: the slices go on to follow the Pods.

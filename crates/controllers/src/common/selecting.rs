@@ -40,8 +40,8 @@ pub(crate) fn label_pairs(labels: &CompactLabels) -> impl Iterator<Item = (&str,
     labels.pairs().map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
-/// The place of the selectors that need a label.
-fn place(namespace: &str, (key, value): (&str, &str)) -> Text {
+/// The place of the selectors that need a label, and of the objects that have it.
+pub(super) fn place(namespace: &str, (key, value): (&str, &str)) -> Text {
     format_compact!("{namespace}/{key}={value}")
 }
 

@@ -12,9 +12,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::trigger::{Triggers, annotate};
-use super::{
-    HEADLESS, hostname, is_headless, publishes_not_ready, selecting, selector, target_port, target_ref,
-};
+use super::{HEADLESS, hostname, is_headless, publishes_not_ready, selecting, target_port, target_ref};
+use crate::common::labelled::Labelled;
 use crate::common::{namespace_is_terminating, pods};
 use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
@@ -31,6 +30,7 @@ pub(crate) struct Selected {
     recorder: Recorder,
     services: Informer<Service>,
     pods: Informer<PodView>,
+    labelled: Labelled,
     endpoints: Informer<Endpoints>,
     triggers: Triggers,
     batch: Duration,
@@ -44,11 +44,13 @@ impl Controller for Selected {
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let pods = pods::informer(host.factory());
         Self {
             client: host.client(),
             recorder: host.recorder(MANAGED_BY.1),
             services: host.informer(),
-            pods: pods::informer(host.factory()),
+            labelled: Labelled::new(&pods),
+            pods,
             endpoints: host.informer(),
             triggers: Triggers::default(),
             batch: host.config().endpoints.batch,
@@ -85,9 +87,8 @@ impl Controller for Selected {
             return Ok(Next::Done);
         };
         let Some(spec) = selecting(&service) else { return Ok(Next::Done) };
-        let selector = selector(spec);
-        let mut pods = self.pods.list_namespace(&key.namespace);
-        pods.retain(|p| p.is_selected_by(&selector));
+        let labels = spec.selector.as_ref();
+        let pods = labels.map(|labels| self.labelled.of(&key.namespace, labels)).unwrap_or_default();
         let change = self.triggers.last_change(&service, &pods);
         let (result, reason, verb, wanted) = match plan(&service, spec, &pods, current.as_deref()) {
             Action::Nothing => return Ok(Next::Done),

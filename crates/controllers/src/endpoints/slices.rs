@@ -14,7 +14,8 @@ use super::metrics::{Metrics, Outcome, Which};
 use super::owned::{Owned, Plan, late};
 use super::trigger::{Triggers, annotate};
 use super::zones::{self, Said, ZONE, Zones, is_node_ready};
-use super::{hostname, publishes_not_ready, selecting, selector, target_port, target_ref};
+use super::{hostname, publishes_not_ready, selecting, target_port, target_ref};
+use crate::common::labelled::Labelled;
 use crate::common::{deleting, pods, retry};
 use crate::config::{Config, EndpointSettings};
 use crate::host::{Controller, Host, Next, Wiring};
@@ -26,6 +27,7 @@ pub(crate) struct Slices {
     recorder: Recorder,
     services: Informer<Service>,
     pods: Informer<PodView>,
+    labelled: Labelled,
     nodes: Informer<NodeView>,
     slices: Arc<Owned>,
     zones: Mutex<Zones>,
@@ -47,11 +49,13 @@ impl Controller for Slices {
         let metrics = Metrics::new(Which::Slices);
         let told = metrics.clone();
         host.metrics().register("endpointslices", move |page| told.report(page));
+        let pods = pods::informer(host.factory());
         Self {
             client: host.client(),
             recorder: host.recorder("endpoint-slice-controller"),
             services: host.informer(),
-            pods: pods::informer(host.factory()),
+            labelled: Labelled::new(&pods),
+            pods,
             nodes: nodes(host.factory()),
             slices: Owned::by(CONTROLLER, host.factory()),
             zones: Mutex::default(),
@@ -124,9 +128,8 @@ impl Slices {
             return Ok(());
         };
         let Some(spec) = selecting(&service) else { return Ok(()) };
-        let selector = selector(spec);
-        let mut pods = self.pods.list_namespace(&key.namespace);
-        pods.retain(|p| p.is_selected_by(&selector));
+        let labels = spec.selector.as_ref();
+        let mut pods = labels.map(|labels| self.labelled.of(&key.namespace, labels)).unwrap_or_default();
         let change = self.triggers.last_change(&service, &pods);
         pods.retain(|p| !p.is_terminal() && !p.addresses.is_empty());
         let node = |pod: &PodView| self.nodes.get("", &pod.node);
