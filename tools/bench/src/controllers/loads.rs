@@ -1,6 +1,7 @@
 //! The loads.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -309,7 +310,7 @@ async fn job(plane: &Plane, size: Size<'_>) -> Figure {
 /// Makes a Pod that is ready, at an address of its own, and belongs to a Service.
 async fn endpoint(plane: &Plane, service: usize, number: usize, at: usize) -> Result<()> {
     let name = format!("p-{service}-{number}");
-    let spec = json!({"nodeName": "elsewhere", "automountServiceAccountToken": false,
+    let spec = json!({"nodeName": NODE, "automountServiceAccountToken": false,
         "containers": [{"name": "c", "image": "i"}]});
     let labels = json!({ "app": format!("s-{service}") });
     let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
@@ -326,10 +327,34 @@ async fn change_status(plane: &Plane, pod: &str, patch: &Value) -> Result<()> {
 }
 
 async fn services(plane: &Plane, size: Size<'_>) -> Figure {
+    plane.at_work().await?;
+    plane.target.call(Op::post("/api/v1/nodes", json!({"metadata": {"name": NODE}}).to_string())).await?;
+    tokio::select! {
+        figure = changes(plane, size) => figure,
+        ended = heartbeats(plane) => ended.map(|never| match never {}),
+    }
+}
+
+/// The node of the Pods: those of a node that is not there are no endpoints.
+const NODE: &str = "elsewhere";
+
+/// Says that the node is alive, as its kubelet would.
+async fn heartbeats(plane: &Plane) -> Result<Infallible> {
+    loop {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let ready =
+            json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
+        let patch = json!({"status": {"conditions": [ready]}});
+        let path = format!("/api/v1/nodes/{NODE}/status");
+        plane.target.call(Op::with(Method::PATCH, path, STRATEGIC_PATCH, patch.to_string())).await?;
+        tokio::time::sleep(Duration::from_secs(10)).await; // the pace of kubelets
+    }
+}
+
+async fn changes(plane: &Plane, size: Size<'_>) -> Figure {
     const EACH: usize = 100;
     const CHANGES: usize = 300;
     let count = size(1000);
-    plane.at_work().await?;
     let pods = (0..count * EACH).map(|i| Ok::<_, anyhow::Error>((i / EACH, i % EACH, i + 1)));
     stream::iter(pods)
         .try_for_each_concurrent(AT_ONCE, |(service, number, at)| endpoint(plane, service, number, at))
