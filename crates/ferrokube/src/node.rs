@@ -14,12 +14,13 @@ use network::Place;
 use crate::built_in::{self, NodeRuntime, Places};
 use crate::cli::{Network, Node as Flags, Up};
 use crate::cluster_dns;
-use crate::data_dir::{DataDir, Footprint, IMAGES};
+use crate::data_dir::{DATA_DIR, DataDir, Footprint, IMAGES, KUBELET_ROOT};
 use crate::kube_proxy;
 use crate::load_balancers;
 use crate::machine;
 use crate::neighbours::{self, Claim};
 use crate::network_policy;
+use crate::say::warn;
 use crate::seat::{NodeParts, Seat};
 
 /// Upstream's port of the kubelet.
@@ -116,6 +117,12 @@ pub(crate) fn parts(flags: &Up) -> NodeParts {
 pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     let cgroup_root = cgroup_root(&seat.dir.id());
     let kubelet_root = seat.dir.kubelet_root(flags.root_dir.as_deref())?;
+    if flags.root_dir.is_none() && seat.dir.path() == Path::new(DATA_DIR) && !kubelet_root.exists() {
+        warn(&format!(
+            "{KUBELET_ROOT} is another kubelet's or not empty, so this one's files are in {}: manifests of drivers that name {KUBELET_ROOT} do not work here",
+            kubelet_root.display()
+        ));
+    }
     // `down` may run in another directory, and so may the next process.
     let whole = std::path::absolute(seat.dir.path())?;
     let endpoint = built_in::endpoint(flags, &whole);

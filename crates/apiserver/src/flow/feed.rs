@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use access::reader::Reader;
-use futures::StreamExt;
-use storage::{Batch, Scope, Watcher};
+use storage::Scope;
 
 use super::config::{Configs, LevelConfig, SchemaConfig};
 use super::control::Flow;
 use super::width::Stats;
-use crate::hooks::{FLOW_CONTROL, FLOW_SCHEMAS, PRIORITY_LEVELS};
+use crate::hooks::{FLOW_CONTROL, FLOW_SCHEMAS, PRIORITY_LEVELS, changed};
 use crate::objects::Objects;
 
 /// How long to wait after a watch ended.
@@ -39,16 +38,6 @@ fn stored(objects: &Objects) -> Configs {
     Configs {
         levels: levels.iter().filter_map(level).collect(),
         schemas: schemas.iter().filter_map(|object| SchemaConfig::stored(object)).collect(),
-    }
-}
-
-async fn changed(watcher: &mut Watcher) -> bool {
-    loop {
-        match watcher.next().await {
-            Some(Ok(Batch::Events(_))) => return true,
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return false,
-        }
     }
 }
 

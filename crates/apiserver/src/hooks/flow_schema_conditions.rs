@@ -91,7 +91,8 @@ async fn write_all(objects: &Objects, transport: &dyn Transport) -> Result<(), S
     Ok(())
 }
 
-async fn changed(watcher: &mut Watcher) -> bool {
+/// Waits for a change; false once the watch has ended.
+pub(crate) async fn changed(watcher: &mut Watcher) -> bool {
     loop {
         match watcher.next().await {
             Some(Ok(Batch::Events(_))) => return true,

@@ -29,6 +29,7 @@ pub(crate) use bootstrap::flowcontrol::{
     FLOW_CONTROL, FLOW_SCHEMAS, PRIORITY_LEVELS, flow_schemas, priority_levels,
 };
 pub(crate) use env::{AuthenticationInfo, Env};
+pub(crate) use flow_schema_conditions::changed;
 
 use crate::flow;
 use crate::health::REGISTERED;
