@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use api::Status;
+use component::{boxed, boxed_work};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
@@ -110,7 +111,7 @@ impl Lanes {
         let runtime = threads.handle().clone();
         // A worker of the runtime that does one work keeps others in its own queue, where they wait although other
         // workers are idle; threads for blocking work take theirs one by one.
-        let task = threads.spawn_blocking(move || {
+        let task = threads.spawn_blocking(boxed_work(move || {
             let _permits = permits;
             runtime.block_on(async {
                 tokio::select! {
@@ -119,7 +120,7 @@ impl Lanes {
                     done = async { if late() { None } else { Some(work.await) } } => done,
                 }
             })
-        });
+        }));
         let ended = task.await;
         drop(wanted);
         match ended {
@@ -132,8 +133,8 @@ impl Lanes {
     /// Starts a task there that does only a little at once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.threads() {
-            Some(threads) => drop(threads.spawn(task)),
-            None => drop(tokio::spawn(task)),
+            Some(threads) => drop(threads.spawn(boxed(task))),
+            None => drop(tokio::spawn(boxed(task))),
         }
     }
 }

@@ -19,6 +19,6 @@ pub use clock::Clock;
 pub use health::Health;
 pub use metrics::Registry;
 pub use settings::{SettingError, Table};
-pub use shutdown::Shutdown;
+pub use shutdown::{Shutdown, boxed, boxed_work};
 pub use slis::Slis;
 pub use worker::Worker;

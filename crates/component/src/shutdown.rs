@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
@@ -61,6 +61,32 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }
 
+/// A task without its type: the code of tokio for tasks is compiled anew for each type, some five kilobytes each.
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Takes a task's type away, for those who start tasks of many types.
+pub fn boxed<F: Future + Send + 'static>(task: F) -> Boxed<F::Output> {
+    Box::pin(task)
+}
+
+/// Takes the type of work for a thread away, as [`boxed`] does of tasks.
+pub fn boxed_work<T>(work: impl FnOnce() -> T + Send + 'static) -> Box<dyn FnOnce() -> T + Send> {
+    Box::new(work)
+}
+
+/// A task whose panic is reported.
+async fn watched<T>(loss: Arc<Loss>, started: &'static Location<'static>, mut task: Boxed<T>) -> T {
+    let polled = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
+    polled.await.unwrap_or_else(|panic| {
+        loss.report(started, &*panic);
+        resume_unwind(panic)
+    })
+}
+
 impl Shutdown {
     /// Makes a shutdown that is not stopped.
     pub fn new() -> Self {
@@ -81,19 +107,7 @@ impl Shutdown {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (loss, started) = (Arc::clone(&self.loss), Location::caller());
-        self.tasks.spawn(async move {
-            let mut task = pin!(task);
-            let polled = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
-                Ok(Poll::Pending) => Poll::Pending,
-                Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-                Err(panic) => Poll::Ready(Err(panic)),
-            });
-            polled.await.unwrap_or_else(|panic| {
-                loss.report(started, &*panic);
-                resume_unwind(panic)
-            })
-        })
+        self.tasks.spawn(watched(Arc::clone(&self.loss), Location::caller(), boxed(task)))
     }
     /// Starts a task that [`Shutdown::finish`] waits for, and that is one of many: a panic costs that task alone.
     pub fn spawn_one<F>(&self, task: F) -> JoinHandle<F::Output>
@@ -101,7 +115,7 @@ impl Shutdown {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tasks.spawn(task)
+        self.tasks.spawn(boxed(task))
     }
     /// Runs the work of a thread without which the component cannot go on.
     #[track_caller]

@@ -331,6 +331,6 @@ fn end(core: &Core, answer: &Answer) {
 pub(crate) fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> impl Future<Output = Result<T>> {
-    let task = tokio::task::spawn_blocking(work);
+    let task = tokio::task::spawn_blocking(component::boxed_work(work));
     async move { task.await.map_err(std::io::Error::other).doing(|| "wait for a thread")? }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,12 +61,12 @@ impl Calls {
             return Err(Status::cancelled("the kubelet is shutting down"));
         }
         let counted = UnderWay { calls: self.clone(), owner };
-        let task = tokio::spawn(async move {
+        let work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
             let result = limited(limit, call).await;
             drop(counted);
             result
         });
-        task.await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
     }
 
     /// Resolves once no call of an owner is under way.

@@ -4,6 +4,7 @@
 //! runtime never sees such a call given up midway, unless its time is up.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -218,6 +219,7 @@ impl Runtime {
 async fn detached<T: Send + 'static>(
     call: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
+    let call: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(call);
     tokio::spawn(call).await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
 }
 

@@ -45,7 +45,7 @@ impl Settings {
     /// Of the flags of a control plane.
     pub(crate) fn of_server(f: &cli::Server) -> Result<Self> {
         controllers::check_ranges(&f.cluster_cidr, &f.service_cidr)
-            .context("--cluster-cidr cannot be used, with this --service-cidr")?;
+            .context("--cluster-cidr cannot be used with this --service-cidr")?;
         let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.port))?;
         api.services.cidrs.clone_from(&f.service_cidr);
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 
+use component::{boxed, boxed_work};
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
@@ -48,11 +49,11 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let counted = OF_POD.try_with(TaskTracker::token).ok();
-    let task = tokio::task::spawn_blocking(move || {
+    let task = tokio::task::spawn_blocking(boxed_work(move || {
         let result = work();
         drop(counted);
         result
-    });
+    }));
     Ok(task.await?)
 }
 
@@ -62,11 +63,11 @@ where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
     let counted = OF_POD.try_with(TaskTracker::token).ok();
-    let task = tokio::spawn(async move {
+    let task = tokio::spawn(boxed(async move {
         let result = work.await;
         drop(counted);
         result
-    });
+    }));
     Ok(task.await?)
 }
 

@@ -66,7 +66,7 @@ enum Bench {
     Containers(containers::Args),
     /// The controllers of a whole control plane under load, beside upstream where asked to
     Controllers(controllers::Args),
-    /// DNS: memory of names, CPU time of answers; beside unbound where it is installed
+    /// DNS: memory of names, CPU time of answers; beside unbound where it is installed, and CoreDNS where asked to
     Dns(dns::Args),
     /// Container runtimes: a Pod, a command in it and its removal, by the built-in one and by containerd
     Runtime(runtime::Args),
@@ -156,7 +156,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::Scheduler(args) => scheduler::run(args, root),
         Bench::Containers(args) => containers::run(args),
         Bench::Controllers(args) => controllers::run(args, root),
-        Bench::Dns(args) => dns::run(args),
+        Bench::Dns(args) => dns::run(args, root),
         Bench::Network(args) => network::run(args),
         Bench::Runtime(args) => block_on(runtime::run(args, root)),
         Bench::Traffic(args) => traffic::run(args, root),

@@ -9,13 +9,17 @@ use api::Status;
 use client::bootstrap::{CLUSTER_INFO, KUBECONFIG_KEY, SIGNATURE_PREFIX, Token, is_signed};
 use client::{Backoff, Client, Config, Remote};
 use k8s_openapi::api::core::v1::ConfigMap;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::sentences::unreachable;
+use crate::say::{say, whole};
 
 /// The time within which the ConfigMap must be there, with the token's signature: that of a new token comes a moment
 /// later.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// The time after which a person who waits is told what is waited for.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// The pins of authorities: each `sha256:` and 64 hexadecimal digits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,11 +108,21 @@ async fn cluster_info(config: Config, server: &str, token: &Token) -> Result<Con
     let mut last: Option<Result<ConfigMap, Status>> = None;
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let _ = timeout(LIMIT, async {
+        let mut told = false;
+        let started = Instant::now();
         loop {
             let read = client.api::<ConfigMap>(namespace).get(name).await;
             let signed =
                 read.as_ref().is_ok_and(|map| map.data.as_ref().is_some_and(|d| d.contains_key(&signature)));
             let hopeless = read.as_ref().is_err_and(is_final);
+            if !(signed || hopeless || told) && started.elapsed() >= SILENCE {
+                told = true;
+                let why = read.as_ref().err().map_or_else(
+                    || format!("{server} has not signed its cluster-info by this token yet"),
+                    |status| whole(&unreachable(server, status)),
+                );
+                say(&format!("{why}; this goes on trying"));
+            }
             last = Some(read);
             if signed || hopeless {
                 return;

@@ -333,12 +333,12 @@ impl Core {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, CallError> {
-    tokio::task::spawn_blocking(work).await?
+    tokio::task::spawn_blocking(component::boxed_work(work)).await?
 }
 
 /// Runs a change to its end, also when its caller goes away.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, CallError>> + Send + 'static,
 ) -> Result<T, CallError> {
-    tokio::spawn(work).await?
+    tokio::spawn(component::boxed(work)).await?
 }

@@ -1,10 +1,10 @@
 //! DNS: the memory of a cluster's names, the CPU time of an answer, and queries over loopback, beside unbound where it
-//! is installed.
+//! is installed, and beside CoreDNS where its binary is named.
 
-use std::fmt::Write;
+mod rivals;
+
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use hickory_proto::rr::{RData, Record};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use self::rivals::Rival;
 use crate::process;
 use crate::table::{Table, figure};
 
@@ -41,20 +42,28 @@ pub(crate) struct Args {
     /// Endpoints of each
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     endpoints: u32,
-    /// Seconds of load in each of the nine rounds
+    /// Seconds of load on each server in each of the nine rounds
     #[arg(long, value_name = "N", default_value_t = 2)]
     seconds: u64,
     /// A resolver to put under the same load, if it is there
     #[arg(long, value_name = "FILE", default_value = "/usr/sbin/unbound")]
     unbound: PathBuf,
+    /// A CoreDNS to put under the same load; its plugin `kubernetes` reads the names from an API server
+    #[arg(long, value_name = "FILE")]
+    coredns: Option<PathBuf>,
+    /// FerroKube's binary for that API server [default: a release build, made first]
+    #[arg(long, value_name = "FILE", requires = "coredns")]
+    bin: Option<PathBuf>,
 }
 
 /// Measures, and prints tables.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let (stop, address, resolver) = serve(args)?;
+pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
+    let (own, address, resolver) = serve(args)?;
     in_memory(&resolver)?;
-    over_loopback(args, address, &stop)?;
-    Ok(())
+    let mut others = Vec::new();
+    others.extend(rivals::unbound(args)?);
+    others.extend(rivals::coredns(args, root)?);
+    over_loopback(args, address, &own, &others)
 }
 
 /// A server on a thread of its own.
@@ -247,90 +256,34 @@ fn load(address: SocketAddr, services: u32, time: Duration) -> Result<u64> {
     Ok(answered)
 }
 
-/// Puts our server and unbound under the same load in turn, and prints the CPU time of an answer.
-fn over_loopback(args: &Args, address: SocketAddr, own: &Own) -> Result<()> {
-    let unbound = Unbound::start(args)?;
+/// Puts our server and the others under the same load in turn, and prints the CPU time of an answer.
+fn over_loopback(args: &Args, address: SocketAddr, own: &Own, others: &[Rival]) -> Result<()> {
     let time = Duration::from_secs(args.seconds);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut theirs = vec![Vec::new(); others.len()];
     for _ in 0..9 {
         let before = own.cpu()?;
         let answered = load(address, args.services, time)?;
         ours.push(answered as f64 / (own.cpu()? - before));
-        if let Some(unbound) = &unbound {
-            let pids = [unbound.child.id()];
-            let before = process::cpu(&pids)?;
-            let answered = load(unbound.address, args.services, time)?;
-            theirs.push(answered as f64 / (process::cpu(&pids)? - before));
+        for (other, figures) in others.iter().zip(&mut theirs) {
+            let before = process::cpu(&[other.pid])?;
+            let answered = load(other.address, args.services, time)?;
+            figures.push(answered as f64 / (process::cpu(&[other.pid])? - before));
         }
     }
     let median = |all: &mut Vec<f64>| {
         all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
+        all.get(all.len() / 2).copied().context("no figures")
     };
-    let mut table = Table::new(&["over UDP on loopback", "queries a second and core", "ratio"]);
-    let ours = median(&mut ours).context("no figures")?;
-    match median(&mut theirs) {
-        Some(theirs) => {
-            table.row(["unbound".to_owned(), figure(theirs), "1.00".to_owned()]);
-            table.row(["dns".to_owned(), figure(ours), format!("{:.2}", ours / theirs)]);
-        }
-        None => table.row(["dns".to_owned(), figure(ours), "unbound is not there".to_owned()]),
+    let ours = median(&mut ours)?;
+    let mut table =
+        Table::new(&["over UDP on loopback", "queries a second and core", "dns beside it", "RSS, MiB"]);
+    table.row(["dns".to_owned(), figure(ours), "1.00".to_owned(), "-".to_owned()]);
+    for (other, mut figures) in others.iter().zip(theirs) {
+        let theirs = median(&mut figures)?;
+        let memory = process::memory(&[other.pid])?.rss;
+        table.row([other.name.to_owned(), figure(theirs), format!("{:.2}", ours / theirs), figure(memory)]);
     }
     println!("{table}");
     Ok(())
-}
-
-/// Unbound with the same names.
-struct Unbound {
-    child: Child,
-    address: SocketAddr,
-    _dir: tempfile::TempDir,
-}
-
-impl Drop for Unbound {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Unbound {
-    fn start(args: &Args) -> Result<Option<Self>> {
-        if !Path::new(&args.unbound).exists() {
-            return Ok(None);
-        }
-        let dir = tempfile::tempdir()?;
-        let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut text = format!(
-            "server:\n interface: 127.0.0.1\n port: {port}\n num-threads: 1\n do-daemonize: no\n username: \"\"\n \
-             chroot: \"\"\n pidfile: \"\"\n use-syslog: no\n module-config: \"iterator\"\n directory: \"{}\"\n \
-             local-zone: \"cluster.local.\" static\n",
-            dir.path().display()
-        );
-        for n in 0..args.services {
-            let address = Ipv4Addr::from(0x0a60_0000 + n);
-            writeln!(text, " local-data: \"{}.ns.svc.cluster.local. 5 IN A {address}\"", name_of(n))?;
-        }
-        text += "remote-control:\n control-enable: no\n";
-        let file = dir.path().join("unbound.conf");
-        std::fs::write(&file, text)?;
-        let child = Command::new(&args.unbound)
-            .args(["-d", "-c"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let unbound = Self { child, address: (Ipv4Addr::LOCALHOST, port).into(), _dir: dir };
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let began = Instant::now();
-        loop {
-            socket.send_to(&question(1, 1), unbound.address)?;
-            if socket.recv(&mut [0; 512]).is_ok() {
-                return Ok(Some(unbound));
-            }
-            ensure!(began.elapsed() < Duration::from_secs(30), "unbound does not answer");
-        }
-    }
 }
