@@ -1,9 +1,12 @@
 //! Calls for objects without a namespace, and their status, which others may write at the same time.
 
+use std::collections::BTreeMap;
+
 use api::{Status, Text};
 use bytes::Bytes;
-use client::{Call, FromJson, Resource, Transport, Verb};
-use serde_json::Value;
+use client::{Call, Resource, Transport, Verb};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 
 /// A kind of objects without a namespace, in version `v1` of its group.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +36,8 @@ impl Kind {
         }
     }
 
-    /// Changes the status of an object; nothing happens if the object is gone, or `change` leaves it as it is.
+    /// Changes the status of an object; nothing happens if the object is gone, or `change` leaves it as it is. `change`
+    /// sees the metadata and the status.
     pub(super) async fn update_status(
         self,
         transport: &dyn Transport,
@@ -43,18 +47,75 @@ impl Kind {
         loop {
             let current = match transport.call(self.call(Verb::Get, name, "", None)).await {
                 Err(e) if e.is_not_found() => return Ok(()),
-                answer => Value::from_json(&answer?)?,
+                answer => answer?,
             };
-            let mut next = current.clone();
-            change(&mut next);
-            if next == current {
-                return Ok(());
-            }
-            match transport.call(self.call(Verb::Update, name, "status", Some(&next))).await {
+            let Some(body) = changed(&current, &change).map_err(unreadable)? else { return Ok(()) };
+            let call = Call { body, ..self.call(Verb::Update, name, "status", None) };
+            match transport.call(call).await {
                 Err(e) if e.is_conflict() => {}
                 Err(e) if e.is_not_found() => return Ok(()),
                 other => return other.map(drop),
             }
         }
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> Status {
+    Status::internal(format!("an answer of this server cannot be read: {error}"))
+}
+
+/// An object with its changed status, if it was changed. The rest, which may be large, is copied as it stands.
+fn changed(object: &[u8], change: impl Fn(&mut Value)) -> serde_json::Result<Option<Bytes>> {
+    const SEEN: [&str; 2] = ["metadata", "status"];
+    let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(object)?;
+    let mut seen = Map::new();
+    for name in SEEN {
+        if let Some(text) = fields.get(name) {
+            seen.insert(name.to_owned(), serde_json::from_str(text.get())?);
+        }
+    }
+    let current = Value::Object(seen);
+    let mut next = current.clone();
+    change(&mut next);
+    if next == current {
+        return Ok(None);
+    }
+    for name in SEEN {
+        match next.get(name) {
+            Some(value) => drop(fields.insert(name.to_owned(), to_raw_value(value)?)),
+            None => drop(fields.remove(name)),
+        }
+    }
+    Ok(Some(serde_json::to_vec(&fields)?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_rest_is_copied() {
+        let check = |object: &str, change: &dyn Fn(&mut Value), expected: Option<&str>| {
+            let got = changed(object.as_bytes(), change).unwrap();
+            assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{object}");
+        };
+        let phase = |object: &mut Value| object["status"]["phase"] = json!("new");
+        check(
+            r#"{"kind":"K","metadata":{"name":"n"},"spec":{"b": 1.0, "a":[{}]},"status":{"phase":"old","x":1}}"#,
+            &phase,
+            Some(
+                r#"{"kind":"K","metadata":{"name":"n"},"spec":{"b": 1.0, "a":[{}]},"status":{"phase":"new","x":1}}"#,
+            ),
+        );
+        check(
+            r#"{"spec":{},"metadata":{}}"#,
+            &phase,
+            Some(r#"{"metadata":{},"spec":{},"status":{"phase":"new"}}"#),
+        );
+        check(r#"{"spec":{},"status":{"phase":"new"}}"#, &phase, None);
+        check(r#"{"spec":{}}"#, &|_| {}, None);
+        assert!(changed(b"[]", &phase).is_err());
     }
 }
