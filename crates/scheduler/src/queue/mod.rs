@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::claims;
 use tokio::time::Instant;
 
 pub use counts::{Counts, Said};
@@ -140,6 +141,8 @@ pub struct Queue {
     timers: BTreeMap<Instant, BTreeSet<String>>,
     /// The uids of waiting Pods by group.
     groups: HashMap<Arc<Group>, BTreeSet<String>>,
+    /// The uids of Pods that are held back, by namespace and name of their claims on devices.
+    held: HashMap<(String, String), BTreeSet<String>>,
     /// How many Pods there are in each state.
     sizes: [usize; 4],
     counts: Counts,
@@ -154,6 +157,7 @@ impl Queue {
             ready: BTreeSet::new(),
             timers: BTreeMap::new(),
             groups: HashMap::new(),
+            held: HashMap::new(),
             sizes: [0; 4],
             counts: Counts::default(),
         }
@@ -183,7 +187,16 @@ impl Queue {
                     }
                 }
             }
-            State::Gated => {}
+            State::Gated => {
+                for key in claims_of(&e.info) {
+                    if let Some(uids) = self.held.get_mut(&key) {
+                        uids.remove(e.info.uid());
+                        if uids.is_empty() {
+                            self.held.remove(&key);
+                        }
+                    }
+                }
+            }
         }
         if let Some(group) = e.group.take()
             && let Some(uids) = self.groups.get_mut(&group)
@@ -210,7 +223,11 @@ impl Queue {
             State::BackingOff(at) | State::Waiting(at) => {
                 self.timers.entry(at).or_default().insert(uid.clone());
             }
-            State::Gated => {}
+            State::Gated => {
+                for key in claims_of(&e.info) {
+                    self.held.entry(key).or_default().insert(uid.clone());
+                }
+            }
         }
         if let State::Waiting(_) = state {
             e.group = Some(self.join(&e));
@@ -358,7 +375,18 @@ impl Queue {
         let held = self.entries.iter().filter(|(_, e)| e.state == State::Gated && concerned(&e.info));
         let free: Vec<String> =
             held.filter(|(_, e)| !self.gated(&e.info)).map(|(uid, _)| uid.clone()).collect();
-        for uid in free {
+        self.free(free, event);
+    }
+    /// Looks again at Pods that are held back and use a claim on devices, after an event of that.
+    pub fn look_again_for(&mut self, event: Events, namespace: &str, claim: &str) {
+        let uids = self.held.get(&(namespace.to_owned(), claim.to_owned())).into_iter().flatten();
+        let held = uids.filter_map(|uid| self.entries.get_key_value(uid));
+        let free: Vec<String> =
+            held.filter(|(_, e)| !self.gated(&e.info)).map(|(uid, _)| uid.clone()).collect();
+        self.free(free, event);
+    }
+    fn free(&mut self, uids: Vec<String>, event: Events) {
+        for uid in uids {
             if let Some(e) = self.remove(&uid) {
                 self.enter(e, State::Ready, Some(event.label(Events::ALL)));
             }
@@ -398,6 +426,14 @@ impl Queue {
     pub fn counts(&self) -> [usize; 4] {
         self.sizes
     }
+}
+
+/// The namespaces and names of the claims on devices of a Pod that waits. Those of templates have none before they are
+/// made.
+fn claims_of(pod: &PodInfo) -> impl Iterator<Item = (String, String)> {
+    let whole = pod.whole();
+    let names = claims::places(whole).iter().filter_map(|place| claims::name(whole, place).ok().flatten());
+    names.map(|(name, _)| (pod.namespace().to_owned(), name.to_owned()))
 }
 
 /// The place of a state among the counts.
