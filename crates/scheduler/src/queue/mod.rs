@@ -34,6 +34,7 @@ mod by {
     pub(super) const UPDATE: &str = "UnschedulablePodUpdate";
     pub(super) const FAILURE: &str = "ScheduleAttemptFailure";
     pub(super) const BACKOFF: &str = "BackoffComplete";
+    pub(super) const IDLE: &str = "PopFromBackoffQ";
     pub(super) const TIMEOUT: &str = "UnschedulableTimeout";
     pub(super) const FORCE: &str = "ForceActivate";
 }
@@ -59,6 +60,8 @@ pub struct Entry {
     /// Whether its last try began since it had waited for too long (upstream's `WasFlushedFromUnschedulable`).
     pub flushed: bool,
     failed_at: Instant,
+    /// Whether it was refused then, and nothing went wrong.
+    refused: bool,
     /// The events that may lift the last refusal.
     waits_for: Events,
     state: State,
@@ -101,6 +104,9 @@ impl Ord for Ready {
     }
 }
 
+/// A Pod that backs off, but may have its turn before: those of one second in the order of their turns.
+type Early = (u64, Ready);
+
 impl PartialOrd for Ready {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -125,6 +131,9 @@ pub struct Rules {
     pub initial_backoff: Duration,
     /// How long it backs off at most.
     pub max_backoff: Duration,
+    /// Whether a Pod that backs off since it was refused has its turn when no other one is ready
+    /// (SchedulerPopFromBackoffQ).
+    pub cuts_backoff: bool,
 }
 
 impl fmt::Debug for Rules {
@@ -138,6 +147,10 @@ pub struct Queue {
     rules: Rules,
     entries: HashMap<String, Entry>,
     ready: BTreeSet<Ready>,
+    /// Those that back off since they were refused.
+    early: BTreeSet<Early>,
+    /// The time from which the seconds of those are counted.
+    origin: Option<Instant>,
     timers: BTreeMap<Instant, BTreeSet<String>>,
     /// The uids of waiting Pods by group.
     groups: HashMap<Arc<Group>, BTreeSet<String>>,
@@ -155,6 +168,8 @@ impl Queue {
             rules,
             entries: HashMap::new(),
             ready: BTreeSet::new(),
+            early: BTreeSet::new(),
+            origin: None,
             timers: BTreeMap::new(),
             groups: HashMap::new(),
             held: HashMap::new(),
@@ -172,8 +187,17 @@ impl Queue {
     fn gated(&self, info: &PodInfo) -> bool {
         (self.rules.gated)(info)
     }
+    /// Its place among those that back off and may have their turn before.
+    fn early(&self, e: &Entry) -> Option<Early> {
+        let State::BackingOff(at) = e.state else { return None };
+        let origin = self.origin.filter(|_| e.refused && self.rules.cuts_backoff)?;
+        Some((at.saturating_duration_since(origin).as_secs(), self.order(e)))
+    }
     fn leave(&mut self, e: &mut Entry) {
         self.sizes[place(e.state)] -= 1;
+        if let Some(early) = self.early(e) {
+            self.early.remove(&early);
+        }
         match e.state {
             State::Ready => {
                 let order = self.order(e);
@@ -215,6 +239,10 @@ impl Queue {
             self.counts.came(["active", "backoff", "unschedulable", "unschedulable"][place(state)], event);
         }
         let uid = e.info.uid().to_owned();
+        if let State::BackingOff(at) = state {
+            self.origin.get_or_insert(at);
+        }
+        self.early.extend(self.early(&e));
         match state {
             State::Ready => {
                 let order = self.order(&e);
@@ -264,6 +292,7 @@ impl Queue {
                 refused_by: Vec::new(),
                 flushed: false,
                 failed_at: now,
+                refused: false,
                 waits_for: Events::ALL,
                 state,
                 group: None,
@@ -296,6 +325,12 @@ impl Queue {
     /// The next Pod to try, and the mark to give back with [`Queue::refused`]; what happens is kept until it is dropped.
     pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
+        if self.ready.is_empty()
+            && let Some(uid) = self.early.first().map(|(_, early)| early.info.uid().to_owned())
+            && let Some(e) = self.remove(&uid)
+        {
+            self.enter(e, State::Ready, Some(by::IDLE));
+        }
         let first = self.ready.pop_first()?;
         let mut e = self.entries.remove(first.info.uid())?;
         self.sizes[place(e.state)] -= 1;
@@ -320,11 +355,11 @@ impl Queue {
         let concerns = |what: &Happening| what.own().is_none_or(|uid| uid == e.info.uid());
         let missed = waits_for.meets(cut)
             || happened.iter().any(|what| waits_for.meets(what.kinds) && concerns(what) && ask(&e, what));
-        self.put_back(Entry { waits_for, failed_at: now, ..e }, missed, now);
+        self.put_back(Entry { waits_for, failed_at: now, refused: true, ..e }, missed, now);
     }
     /// Puts back a Pod that could not be judged or bound. It is tried again after its back-off.
     pub fn errored(&mut self, e: Entry, now: Instant) {
-        self.put_back(Entry { waits_for: Events::ALL, failed_at: now, ..e }, true, now);
+        self.put_back(Entry { waits_for: Events::ALL, failed_at: now, refused: false, ..e }, true, now);
     }
     /// Puts back a Pod that is not to be tried before [`Queue::activate`] says so; this was no try.
     pub fn held(&mut self, e: Entry, now: Instant) {
@@ -420,7 +455,11 @@ impl Queue {
     }
     /// When [`Queue::pop`] may next have something although nothing happens: now if there is a ready Pod.
     pub fn next_at(&self, now: Instant) -> Option<Instant> {
-        if self.ready.is_empty() { self.timers.keys().next().copied() } else { Some(now) }
+        if self.ready.is_empty() && self.early.is_empty() {
+            self.timers.keys().next().copied()
+        } else {
+            Some(now)
+        }
     }
     /// How many Pods there are: ready, backing off, waiting, gated (upstream's `scheduler_pending_pods`).
     pub fn counts(&self) -> [usize; 4] {

@@ -190,12 +190,6 @@ impl Client {
         self.0.call(op).await.map(drop)
     }
 
-    /// Removes all objects of the kind and the namespace of this one.
-    pub(super) async fn remove_all(&self, object: &Value) -> Result<()> {
-        let body = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"}).to_string();
-        self.0.call(Op::with(Method::DELETE, Self::path(object)?, "application/json", body)).await.map(drop)
-    }
-
     /// Removes an object, of several the last one.
     pub(super) async fn remove(&self, object: &Value) -> Result<()> {
         let object = object.as_array().and_then(|all| all.last()).unwrap_or(object);
@@ -331,6 +325,13 @@ impl Plane {
             Err(error) => format!("{error:#}"),
         };
         bail!("{left} of {} Pods have no node after {STALL:?} without one; {one}: {said}", left + bound)
+    }
+
+    /// Removes objects.
+    pub(super) async fn remove(&self, numbers: Range<usize>, make: Make) -> Result<()> {
+        stream::iter(numbers.map(Ok))
+            .try_for_each_concurrent(AT_ONCE, |i| async move { self.target.remove(&make(i)).await })
+            .await
     }
 
     /// Waits until every Pod that is awaited has been tried.

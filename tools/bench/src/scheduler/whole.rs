@@ -142,7 +142,7 @@ impl Run<'_> {
                 while Instant::now() < end {
                     plane.make(first..first + at_once, make, true).await?;
                     plane.bound(None).await?;
-                    plane.target.remove_all(&make(first)).await?;
+                    plane.remove(first..first + at_once, make).await?;
                     first += at_once;
                 }
                 Ok(())

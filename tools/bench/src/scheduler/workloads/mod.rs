@@ -40,8 +40,7 @@ pub(crate) enum Step {
     Delete(usize, usize, Make),
     /// So many objects are changed to these, so many a second.
     Update(usize, usize, Change, Make),
-    /// For this time, again and again: so many Pods are made; when all of them have a node, all Pods of the namespace are
-    /// removed by one request.
+    /// For this time, again and again: so many Pods are made, and removed when all of them have a node.
     Steady(Duration, usize, Make),
 }
 
