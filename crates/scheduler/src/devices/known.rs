@@ -12,7 +12,7 @@ use super::constraint::{Values, lookup};
 use super::counters::{self, Available};
 use super::memo::Memos;
 use super::reach::{Reaches, View};
-use super::stock::{Slot, Stock};
+use super::stock::{Name, Slot, Stock};
 use super::terms::Features;
 use super::usage::Usage;
 
@@ -68,31 +68,33 @@ impl Known {
         if self.version == usage.version() {
             return;
         }
-        match stock.changes(self.version, usage.version()) {
-            Some(names) => {
-                let mut pools = BTreeSet::new();
-                for slot in names.into_iter().flat_map(|name| stock.slots(name)) {
-                    for answers in &mut self.answers {
-                        answers.judged.set(slot, false);
-                        answers.lacking.set(slot, false);
-                    }
-                    pools.insert(stock.pool_of(stock.slice_of(slot)));
-                }
-                for slot in pools.iter().flat_map(|pool| stock.devices_of(*pool)) {
-                    self.counted.set(slot, false);
-                    self.short.set(slot, false);
-                }
-                self.left.retain(|_, (pool, _)| !pools.contains(pool));
+        if let Some(names) = stock.changes(self.version, usage.version()) {
+            self.forget(names, stock);
+        } else {
+            for answers in &mut self.answers {
+                (answers.judged, answers.lacking) = Default::default();
             }
-            None => {
-                for answers in &mut self.answers {
-                    (answers.judged, answers.lacking) = Default::default();
-                }
-                (self.counted, self.short) = Default::default();
-                self.left.clear();
-            }
+            (self.counted, self.short) = Default::default();
+            self.left.clear();
         }
         self.version = usage.version();
+    }
+
+    /// Forgets what depends on the use of these devices.
+    fn forget(&mut self, names: Vec<Name>, stock: &Stock) {
+        let mut pools = BTreeSet::new();
+        for slot in names.into_iter().flat_map(|name| stock.slots(name)) {
+            for answers in &mut self.answers {
+                answers.judged.set(slot, false);
+                answers.lacking.set(slot, false);
+            }
+            pools.insert(stock.pool_of(stock.slice_of(slot)));
+        }
+        for slot in pools.iter().flat_map(|pool| stock.devices_of(*pool)) {
+            self.counted.set(slot, false);
+            self.short.set(slot, false);
+        }
+        self.left.retain(|_, (pool, _)| !pools.contains(pool));
     }
 
     /// The number of a request, by a text that tells what it asks for.
@@ -169,5 +171,6 @@ impl Known {
 
 /// A text of amounts that tells them from others.
 pub(super) fn text_of(amounts: &Amounts) -> String {
-    amounts.iter().map(|(name, amount)| format!("{name}={amount};")).collect()
+    let all: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+    all.join(";")
 }
