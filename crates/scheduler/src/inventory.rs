@@ -6,7 +6,7 @@
 //! until the API shows what was written (upstream's `DefaultDRAManager` and its assume cache). Devices that are in flight
 //! or assumed are allocated to everybody else.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClai
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use objects::{claims, devices};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::devices::allocated::Allocated;
 use crate::devices::selector::Selectors;
 use crate::devices::stock::{Slice, Stock};
+use crate::devices::usage::Usage;
 use crate::events::{About, Events, Happening};
 
 /// A change of an object that devices depend on.
@@ -80,9 +81,11 @@ pub struct Objects {
     classes: Arc<BTreeMap<String, Arc<DeviceClass>>>,
     /// The classes of extended resources that are named for them.
     by_resource: HashMap<String, String>,
-    allocated: Arc<Allocated>,
-    /// All slices; `None` after a change.
-    stock: Option<Arc<Stock>>,
+    allocated: Allocated,
+    /// All slices, with the use of their devices; `None` after a change.
+    stock: Option<(Arc<Stock>, Arc<Usage>)>,
+    /// The claims that the scheduler made for extended resources, by the uid of the Pod that owns one.
+    made: HashMap<String, BTreeSet<(String, String)>>,
     consumable: bool,
     with_rules: bool,
 }
@@ -146,8 +149,17 @@ impl Objects {
         self.classes.get(name.or_else(|| self.by_resource.get(resource).map(String::as_str))?)
     }
     /// The devices that claims have.
-    pub fn allocated(&self) -> &Arc<Allocated> {
+    pub fn allocated(&self) -> &Allocated {
         &self.allocated
+    }
+    /// All slices with the use of their devices; `None` after a change, until [`Devices::ready`].
+    pub fn stock(&self) -> Option<&(Arc<Stock>, Arc<Usage>)> {
+        self.stock.as_ref()
+    }
+    /// The claims for extended resources that a Pod owns.
+    pub fn made_for(&self, uid: &str) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        let keys = self.made.get(uid).into_iter().flatten();
+        keys.filter_map(|(namespace, name)| self.claim(namespace, name))
     }
     /// The number of claims and slices.
     pub fn sizes(&self) -> [usize; 2] {
@@ -155,17 +167,48 @@ impl Objects {
     }
 
     fn count(&mut self, allocation: Option<&AllocationResult>, more: bool) {
-        if let Some(allocation) = allocation {
-            Arc::make_mut(&mut self.allocated).count(allocation, self.consumable, more);
-        }
+        let Some(allocation) = allocation else { return };
+        let mut stock = self.stock.as_mut();
+        self.allocated.count(allocation, self.consumable, more, |allocated, id| {
+            if let Some((stock, usage)) = &mut stock
+                && usage.differs(stock, allocated, id)
+            {
+                Arc::make_mut(usage).update(stock, allocated, id);
+            }
+        });
     }
 
     fn set_latest(&mut self, claim: Arc<ResourceClaim>) {
         let (namespace, name) = key(&claim.metadata);
         let Some(known) = self.claims.get_mut(namespace).and_then(|all| all.get_mut(name)) else { return };
         let before = std::mem::replace(&mut known.latest, claim.clone());
-        self.count(allocation(&before), false);
-        self.count(allocation(&claim), true);
+        self.own(&before, false);
+        self.own(&claim, true);
+        if allocation(&before) != allocation(&claim) {
+            // What it keeps is in use all the time.
+            self.count(allocation(&claim), true);
+            self.count(allocation(&before), false);
+        }
+    }
+
+    /// Remembers whose claim it is, or does so no more.
+    fn own(&mut self, claim: &ResourceClaim, is_there: bool) {
+        let meta = &claim.metadata;
+        if meta.annotations.as_ref().is_none_or(|all| !all.contains_key(claims::EXTENDED)) {
+            return;
+        }
+        let (namespace, name) = key(meta);
+        for owner in meta.owner_references.iter().flatten().filter(|o| o.controller == Some(true)) {
+            let of = self.made.entry(owner.uid.clone()).or_default();
+            if is_there {
+                of.insert((namespace.to_owned(), name.to_owned()));
+            } else {
+                of.remove(&(namespace.to_owned(), name.to_owned()));
+            }
+            if of.is_empty() {
+                self.made.remove(&owner.uid);
+            }
+        }
     }
 
     fn take_claim(&mut self, change: &Change<ResourceClaim>) {
@@ -177,12 +220,16 @@ impl Objects {
             if all.is_empty() {
                 self.claims.remove(namespace);
             }
-            self.count(gone.as_ref().and_then(|known| allocation(&known.latest)), false);
+            if let Some(Known { latest, .. }) = gone {
+                self.own(&latest, false);
+                self.count(allocation(&latest), false);
+            }
             return;
         }
         let all = self.claims.entry(namespace.to_owned()).or_default();
         let Some(known) = all.get_mut(name) else {
             all.insert(name.to_owned(), Known { shown: claim.clone(), latest: claim.clone() });
+            self.own(claim, true);
             self.count(allocation(claim), true);
             return;
         };
@@ -316,7 +363,8 @@ const WAITS: &[f64] = &[0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102
 struct Shared {
     objects: RwLock<Objects>,
     counts: Mutex<Counts>,
-    changed: watch::Sender<()>,
+    /// Those that wait for changes of claims, by the claim's namespace and name.
+    watches: Mutex<HashMap<ClaimKey, Vec<Arc<Notify>>>>,
     clock: OnceLock<Clock>,
     selectors: Arc<Selectors>,
 }
@@ -327,7 +375,7 @@ impl Default for Devices {
         Self(Arc::new(Shared {
             objects: RwLock::new(objects),
             counts: Mutex::default(),
-            changed: watch::channel(()).0,
+            watches: Mutex::default(),
             clock: OnceLock::new(),
             selectors: Arc::default(),
         }))
@@ -357,15 +405,21 @@ impl Devices {
     pub fn selectors(&self) -> &Arc<Selectors> {
         &self.0.selectors
     }
-    /// All slices.
-    pub fn stock(&self) -> Arc<Stock> {
-        if let Some(stock) = &self.read().stock {
-            return stock.clone();
+    /// The objects, with all slices in order.
+    pub fn ready(&self) -> RwLockReadGuard<'_, Objects> {
+        loop {
+            let objects = self.read();
+            if objects.stock.is_some() {
+                return objects;
+            }
+            drop(objects);
+            let mut objects = self.write();
+            if objects.stock.is_none() {
+                let stock = Stock::new(objects.slices.values().map(|published| published.read.clone()));
+                let usage = Usage::new(&stock, &objects.allocated);
+                objects.stock = Some((Arc::new(stock), Arc::new(usage)));
+            }
         }
-        let mut objects = self.write();
-        let stock = Arc::new(Stock::new(objects.slices.values().map(|published| published.read.clone())));
-        objects.stock = Some(stock.clone());
-        stock
     }
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
@@ -422,9 +476,18 @@ impl Devices {
             }
         }
     }
-    /// Hears of every later change of a claim.
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.0.changed.subscribe()
+    /// Hears of every later change of these claims, by namespace and name.
+    pub fn watch(&self, claims: Vec<ClaimKey>) -> Watch {
+        let watch = Watch { of: self.clone(), claims, changed: Arc::default() };
+        let mut all = self.watches();
+        for claim in &watch.claims {
+            all.entry(claim.clone()).or_default().push(watch.changed.clone());
+        }
+        drop(all);
+        watch
+    }
+    fn watches(&self) -> MutexGuard<'_, HashMap<ClaimKey, Vec<Arc<Notify>>>> {
+        self.0.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Takes in a change; says what happened.
     pub fn take(&self, news: &News) -> Happening {
@@ -436,12 +499,44 @@ impl Devices {
             News::Rule(change) => objects.take_rule(change),
         }
         drop(objects);
-        if let News::Claim(_) = news
-            && self.0.changed.receiver_count() > 0
-        {
-            self.0.changed.send_replace(());
+        if let News::Claim(change) = news {
+            let (namespace, name) = key(&change.object().metadata);
+            let watches = self.watches();
+            let its = watches.get(&(namespace.to_owned(), name.to_owned()));
+            its.into_iter().flatten().for_each(|changed| changed.notify_one());
         }
         meaning(news)
+    }
+}
+
+/// A claim's namespace and name.
+pub type ClaimKey = (String, String);
+
+/// Hears of changes of claims, as long as it is there.
+#[derive(Debug)]
+pub struct Watch {
+    of: Devices,
+    claims: Vec<ClaimKey>,
+    changed: Arc<Notify>,
+}
+
+impl Watch {
+    /// Waits for a change after the last one that was heard of.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut all = self.of.watches();
+        for claim in &self.claims {
+            let Some(its) = all.get_mut(claim) else { continue };
+            its.retain(|other| !Arc::ptr_eq(other, &self.changed));
+            if its.is_empty() {
+                all.remove(claim);
+            }
+        }
     }
 }
 

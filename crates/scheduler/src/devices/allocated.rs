@@ -34,9 +34,15 @@ pub(super) fn count(amounts: &mut Amounts, others: &Amounts, more: bool) {
 }
 
 impl Allocated {
-    /// Counts an allocation, or counts it no more. Devices that an administrator has access to stay free; without
-    /// consumable capacity, a share stands for its whole device.
-    pub fn count(&mut self, allocation: &AllocationResult, consumable: bool, more: bool) {
+    /// Counts an allocation, or counts it no more; tells of each device. Devices that an administrator has access to stay
+    /// free; without consumable capacity, a share stands for its whole device.
+    pub fn count(
+        &mut self,
+        allocation: &AllocationResult,
+        consumable: bool,
+        more: bool,
+        mut tell: impl FnMut(&Self, &DeviceId),
+    ) {
         let results = allocation.devices.iter().flat_map(|d| d.results.iter().flatten());
         for result in results.filter(|r| r.admin_access != Some(true)) {
             let id = DeviceId::new(&result.driver, &result.pool, &result.device);
@@ -45,27 +51,28 @@ impl Allocated {
                 let consumed = parsed
                     .map(|(name, q)| (name.clone(), Quantity::parse(&q.0).unwrap_or_default()))
                     .collect();
-                self.count_share(id, &consumed, more);
+                self.count_share(&id, &consumed, more);
             } else {
-                self.count_whole(id, more);
+                self.count_whole(&id, more);
             }
+            tell(self, &id);
         }
     }
 
-    fn count_whole(&mut self, id: DeviceId, more: bool) {
+    fn count_whole(&mut self, id: &DeviceId, more: bool) {
         let claims = self.whole.entry(id.clone()).or_default();
         *claims = if more { *claims + 1 } else { claims.saturating_sub(1) };
         if *claims == 0 {
-            self.whole.remove(&id);
+            self.whole.remove(id);
         }
     }
 
-    fn count_share(&mut self, id: DeviceId, consumed: &Amounts, more: bool) {
+    fn count_share(&mut self, id: &DeviceId, consumed: &Amounts, more: bool) {
         let shared = self.shared.entry(id.clone()).or_default();
         shared.claims = if more { shared.claims + 1 } else { shared.claims.saturating_sub(1) };
         count(&mut shared.consumed, consumed, more);
         if shared.claims == 0 {
-            self.shared.remove(&id);
+            self.shared.remove(id);
         }
     }
 
@@ -73,9 +80,9 @@ impl Allocated {
     pub(super) fn has(&self, id: &DeviceId) -> bool {
         self.whole.contains_key(id)
     }
-    /// Whether any claim has the device, or a part of it.
-    pub(super) fn uses(&self, id: &DeviceId) -> bool {
-        self.has(id) || self.shared.contains_key(id)
+    /// The devices that claims have, or have parts of; one may be named twice.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &DeviceId> {
+        self.whole.keys().chain(self.shared.keys())
     }
     /// The amounts that claims have of a device's capacities.
     pub(super) fn consumed(&self, id: &DeviceId) -> Option<&Amounts> {
@@ -93,8 +100,8 @@ impl Allocated {
     #[cfg(test)]
     pub(super) fn set(&mut self, id: DeviceId, consumed: Option<Amounts>) {
         match consumed {
-            None => self.count_whole(id, true),
-            Some(consumed) => self.count_share(id, &consumed, true),
+            None => self.count_whole(&id, true),
+            Some(consumed) => self.count_share(&id, &consumed, true),
         }
     }
 }

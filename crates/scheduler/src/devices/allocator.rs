@@ -1,28 +1,25 @@
-//! The things that an allocation works from, and what is worked out of them once for all nodes.
+//! The things that an allocation works from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::DeviceClass;
 
-use super::allocated::Allocated;
-use super::counters::Available;
 use super::selector::Selectors;
 use super::stock::Stock;
-use super::terms::{Features, PoolId};
+use super::terms::Features;
+use super::usage::Usage;
 
 /// Allocates claims on nodes, for one turn of a Pod: what it works from does not change.
 pub struct Allocator {
     pub(super) features: Features,
-    pub(super) allocated: Arc<Allocated>,
+    pub(super) usage: Arc<Usage>,
     pub(super) classes: Arc<BTreeMap<String, Arc<DeviceClass>>>,
     pub(super) stock: Arc<Stock>,
     pub(super) selectors: Arc<Selectors>,
     /// Makes the ids of shares of devices.
     pub(super) share_id: fn() -> String,
-    /// The counters that are left of each pool.
-    counters: Mutex<HashMap<PoolId, Arc<Available>>>,
 }
 
 impl fmt::Debug for Allocator {
@@ -32,20 +29,14 @@ impl fmt::Debug for Allocator {
 }
 
 impl Allocator {
-    /// An allocator for what is known.
+    /// An allocator for what is known. The use is that of the devices of this stock.
     pub fn new(
         features: Features,
-        allocated: Arc<Allocated>,
+        (stock, usage): (Arc<Stock>, Arc<Usage>),
         classes: Arc<BTreeMap<String, Arc<DeviceClass>>>,
-        stock: Arc<Stock>,
         selectors: Arc<Selectors>,
         share_id: fn() -> String,
     ) -> Self {
-        Self { features, allocated, classes, stock, selectors, share_id, counters: Mutex::default() }
-    }
-
-    pub(super) fn available(&self, pool: &PoolId, count: impl FnOnce() -> Available) -> Arc<Available> {
-        let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(pool.clone()).or_insert_with(|| Arc::new(count())).clone()
+        Self { features, usage, classes, stock, selectors, share_id }
     }
 }

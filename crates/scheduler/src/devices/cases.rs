@@ -8,7 +8,6 @@ use std::sync::Arc;
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
-use objects::node_affinity::Seen;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -16,6 +15,7 @@ use super::allocated::Allocated;
 use super::search::STEPS;
 use super::selector::Selectors;
 use super::stock::{Slice, Stock};
+use super::usage::Usage;
 use super::{AllocationError, Allocator, DeviceId, Features, Limits, WORK};
 
 const CASES: &str = include_str!("cases/allocations.jsonl");
@@ -64,11 +64,12 @@ fn allocator(case: &Value) -> Allocator {
     let classes = objects::<DeviceClass>(&case["classes"]).into_iter();
     let classes = classes.map(|c| (c.metadata.name.clone().unwrap(), Arc::new(c))).collect();
     let slices = objects(&case["slices"]).into_iter().map(|s| Arc::new(Slice::new(Arc::new(s))));
+    let stock = Stock::new(slices);
+    let usage = Usage::new(&stock, &allocated(case));
     Allocator::new(
         features(case),
-        Arc::new(allocated(case)),
+        (Arc::new(stock), Arc::new(usage)),
         Arc::new(classes),
-        Arc::new(Stock::new(slices)),
         Arc::new(Selectors::default()),
         || "11111111-1111-1111-1111-111111111111".to_owned(),
     )
@@ -80,7 +81,7 @@ fn answer(case: &Value, limits: Limits<'_>) -> Result<Value, String> {
     let claims: Vec<ResourceClaim> = objects(&case["claims"]);
     let claims: Vec<&ResourceClaim> = claims.iter().collect();
     STEPS.set(0);
-    match allocator(case).allocate(Seen::of(&node), &claims, limits) {
+    match allocator(case).allocate((&Arc::new(node), 0), &claims, limits) {
         Ok(results) => Ok(serde_json::to_value(results.unwrap_or_default()).unwrap()),
         Err(AllocationError::Node(why) | AllocationError::Failed(why)) => Err(why),
         Err(AllocationError::TimedOut) => Err("timed out".to_owned()),

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::{self as resource, DeviceAttribute, DeviceConstraint};
 
+use super::known::{Column, MISSING, UNKNOWN};
+use super::stock::Slot;
 use super::terms::DeviceId;
 
 /// The values of an attribute.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Values {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Values {
     Ints(BTreeSet<i64>),
     Bools(BTreeSet<bool>),
     Strings(BTreeSet<String>),
@@ -22,7 +24,7 @@ fn one<T: Ord>(value: T) -> BTreeSet<T> {
 }
 
 impl Values {
-    fn of(attribute: &DeviceAttribute, lists: bool) -> Self {
+    pub(super) fn of(attribute: &DeviceAttribute, lists: bool) -> Self {
         fn listed<T: Ord + Clone>(lists: bool, list: Option<&Vec<T>>) -> Option<BTreeSet<T>> {
             list.filter(|l| lists && !l.is_empty()).map(|l| l.iter().cloned().collect())
         }
@@ -63,8 +65,10 @@ pub(super) struct Constraint<'c> {
     requests: &'c [String],
     attribute: &'c str,
     distinct: bool,
-    lists: bool,
+    /// `None`: values are lists.
+    column: Option<Column>,
     chosen: Vec<Values>,
+    numbers: Vec<u32>,
 }
 
 /// The request that a device is for.
@@ -76,12 +80,16 @@ pub(super) struct For<'r> {
 }
 
 impl<'c> Constraint<'c> {
-    /// `None`: of no kind that is known.
-    pub(super) fn of(constraint: &'c DeviceConstraint, lists: bool) -> Option<Self> {
+    /// A constraint; `column` has the values of an attribute, unless these are lists. `None`: of no kind that is known.
+    pub(super) fn of(
+        constraint: &'c DeviceConstraint,
+        column: impl FnOnce(&str) -> Option<Column>,
+    ) -> Option<Self> {
         let matching = constraint.match_attribute.as_deref();
         let attribute = matching.or(constraint.distinct_attribute.as_deref())?;
         let requests = constraint.requests.as_deref().unwrap_or_default();
-        Some(Self { requests, attribute, distinct: matching.is_none(), lists, chosen: Vec::new() })
+        let (column, distinct) = (column(attribute), matching.is_none());
+        Some(Self { requests, attribute, distinct, column, chosen: Vec::new(), numbers: Vec::new() })
     }
 
     fn concerns(&self, of: For<'_>) -> bool {
@@ -93,28 +101,47 @@ impl<'c> Constraint<'c> {
         self.requests.is_empty() || self.requests.iter().any(|name| names(name))
     }
 
+    /// The values of an attribute, and that which the next device has to have.
+    pub(super) fn wants(&self, of: For<'_>) -> Option<(&Column, u32)> {
+        let column = self.column.as_ref().filter(|_| !self.distinct && self.concerns(of))?;
+        Some((column, *self.numbers.last()?))
+    }
+
     /// Takes a device in; `false` if it must not be chosen.
     ///
     /// DIFFERENCE: devices of one request differ from each other, too. Upstream remembers only the last of a request.
-    pub(super) fn add(&mut self, of: For<'_>, device: &resource::Device, id: &DeviceId) -> bool {
+    pub(super) fn add(&mut self, of: For<'_>, slot: Slot, device: &resource::Device, id: &DeviceId) -> bool {
         if !self.concerns(of) {
             return true;
         }
+        let Some(column) = &self.column else { return self.add_list(device, id) };
+        let value = column.get(slot as usize).copied().unwrap_or(MISSING);
+        let does = match (value, self.numbers.last()) {
+            (MISSING, _) => false,
+            (_, None) => true,
+            (UNKNOWN, _) => false,
+            (value, Some(_)) if self.distinct => !self.numbers.contains(&value),
+            (value, Some(before)) => *before == value,
+        };
+        if does {
+            self.numbers.push(value);
+        }
+        does
+    }
+
+    fn add_list(&mut self, device: &resource::Device, id: &DeviceId) -> bool {
         let Some(attribute) = lookup(device, id, self.attribute) else { return false };
-        let values = Values::of(attribute, self.lists);
+        let values = Values::of(attribute, true);
         if self.distinct {
-            if self.lists && values == Values::Unknown {
-                return false;
-            }
             let alike = self.chosen.iter().any(|other| other.common(&values).is_some());
-            if alike || values == Values::Unknown && !self.chosen.is_empty() {
+            if alike || values == Values::Unknown {
                 return false;
             }
             self.chosen.push(values);
             return true;
         }
         let common = match self.chosen.last() {
-            None if self.lists && values == Values::Unknown => None,
+            None if values == Values::Unknown => None,
             None => Some(values),
             Some(before) => before.common(&values),
         };
@@ -131,12 +158,17 @@ impl<'c> Constraint<'c> {
     pub(super) fn remove(&mut self, of: For<'_>) {
         if self.concerns(of) {
             self.chosen.pop();
+            self.numbers.pop();
         }
     }
 }
 
 /// An attribute by its full name; those without a domain have the driver's.
-fn lookup<'d>(device: &'d resource::Device, id: &DeviceId, name: &str) -> Option<&'d DeviceAttribute> {
+pub(super) fn lookup<'d>(
+    device: &'d resource::Device,
+    id: &DeviceId,
+    name: &str,
+) -> Option<&'d DeviceAttribute> {
     let attributes = device.attributes.as_ref()?;
     if let Some(attribute) = attributes.get(name) {
         return Some(attribute);

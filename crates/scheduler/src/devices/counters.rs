@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::allocated::{Allocated, Amounts, count};
-use super::pools::Pool;
-use super::stock::Device;
+use super::allocated::{Amounts, count};
+use super::reach::View;
+use super::stock::{Device, Stock};
+use super::usage::Usage;
 
 /// The counters that are left of a pool, by set. They may be below zero.
 pub(super) type Available = BTreeMap<String, Amounts>;
 
 /// The counters that allocated devices leave.
-pub(super) fn available(pool: &Pool<'_>, allocated: &Allocated) -> Available {
-    let mut left: Available =
-        pool.counters.iter().map(|(name, counters)| ((*name).to_owned(), (*counters).clone())).collect();
-    let devices = pool.slices.iter().chain(&pool.others).flat_map(|slice| &slice.devices);
-    for device in devices.filter(|d| !d.consumes.is_empty() && allocated.uses(&d.id)) {
-        for (set, taken) in &device.consumes {
+pub(super) fn available(view: &View, stock: &Stock, usage: &Usage) -> Available {
+    let mut left = view.counters.clone();
+    for slot in view.devices(stock).filter(|slot| usage.uses(*slot, stock.name_of(*slot))) {
+        for (set, taken) in stock.device(slot).into_iter().flat_map(|device| &device.consumes) {
             let Some(left) = left.get_mut(set) else { continue };
             for (name, taken) in taken {
                 if let Some(left) = left.get_mut(name) {

@@ -104,6 +104,8 @@ pub(super) fn requests(claim: &ResourceClaim) -> &[DeviceRequest] {
 pub(super) struct Asked<'c, F> {
     pub(super) request: Request<'c>,
     pub(super) class: Arc<DeviceClass>,
+    /// Its number among the requests of which something is known.
+    pub(super) number: usize,
     /// How many devices it wants.
     pub(super) count: usize,
     /// The devices, if it wants all of them.

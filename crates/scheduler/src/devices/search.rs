@@ -5,19 +5,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use objects::node_affinity::Seen;
 
 use super::allocated::Amounts;
 use super::allocator::Allocator;
+use super::bits::{WORD, within};
 use super::capacity::suffices;
 use super::constraint::Constraint;
 use super::counters::Available;
-use super::pools::{Pool, State, is_for};
+use super::known::{Column, Known, text_of};
+use super::memo::Far;
+use super::reach::{Item, Place, Reach, State, is_for};
 use super::request::{Asked, Request, requests};
 use super::selector::Unanswered;
-use super::stock::{Device, Slice};
-use super::terms::{AllocationError, DeviceId, Limits, MOST_RESULTS, PoolId};
+use super::stock::{Device, Name, Slice, Slot, Stock};
+use super::terms::{AllocationError, Limits, MOST_RESULTS};
 
 #[cfg(test)]
 thread_local! {
@@ -34,8 +37,8 @@ pub(super) struct Candidate<'s> {
     pub(super) slice: &'s Slice,
     /// Its place in the slice.
     pub(super) place: usize,
-    /// Its pool's place.
-    pub(super) pool: usize,
+    /// Its number in the stock.
+    pub(super) slot: Slot,
 }
 
 impl<'s> Candidate<'s> {
@@ -61,9 +64,6 @@ pub(super) struct At {
     pub(super) alternative: usize,
     device: usize,
 }
-
-/// The place where the search for a device begins: pool, slice, device.
-type Place = [usize; 3];
 
 /// This is what has to be undone when a device turns out wrong.
 pub(super) struct Undo<'s> {
@@ -107,21 +107,25 @@ pub(super) struct Search<'s> {
     pub(super) allocator: &'s Allocator,
     node: Seen<'s>,
     pub(super) claims: &'s [&'s ResourceClaim],
-    pub(super) pools: &'s [Pool<'s>],
+    pub(super) stock: &'s Stock,
+    pub(super) reach: &'s Reach,
+    pub(super) known: &'s mut Known,
     limits: Limits<'s>,
     work: u64,
+    far: Far,
+    /// Whether an amount that is asked for is below zero.
+    odd: bool,
     /// By claim, request and alternative.
     pub(super) asked: Vec<Vec<Vec<Asked<'s, Candidate<'s>>>>>,
     /// The alternative of each request that was chosen.
     pub(super) selected: Vec<Vec<usize>>,
     pub(super) constraints: Vec<Vec<Constraint<'s>>>,
-    /// Whether a request selects a device: slice, device, claim, request, alternative.
-    selects: HashMap<[usize; 5], bool>,
     /// The claims for which a device is chosen.
-    pub(super) taken: HashMap<DeviceId, BTreeSet<usize>>,
+    pub(super) taken: HashMap<Name, BTreeSet<usize>>,
     /// This is what is chosen of devices that have parts.
-    pub(super) consumed: HashMap<DeviceId, (usize, Amounts)>,
-    pub(super) counters: HashMap<PoolId, Available>,
+    pub(super) consumed: HashMap<Name, (usize, Amounts)>,
+    /// The counters that are taken, by the number of the view.
+    pub(super) counters: HashMap<u64, Available>,
     /// By claim.
     pub(super) chosen: Vec<Vec<Chosen<'s>>>,
     /// How often a device was looked for (upstream's `NumAllocateOneInvocations`).
@@ -141,26 +145,45 @@ pub(super) fn named(claim: &ResourceClaim) -> String {
     }
 }
 
+/// A text that tells what a request asks for from what others do.
+fn text(request: &Request<'_>, class: &DeviceClass) -> String {
+    let of_class = class.spec.selectors.iter().flatten();
+    let all = of_class.chain(request.selectors).map(|s| s.cel.as_ref().map(|c| c.expression.as_str()));
+    let mut text = String::new();
+    for expression in all.map(Option::unwrap_or_default) {
+        text.push_str(expression);
+        text.push('\0');
+    }
+    text.push('\0');
+    if let Some(capacity) = &request.capacity {
+        text.push_str(&text_of(capacity));
+    }
+    text
+}
+
 impl<'s> Search<'s> {
     /// Looks at what the claims ask for.
     pub(super) fn new(
         allocator: &'s Allocator,
         node: Seen<'s>,
-        claims: &'s [&'s ResourceClaim],
-        pools: &'s [Pool<'s>],
-        limits: Limits<'s>,
+        reach: &'s Reach,
+        known: &'s mut Known,
+        (claims, limits): (&'s [&'s ResourceClaim], Limits<'s>),
     ) -> Result<Self, AllocationError> {
         let mut search = Self {
             allocator,
             node,
             claims,
-            pools,
+            stock: &allocator.stock,
+            reach,
+            known,
             limits,
             work: 0,
+            far: Far::To(Place::default()),
+            odd: false,
             asked: Vec::new(),
             selected: claims.iter().map(|c| vec![0; requests(c).len()]).collect(),
             constraints: Vec::new(),
-            selects: HashMap::new(),
             taken: HashMap::new(),
             consumed: HashMap::new(),
             counters: HashMap::new(),
@@ -171,6 +194,30 @@ impl<'s> Search<'s> {
             search.look(claim)?;
         }
         Ok(search)
+    }
+
+    /// How far it came.
+    pub(super) fn far(&self) -> Far {
+        self.far
+    }
+
+    fn came(&mut self, to: Far) {
+        self.far = match (self.far, to) {
+            (Far::Special, _) | (_, Far::Special) => Far::Special,
+            (Far::To(a), Far::To(b)) => Far::To(a.max(b)),
+            _ => Far::Everywhere,
+        };
+    }
+
+    /// A device.
+    fn candidate(&self, slot: Slot) -> Candidate<'s> {
+        let slice = self.stock.slice_of(slot);
+        let place = slot.saturating_sub(self.stock.of_slice(slice).start) as usize;
+        Candidate { slice: self.stock.slice(slice), place, slot }
+    }
+    /// The number of a device's name.
+    pub(super) fn name(&self, candidate: Candidate<'_>) -> Name {
+        self.stock.name_of(candidate.slot)
     }
 
     fn look(&mut self, i: usize) -> Result<(), AllocationError> {
@@ -211,8 +258,11 @@ impl<'s> Search<'s> {
             ));
         }
         let all = claim.spec.devices.iter().flat_map(|d| d.constraints.iter().flatten()).enumerate();
+        let (known, stock) = (&mut *self.known, self.stock);
+        let mut column =
+            |attribute: &str| (!features.list_attributes).then(|| known.column(attribute, stock));
         let constraints = all.map(|(n, c)| {
-            Constraint::of(c, features.list_attributes).ok_or_else(|| {
+            Constraint::of(c, &mut column).ok_or_else(|| {
                 AllocationError::Failed(format!(
                     "claim {}, constraint #{n}: empty constraint (unsupported constraint type?)",
                     named(claim)
@@ -244,7 +294,9 @@ impl<'s> Search<'s> {
                 ": could not retrieve device class {name}: deviceclass.resource.k8s.io {missing} not found"
             ));
         };
-        let mut asked = Asked { request, class, count: 0, all: Vec::new() };
+        let number = self.known.number(text(&request, &class));
+        self.odd |= request.capacity.iter().flatten().any(|(_, amount)| amount.sign() < 0);
+        let mut asked = Asked { request, class, number, count: 0, all: Vec::new() };
         match asked.request.mode {
             "ExactCount" => asked.count = usize::try_from(asked.request.count).unwrap_or(0),
             "All" => {
@@ -268,23 +320,25 @@ impl<'s> Search<'s> {
         at: At,
         asked: &Asked<'s, Candidate<'s>>,
     ) -> Result<Vec<Candidate<'s>>, AllocationError> {
-        let pools = self.pools;
+        self.came(Far::Everywhere);
         let mut all = Vec::new();
-        for (pool, p) in pools.iter().enumerate() {
-            if let State::Incomplete | State::Invalid = p.state {
-                let claim = named(self.claims[at.claim]);
-                let state = if p.state == State::Invalid { "invalid" } else { "being updated" };
-                return failed(format!(
-                    "claim {claim}, request {}: asks for all devices, but resource pool {} is currently {state}",
-                    asked.request.name, p.id
-                ));
-            }
-            for slice in &p.slices {
-                for place in 0..slice.devices.len() {
-                    let candidate = Candidate { slice, place, pool };
-                    if self.selects(at, asked, candidate)? && self.suffices(&asked.request, candidate) {
-                        all.push(candidate);
-                    }
+        for (_, item) in self.reach.from(Place::default()) {
+            let range = match item {
+                Item::Devices(range) => range.clone(),
+                Item::Bad(pool, state) => {
+                    let claim = named(self.claims[at.claim]);
+                    let state = if *state == State::Invalid { "invalid" } else { "being updated" };
+                    let id = &self.stock.pools()[*pool as usize].id;
+                    return failed(format!(
+                        "claim {claim}, request {}: asks for all devices, but resource pool {id} is currently {state}",
+                        asked.request.name
+                    ));
+                }
+            };
+            for slot in range {
+                let candidate = self.candidate(slot);
+                if self.selects(at, asked, candidate)? && self.suffices(asked, candidate) {
+                    all.push(candidate);
                 }
             }
         }
@@ -310,83 +364,89 @@ impl<'s> Search<'s> {
         candidate: Candidate<'s>,
     ) -> Result<bool, AllocationError> {
         self.spend(1)?;
-        let Candidate { slice, place, .. } = candidate;
+        let Candidate { slice, place, slot } = candidate;
         let Some(device) = slice.written(place) else { return Ok(false) };
+        let answers = self.known.answers(asked.number);
+        let selects = if answers.asked.has(slot) {
+            answers.selected.has(slot)
+        } else {
+            let selects = self.ask_about(at, asked, candidate)?;
+            let answers = self.known.answers_mut(asked.number);
+            answers.asked.set(slot, true);
+            answers.selected.set(slot, selects);
+            selects
+        };
+        if !slice.is_split() {
+            return Ok(selects);
+        }
+        self.came(Far::Special);
+        let (name, selector) = (device.node_name.as_deref(), device.node_selector.as_ref());
+        Ok(selects && is_for(self.node, name, device.all_nodes, selector))
+    }
+
+    /// Whether a request and its class select a device, on whichever node.
+    fn ask_about(
+        &mut self,
+        at: At,
+        asked: &Asked<'_, Candidate<'_>>,
+        candidate: Candidate<'s>,
+    ) -> Result<bool, AllocationError> {
+        let has_conditions = |d: &k8s_openapi::api::resource::v1::Device| {
+            d.binding_conditions.as_ref().is_some_and(|c| !c.is_empty())
+        };
         if !self.allocator.features.binding_conditions
-            && device.binding_conditions.as_ref().is_some_and(|c| !c.is_empty())
+            && candidate.slice.written(candidate.place).is_some_and(has_conditions)
         {
             return Ok(false);
         }
-        let slice_at = std::ptr::from_ref(slice).addr();
-        let key = [slice_at, place, at.claim, at.request, at.alternative];
-        if let Some(known) = self.selects.get(&key) {
-            return Ok(*known);
-        }
         let class = &asked.class;
-        let class_name = class.metadata.name.as_deref().unwrap_or_default();
         let of_class = class.spec.selectors.iter().flatten().enumerate();
         let of_request = asked.request.selectors.iter().enumerate();
-        let mut selects = true;
         let all = of_class.map(|(i, s)| (true, i, s)).chain(of_request.map(|(i, s)| (false, i, s)));
         for (by_class, i, s) in all {
             let expression = s.cel.as_ref().map(|c| c.expression.as_str()).unwrap_or_default();
-            let answer = self.answer((slice_at, place), expression, candidate.device())?;
-            match answer {
-                Ok(true) => {}
-                Ok(false) => {
-                    selects = false;
-                    break;
-                }
-                Err(why) => {
-                    let (kind, why) = match why {
-                        Unanswered::Compile(why) => ("compile", why),
-                        Unanswered::Runtime(why) => ("runtime", why),
-                    };
-                    let of = if by_class {
-                        format!("class {class_name}")
-                    } else {
-                        format!("claim {}", named(self.claims[at.claim]))
-                    };
-                    return failed(format!("{of}: selector #{i}: CEL {kind} error: {why}"));
-                }
+            let place = u32::try_from(candidate.place).unwrap_or(u32::MAX);
+            let (answer, cost) = self.allocator.selectors.answer(expression, candidate.slice, place);
+            if let Some(cost) = cost {
+                self.spend(64 + cost / COST_OF_WORK)?;
             }
+            let (kind, why) = match answer {
+                Ok(true) => continue,
+                Ok(false) => return Ok(false),
+                Err(Unanswered::Compile(why)) => ("compile", why),
+                Err(Unanswered::Runtime(why)) => ("runtime", why),
+            };
+            let of = if by_class {
+                format!("class {}", class.metadata.name.as_deref().unwrap_or_default())
+            } else {
+                format!("claim {}", named(self.claims[at.claim]))
+            };
+            return failed(format!("{of}: selector #{i}: CEL {kind} error: {why}"));
         }
-        if selects && slice.object.spec.per_device_node_selection == Some(true) {
-            let (name, selector) = (device.node_name.as_deref(), device.node_selector.as_ref());
-            selects = is_for(self.node, name, device.all_nodes, selector);
-        }
-        self.selects.insert(key, selects);
-        Ok(selects)
-    }
-
-    /// Whether an expression selects a device.
-    fn answer(
-        &mut self,
-        (slice, place): (usize, usize),
-        expression: &str,
-        device: &Device,
-    ) -> Result<Result<bool, Unanswered>, AllocationError> {
-        let key = (slice, place, self.allocator.stock.number(expression));
-        if let Some(known) = self.allocator.stock.answer(key) {
-            return Ok(Ok(known));
-        }
-        let (answer, cost) = self.allocator.selectors.matches(expression, device);
-        self.spend(64 + cost / COST_OF_WORK)?;
-        if let Ok(answer) = answer {
-            self.allocator.stock.answered(key, answer);
-        }
-        Ok(answer)
+        Ok(true)
     }
 
     /// Whether there is enough left of a device's capacities.
-    pub(super) fn suffices(&self, request: &Request<'_>, candidate: Candidate<'_>) -> bool {
+    pub(super) fn suffices(&mut self, asked: &Asked<'_, Candidate<'_>>, candidate: Candidate<'_>) -> bool {
         if !self.allocator.features.consumable_capacity {
             return true;
         }
+        let (name, slot) = (self.name(candidate), candidate.slot);
+        let chosen = self.consumed.get(&name).map(|(_, amounts)| amounts);
+        let answers = self.known.answers(asked.number);
+        if chosen.is_none() && answers.judged.has(slot) {
+            return !answers.lacking.has(slot);
+        }
         let none = Amounts::new();
-        let (device, wanted) = (candidate.device(), request.capacity.as_ref().unwrap_or(&none));
-        let chosen = self.consumed.get(&device.id).map(|(_, amounts)| amounts);
-        suffices(wanted, &device.capacity, [self.allocator.allocated.consumed(&device.id), chosen])
+        let (device, wanted) = (candidate.device(), asked.request.capacity.as_ref().unwrap_or(&none));
+        let others = [self.allocator.usage.consumed(name), chosen];
+        let does = suffices(wanted, &device.capacity, others);
+        if chosen.is_none() && !device.odd && !self.odd {
+            let answers = self.known.answers_mut(asked.number);
+            answers.judged.set(slot, true);
+            answers.lacking.set(slot, !does);
+        }
+        does
     }
 
     /// Runs the search; whether there are devices for all claims.
@@ -398,7 +458,7 @@ impl<'s> Search<'s> {
             End::Found => Ok(true),
             End::Failed(why) => Err(why),
             End::Exceeded => Ok(false),
-            End::Nothing if self.pools.iter().any(|p| p.state == State::Invalid) => {
+            End::Nothing if self.reach.has_invalid => {
                 Err(AllocationError::Node("invalid resource pools were encountered".to_owned()))
             }
             End::Nothing => Ok(false),
@@ -407,7 +467,7 @@ impl<'s> Search<'s> {
 
     fn search(&mut self) -> End {
         let mut frames: Vec<Frame<'s>> = Vec::new();
-        let mut step = Step::Call { at: At::default(), within: false, from: [0; 3] };
+        let mut step = Step::Call { at: At::default(), within: false, from: Place::default() };
         loop {
             step = match step {
                 Step::Call { at, within, from } => match self.spend(1) {
@@ -424,7 +484,7 @@ impl<'s> Search<'s> {
 
     fn call(&mut self, at: At, within: bool, from: Place, frames: &mut Vec<Frame<'s>>) -> Step {
         self.steps += 1;
-        let start = |at: At, within: bool| Step::Call { at, within, from: [0; 3] };
+        let start = |at: At, within: bool| Step::Call { at, within, from: Place::default() };
         let Some(requests) = self.asked.get(at.claim) else { return Step::Return(End::Found) };
         let Some(alternatives) = requests.get(at.request) else {
             frames.push(Frame::Claim);
@@ -472,23 +532,61 @@ impl<'s> Search<'s> {
     }
 
     fn find(&mut self, at: At, from: Place) -> Result<Option<(Undo<'s>, Place)>, AllocationError> {
-        let pools = self.pools;
-        let [first_pool, mut slice_at, mut device_at] = from;
-        for (pool, p) in pools.iter().enumerate().skip(first_pool) {
-            if p.state == State::Usable {
-                for (s, slice) in p.slices.iter().enumerate().skip(slice_at) {
-                    for place in device_at..slice.devices.len() {
-                        let candidate = Candidate { slice, place, pool };
-                        if let Some(undo) = self.consider(at, candidate)? {
-                            return Ok(Some((undo, [pool, s, place + 1])));
-                        }
-                    }
-                    device_at = 0;
+        let reach = self.reach;
+        let wants = self.wanted(at);
+        for (place, item) in reach.from(from) {
+            let Item::Devices(range) = item else { continue };
+            let mut slot = range.start.max(place.slot);
+            while let Some(next) = self.next_of(at, (slot, range.end), &wants)? {
+                self.came(Far::To(place));
+                if let Some(undo) = self.consider(at, self.candidate(next))? {
+                    return Ok(Some((undo, Place { slot: next + 1, ..place })));
                 }
+                slot = next + 1;
             }
-            (slice_at, device_at) = (0, 0);
         }
+        self.came(Far::Everywhere);
         Ok(None)
+    }
+
+    /// The values that the next device for a request has to have.
+    fn wanted(&self, at: At) -> Vec<(Column, u32)> {
+        let of = self.asked[at.claim][at.request][at.alternative].request.as_for();
+        let all = self.constraints[at.claim].iter().filter_map(|c| c.wants(of));
+        all.map(|(column, value)| (column.clone(), value)).collect()
+    }
+
+    /// The first device of a row that the request may get. Those that it does not get, as is known, cost next to nothing.
+    fn next_of(
+        &mut self,
+        at: At,
+        (from, to): (Slot, Slot),
+        wants: &[(Column, u32)],
+    ) -> Result<Option<Slot>, AllocationError> {
+        let asked = &self.asked[at.claim][at.request][at.alternative];
+        let (number, is_admin) = (asked.number, asked.request.is_admin());
+        let whole = self.allocator.usage.whole();
+        let mut passed = 0;
+        let mut found = None;
+        'row: for word in (from / WORD) as usize..=(to.saturating_sub(1) / WORD) as usize {
+            let useless = if self.odd { 0 } else { self.known.useless(number, word) };
+            let in_use = if is_admin { 0 } else { whole.word(word) };
+            let mut left = within(word, from, to) & !useless & !in_use;
+            passed += 1;
+            while left != 0 {
+                let slot =
+                    u32::try_from(word).unwrap_or(u32::MAX).saturating_mul(WORD) + left.trailing_zeros();
+                left &= left - 1;
+                let has = |(column, value): &(Column, u32)| column.get(slot as usize) == Some(value);
+                if wants.iter().all(has) || !self.known.answers(number).asked.has(slot) {
+                    found = Some(slot);
+                    break 'row;
+                }
+                passed += 1;
+            }
+        }
+        self.spend(passed / 32)?;
+        Ok(found)
     }
 
     /// Chooses a device if it does.
@@ -501,7 +599,7 @@ impl<'s> Search<'s> {
         } else {
             self.selects(at, asked, candidate)
         };
-        let does = does.map(|does| does && self.suffices(&asked.request, candidate));
+        let does = does.map(|does| does && self.suffices(asked, candidate));
         self.asked[at.claim] = requests;
         if does? { self.choose(at, candidate, false) } else { Ok(None) }
     }
@@ -522,7 +620,7 @@ impl<'s> Search<'s> {
                 let next = At { alternative: at.alternative + 1, ..at };
                 if next.alternative < self.asked[at.claim][at.request].len() {
                     frames.push(Frame::Alternative { at: next, exceeded });
-                    return Step::Call { at: next, within: true, from: [0; 3] };
+                    return Step::Call { at: next, within: true, from: Place::default() };
                 }
                 Step::Return(if exceeded { End::Exceeded } else { End::Nothing })
             }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cel::admission::{SELECTOR_COST, device, selector};
 use cel::{Budget, Environment, EvalError, Foreign, Program, Shape, Text, Value, Variables, Version};
 
-use super::stock::{Attribute, Device};
+use super::stock::{Attribute, Device, Slice};
 
 /// How many expressions are kept; beyond it those that were not used for longest go.
 const KEPT: usize = 256;
@@ -23,9 +23,10 @@ type Compiled = Arc<Result<Program, String>>;
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// By expression, with the number of the last use.
-    programs: HashMap<Box<str>, (Compiled, u64)>,
+    /// By expression, with its number and that of the last use.
+    programs: HashMap<Box<str>, (Compiled, u64, u64)>,
     uses: u64,
+    compiled: u64,
 }
 
 impl Default for Selectors {
@@ -42,43 +43,64 @@ pub(super) enum Unanswered {
 }
 
 impl Selectors {
-    fn program(&self, expression: &str) -> Compiled {
+    /// The program of an expression, and its number, which no other has.
+    fn program(&self, expression: &str) -> (Compiled, u64) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.uses += 1;
         let now = kept.uses;
-        if let Some((program, used)) = kept.programs.get_mut(expression) {
+        if let Some((program, number, used)) = kept.programs.get_mut(expression) {
             *used = now;
-            return program.clone();
+            return (program.clone(), *number);
         }
         if kept.programs.len() >= KEPT {
-            let oldest = kept.programs.iter().min_by_key(|(_, (_, used))| *used).map(|(e, _)| e.clone());
+            let oldest = kept.programs.iter().min_by_key(|(_, (.., used))| *used).map(|(e, _)| e.clone());
             oldest.map(|e| kept.programs.remove(&e));
         }
         let program = Arc::new(selector(&self.env, expression));
-        kept.programs.insert(expression.into(), (program.clone(), now));
-        program
+        kept.compiled += 1;
+        let number = kept.compiled;
+        kept.programs.insert(expression.into(), (program.clone(), number, now));
+        (program, number)
     }
 
-    /// Whether an expression selects a device, and what it cost to find out.
-    pub(super) fn matches(&self, expression: &str, device: &Device) -> (Result<bool, Unanswered>, u64) {
-        let program = self.program(expression);
-        let program = match &*program {
-            Ok(program) => program,
-            Err(why) => return (Err(Unanswered::Compile(why.clone())), 0),
-        };
-        if let Err(why) = &device.attributes {
-            return (Err(Unanswered::Runtime(why.clone())), 0);
+    /// Whether an expression selects a device of a slice, and what it cost to find out, unless it was asked before.
+    pub(super) fn answer(
+        &self,
+        expression: &str,
+        slice: &Slice,
+        place: u32,
+    ) -> (Result<bool, Unanswered>, Option<u64>) {
+        let (program, number) = self.program(expression);
+        if let Some(known) = slice.answer(number, place) {
+            return (Ok(known), None);
         }
-        let variables = Variables::default().with("device", Value::Foreign(Arc::new(Whole(device))));
-        let mut budget = Budget::new(SELECTOR_COST, SELECTOR_COST);
-        let value = program.evaluate(&variables, &mut budget);
-        let answer = match value {
-            Ok(Value::Bool(b)) => Ok(b),
-            Ok(other) => Err(Unanswered::Runtime(unusable(&other))),
-            Err(e) => Err(Unanswered::Runtime(e.to_string())),
-        };
-        (answer, budget.last())
+        let Some(device) = slice.devices.get(place as usize) else { return (Ok(false), None) };
+        let (answer, cost) = evaluate(&program, device);
+        if let Ok(answer) = answer {
+            slice.answered(number, place, answer);
+        }
+        (answer, Some(cost))
     }
+}
+
+/// Whether an expression selects a device, and what it cost to find out.
+fn evaluate(program: &Result<Program, String>, device: &Device) -> (Result<bool, Unanswered>, u64) {
+    let program = match program {
+        Ok(program) => program,
+        Err(why) => return (Err(Unanswered::Compile(why.clone())), 0),
+    };
+    if let Err(why) = &device.attributes {
+        return (Err(Unanswered::Runtime(why.clone())), 0);
+    }
+    let variables = Variables::default().with("device", Value::Foreign(Arc::new(Whole(device))));
+    let mut budget = Budget::new(SELECTOR_COST, SELECTOR_COST);
+    let value = program.evaluate(&variables, &mut budget);
+    let answer = match value {
+        Ok(Value::Bool(b)) => Ok(b),
+        Ok(other) => Err(Unanswered::Runtime(unusable(&other))),
+        Err(e) => Err(Unanswered::Runtime(e.to_string())),
+    };
+    (answer, budget.last())
 }
 
 /// Upstream's complaint about a value that is no boolean.

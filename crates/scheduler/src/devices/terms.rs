@@ -31,7 +31,7 @@ impl fmt::Display for DeviceId {
 }
 
 /// A pool, by its driver and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PoolId {
     pub(super) driver: Text,
     pub(super) pool: Text,

@@ -103,10 +103,11 @@ fn rules_taint_devices() {
         devices.iter().map(|d| d.taints.is_some()).collect()
     };
     assert_eq!(tainted(), [false, false]);
-    let first = store.stock();
+    let stock = || store.ready().stock().unwrap().0.clone();
+    let first = stock();
     store.take(&News::Rule(Change::Added(rule("a"))));
     assert_eq!(tainted(), [true, false]);
-    assert!(!Arc::ptr_eq(&first, &store.stock()) && Arc::ptr_eq(&store.stock(), &store.stock()));
+    assert!(!Arc::ptr_eq(&first, &stock()) && Arc::ptr_eq(&stock(), &stock()));
     store.take(&News::Rule(Change::Updated { old: rule("a"), new: rule("b") }));
     assert_eq!(tainted(), [false, true]);
     store.take(&News::Rule(Change::Deleted(rule("b"))));
@@ -130,13 +131,13 @@ fn shares_are_counted() {
         serde_json::from_value(json!({"devices": {"results": [result]}})).unwrap()
     };
     let mut all = Allocated::default();
-    all.count(&share("1Gi", "1"), true, true);
-    all.count(&share("2Gi", "2"), true, true);
+    all.count(&share("1Gi", "1"), true, true, |_, _| {});
+    all.count(&share("2Gi", "2"), true, true, |_, _| {});
     assert_eq!(all.len(), 1);
-    all.count(&share("1Gi", "1"), true, false);
-    all.count(&share("2Gi", "2"), true, false);
+    all.count(&share("1Gi", "1"), true, false, |_, _| {});
+    all.count(&share("2Gi", "2"), true, false, |_, _| {});
     assert!(all.is_empty());
     // Without parts, a share is its device.
-    all.count(&share("1Gi", "1"), false, true);
+    all.count(&share("1Gi", "1"), false, true, |_, _| {});
     assert!(format!("{all:?}").contains(&format!("{:?}", DeviceId::new("d", "p", "a"))));
 }

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::claims;
 use tokio::time::Instant;
 
 pub use counts::{Counts, Said};
@@ -33,6 +34,7 @@ mod by {
     pub(super) const UPDATE: &str = "UnschedulablePodUpdate";
     pub(super) const FAILURE: &str = "ScheduleAttemptFailure";
     pub(super) const BACKOFF: &str = "BackoffComplete";
+    pub(super) const IDLE: &str = "PopFromBackoffQ";
     pub(super) const TIMEOUT: &str = "UnschedulableTimeout";
     pub(super) const FORCE: &str = "ForceActivate";
 }
@@ -58,6 +60,8 @@ pub struct Entry {
     /// Whether its last try began since it had waited for too long (upstream's `WasFlushedFromUnschedulable`).
     pub flushed: bool,
     failed_at: Instant,
+    /// Whether it was refused then, and nothing went wrong.
+    refused: bool,
     /// The events that may lift the last refusal.
     waits_for: Events,
     state: State,
@@ -100,6 +104,9 @@ impl Ord for Ready {
     }
 }
 
+/// A Pod that backs off, but may have its turn before: those of one second in the order of their turns.
+type Early = (u64, Ready);
+
 impl PartialOrd for Ready {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -124,6 +131,9 @@ pub struct Rules {
     pub initial_backoff: Duration,
     /// How long it backs off at most.
     pub max_backoff: Duration,
+    /// Whether a Pod that backs off since it was refused has its turn when no other one is ready
+    /// (SchedulerPopFromBackoffQ).
+    pub cuts_backoff: bool,
 }
 
 impl fmt::Debug for Rules {
@@ -137,9 +147,15 @@ pub struct Queue {
     rules: Rules,
     entries: HashMap<String, Entry>,
     ready: BTreeSet<Ready>,
+    /// Those that back off since they were refused.
+    early: BTreeSet<Early>,
+    /// The time from which the seconds of those are counted.
+    origin: Option<Instant>,
     timers: BTreeMap<Instant, BTreeSet<String>>,
     /// The uids of waiting Pods by group.
     groups: HashMap<Arc<Group>, BTreeSet<String>>,
+    /// The uids of Pods that are held back, by namespace and name of their claims on devices.
+    held: HashMap<(String, String), BTreeSet<String>>,
     /// How many Pods there are in each state.
     sizes: [usize; 4],
     counts: Counts,
@@ -152,8 +168,11 @@ impl Queue {
             rules,
             entries: HashMap::new(),
             ready: BTreeSet::new(),
+            early: BTreeSet::new(),
+            origin: None,
             timers: BTreeMap::new(),
             groups: HashMap::new(),
+            held: HashMap::new(),
             sizes: [0; 4],
             counts: Counts::default(),
         }
@@ -168,8 +187,17 @@ impl Queue {
     fn gated(&self, info: &PodInfo) -> bool {
         (self.rules.gated)(info)
     }
+    /// Its place among those that back off and may have their turn before.
+    fn early(&self, e: &Entry) -> Option<Early> {
+        let State::BackingOff(at) = e.state else { return None };
+        let origin = self.origin.filter(|_| e.refused && self.rules.cuts_backoff)?;
+        Some((at.saturating_duration_since(origin).as_secs(), self.order(e)))
+    }
     fn leave(&mut self, e: &mut Entry) {
         self.sizes[place(e.state)] -= 1;
+        if let Some(early) = self.early(e) {
+            self.early.remove(&early);
+        }
         match e.state {
             State::Ready => {
                 let order = self.order(e);
@@ -183,7 +211,16 @@ impl Queue {
                     }
                 }
             }
-            State::Gated => {}
+            State::Gated => {
+                for key in claims_of(&e.info) {
+                    if let Some(uids) = self.held.get_mut(&key) {
+                        uids.remove(e.info.uid());
+                        if uids.is_empty() {
+                            self.held.remove(&key);
+                        }
+                    }
+                }
+            }
         }
         if let Some(group) = e.group.take()
             && let Some(uids) = self.groups.get_mut(&group)
@@ -202,6 +239,10 @@ impl Queue {
             self.counts.came(["active", "backoff", "unschedulable", "unschedulable"][place(state)], event);
         }
         let uid = e.info.uid().to_owned();
+        if let State::BackingOff(at) = state {
+            self.origin.get_or_insert(at);
+        }
+        self.early.extend(self.early(&e));
         match state {
             State::Ready => {
                 let order = self.order(&e);
@@ -210,7 +251,11 @@ impl Queue {
             State::BackingOff(at) | State::Waiting(at) => {
                 self.timers.entry(at).or_default().insert(uid.clone());
             }
-            State::Gated => {}
+            State::Gated => {
+                for key in claims_of(&e.info) {
+                    self.held.entry(key).or_default().insert(uid.clone());
+                }
+            }
         }
         if let State::Waiting(_) = state {
             e.group = Some(self.join(&e));
@@ -247,6 +292,7 @@ impl Queue {
                 refused_by: Vec::new(),
                 flushed: false,
                 failed_at: now,
+                refused: false,
                 waits_for: Events::ALL,
                 state,
                 group: None,
@@ -279,6 +325,12 @@ impl Queue {
     /// The next Pod to try, and the mark to give back with [`Queue::refused`]; what happens is kept until it is dropped.
     pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
+        if self.ready.is_empty()
+            && let Some(uid) = self.early.first().map(|(_, early)| early.info.uid().to_owned())
+            && let Some(e) = self.remove(&uid)
+        {
+            self.enter(e, State::Ready, Some(by::IDLE));
+        }
         let first = self.ready.pop_first()?;
         let mut e = self.entries.remove(first.info.uid())?;
         self.sizes[place(e.state)] -= 1;
@@ -303,11 +355,11 @@ impl Queue {
         let concerns = |what: &Happening| what.own().is_none_or(|uid| uid == e.info.uid());
         let missed = waits_for.meets(cut)
             || happened.iter().any(|what| waits_for.meets(what.kinds) && concerns(what) && ask(&e, what));
-        self.put_back(Entry { waits_for, failed_at: now, ..e }, missed, now);
+        self.put_back(Entry { waits_for, failed_at: now, refused: true, ..e }, missed, now);
     }
     /// Puts back a Pod that could not be judged or bound. It is tried again after its back-off.
     pub fn errored(&mut self, e: Entry, now: Instant) {
-        self.put_back(Entry { waits_for: Events::ALL, failed_at: now, ..e }, true, now);
+        self.put_back(Entry { waits_for: Events::ALL, failed_at: now, refused: false, ..e }, true, now);
     }
     /// Puts back a Pod that is not to be tried before [`Queue::activate`] says so; this was no try.
     pub fn held(&mut self, e: Entry, now: Instant) {
@@ -358,7 +410,18 @@ impl Queue {
         let held = self.entries.iter().filter(|(_, e)| e.state == State::Gated && concerned(&e.info));
         let free: Vec<String> =
             held.filter(|(_, e)| !self.gated(&e.info)).map(|(uid, _)| uid.clone()).collect();
-        for uid in free {
+        self.free(free, event);
+    }
+    /// Looks again at Pods that are held back and use a claim on devices, after an event of that.
+    pub fn look_again_for(&mut self, event: Events, namespace: &str, claim: &str) {
+        let uids = self.held.get(&(namespace.to_owned(), claim.to_owned())).into_iter().flatten();
+        let held = uids.filter_map(|uid| self.entries.get_key_value(uid));
+        let free: Vec<String> =
+            held.filter(|(_, e)| !self.gated(&e.info)).map(|(uid, _)| uid.clone()).collect();
+        self.free(free, event);
+    }
+    fn free(&mut self, uids: Vec<String>, event: Events) {
+        for uid in uids {
             if let Some(e) = self.remove(&uid) {
                 self.enter(e, State::Ready, Some(event.label(Events::ALL)));
             }
@@ -392,12 +455,24 @@ impl Queue {
     }
     /// When [`Queue::pop`] may next have something although nothing happens: now if there is a ready Pod.
     pub fn next_at(&self, now: Instant) -> Option<Instant> {
-        if self.ready.is_empty() { self.timers.keys().next().copied() } else { Some(now) }
+        if self.ready.is_empty() && self.early.is_empty() {
+            self.timers.keys().next().copied()
+        } else {
+            Some(now)
+        }
     }
     /// How many Pods there are: ready, backing off, waiting, gated (upstream's `scheduler_pending_pods`).
     pub fn counts(&self) -> [usize; 4] {
         self.sizes
     }
+}
+
+/// The namespaces and names of the claims on devices of a Pod that waits. Those of templates have none before they are
+/// made.
+fn claims_of(pod: &PodInfo) -> impl Iterator<Item = (String, String)> {
+    let whole = pod.whole();
+    let names = claims::places(whole).iter().filter_map(|place| claims::name(whole, place).ok().flatten());
+    names.map(|(name, _)| (pod.namespace().to_owned(), name.to_owned()))
 }
 
 /// The place of a state among the counts.

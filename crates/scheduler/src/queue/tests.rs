@@ -12,6 +12,10 @@ fn pod(uid: &str, priority: i32, gates: serde_json::Value) -> PodInfo {
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
 fn queue() -> Queue {
+    queue_that(false)
+}
+
+fn queue_that(cuts_backoff: bool) -> Queue {
     let profile = crate::plugins::tests::profile();
     let sort = profile.queue_sort.clone();
     let devices = Prospects::default();
@@ -22,6 +26,7 @@ fn queue() -> Queue {
         gated: Box::new(gated),
         initial_backoff: INITIAL_BACKOFF,
         max_backoff: Duration::from_secs(10),
+        cuts_backoff,
     })
 }
 
@@ -205,4 +210,43 @@ fn what_brings_pods_is_counted() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn a_refused_pod_cuts_its_backoff_when_no_other_is_ready() {
+    let (mut q, t) = (queue_that(true), Instant::now());
+    let fail = |q: &mut Queue, uid: &str, priority: i32, refused: bool, at: Instant| {
+        q.take(pod(uid, priority, json!([])), at);
+        let (e, mark) = q.pop(at).unwrap();
+        assert_eq!(e.info.uid(), uid);
+        if refused {
+            q.refuse(e, &mark, Events::POD_DELETED, at);
+            drop(mark);
+            q.tell(Events::POD_DELETED, at);
+        } else {
+            q.errored(e, at);
+        }
+    };
+    // The first backs off, and each other one is put in while there is something more important.
+    fail(&mut q, "failed", 9, false, t);
+    assert_eq!(popped(&mut q, t), None, "something went wrong with it");
+    q.take(pod("low", 0, json!([])), t);
+    let (low, low_mark) = q.pop(t).unwrap();
+    q.take(pod("high", 5, json!([])), t);
+    let (high, high_mark) = q.pop(t).unwrap();
+    q.refuse(low, &low_mark, Events::POD_DELETED, t);
+    q.refuse(high, &high_mark, Events::POD_DELETED, t);
+    drop((low_mark, high_mark));
+    assert_eq!(popped(&mut q, t), None, "they wait");
+    q.tell(Events::POD_DELETED, t);
+    assert_eq!(q.counts(), [0, 3, 0, 0]);
+    q.take(pod("ready", 0, json!([])), t);
+    assert_eq!(q.next_at(t), Some(t));
+    let order: Vec<_> = std::iter::from_fn(|| popped(&mut q, t)).collect();
+    assert_eq!(order, ["ready", "high", "low"]);
+    assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF), "that which failed backs off");
+    // Without the gate each one backs off.
+    let mut q = queue();
+    fail(&mut q, "p", 0, true, t);
+    assert_eq!((popped(&mut q, t), q.next_at(t)), (None, Some(t + INITIAL_BACKOFF)));
 }

@@ -7,7 +7,6 @@ use super::{Input, Scheduler};
 use crate::events::Events;
 use crate::framework::points::Errand;
 use crate::inventory::News;
-use crate::pod::PodInfo;
 
 impl Scheduler {
     /// Takes in a change of devices or claims, and wakes the Pods that it may help.
@@ -17,9 +16,10 @@ impl Scheduler {
         if let News::Class(_) = news {
             self.cache.classes_changed();
         }
-        if let News::Claim(_) = news {
-            let concerns = |pod: &PodInfo| devices.read().claims_of(pod.whole()).is_ok();
-            self.queue.look_again(what.kinds, concerns);
+        if let News::Claim(change) = news {
+            let meta = &change.object().metadata;
+            let [namespace, name] = [&meta.namespace, &meta.name].map(|t| t.as_deref().unwrap_or_default());
+            self.queue.look_again_for(what.kinds, namespace, name);
         }
         self.happened(&what, None, now)
     }

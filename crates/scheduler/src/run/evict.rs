@@ -1,6 +1,7 @@
 //! Deleting the victims of a preemption.
 
 use client::{Client, EventType, Patch, Recorder};
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
@@ -10,6 +11,9 @@ use tokio::time::Instant;
 use super::preemptor::{Evicted, Preemptor};
 use super::{Input, Scheduler};
 use crate::pod::{PREEMPTED, PodInfo, PodView};
+
+/// How many victims of one Pod are deleted at once (upstream's `parallelism`).
+const AT_ONCE: usize = 16;
 
 impl Scheduler {
     /// Whether others are being deleted for a Pod, or for its group.
@@ -48,11 +52,21 @@ impl Scheduler {
             let (start, mut ok) = (Instant::now(), true);
             let event = format!("Preempted by {kind} {uid} on node {node}");
             let condition = format!("{scheduler}: preempting to accommodate a higher priority {kind}");
-            for victim in &victims {
-                if let Err(e) = preempt(&client, &recorder, victim, [&event, &condition], now).await {
-                    let (pod, namespace) = (victim.name(), victim.namespace());
-                    tracing::warn!(pod, namespace, error = %e, "a victim could not be deleted");
-                    ok = false;
+            // All but the last go at once, and the last one if they all do.
+            let (first, last) = victims.split_at(victims.len().saturating_sub(1));
+            for some in first.chunks(AT_ONCE).chain([last]) {
+                let mut all = Vec::with_capacity(some.len());
+                for victim in some {
+                    all.push(preempt(&client, &recorder, victim, [&event, &condition], now));
+                }
+                for (victim, done) in some.iter().zip(join_all(all).await) {
+                    if let Err(e) = done {
+                        let (pod, namespace) = (victim.name(), victim.namespace());
+                        tracing::warn!(pod, namespace, error = %e, "a victim could not be deleted");
+                        ok = false;
+                    }
+                }
+                if !ok {
                     break;
                 }
             }

@@ -121,7 +121,9 @@ pub async fn run_with(
     let told = Metrics::new(&profiles);
     let backoff = (settings.initial_backoff, settings.max_backoff);
     let prospects = Prospects { devices: devices.clone(), groups: cache.groups().clone() };
+    let cuts_backoff = on(Gate::SchedulerPopFromBackoffQ);
     let Some(rules) = rules(&profiles, prospects, &told, backoff) else { return };
+    let rules = Rules { cuts_backoff, ..rules };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -237,7 +239,7 @@ fn rules(
             }
         }
     };
-    Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff })
+    Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff, cuts_backoff: false })
 }
 
 /// Resolves when the queue may have a Pod. A timer fires up to two milliseconds late, which would be all that a Pod that

@@ -57,7 +57,8 @@ fn upstreams_selectors() {
             format!("estimated {}", case["maxCost"]),
         );
         let slice = slice(&case);
-        let (answer, cost) = Selectors::default().matches(expression, &slice.devices[0]);
+        let (answer, cost) = Selectors::default().answer(expression, &slice, 0);
+        let cost = cost.unwrap();
         let answer = answer.map_err(|e| match e {
             Unanswered::Compile(why) | Unanswered::Runtime(why) => why,
         });
@@ -80,7 +81,7 @@ fn expressions_are_kept_and_bounded() {
     let slice = slice(&json!({"driver": "x"}));
     for i in 0..2 * KEPT {
         let expression = format!("device.driver == \"x\" && {i} >= 0");
-        assert_eq!(selectors.matches(&expression, &slice.devices[0]).0, Ok(true));
+        assert_eq!(selectors.answer(&expression, &slice, 0).0, Ok(true));
     }
     assert_eq!(selectors.kept.lock().unwrap().programs.len(), KEPT);
 }

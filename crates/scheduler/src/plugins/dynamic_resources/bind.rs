@@ -76,9 +76,11 @@ async fn pause() {
 
 impl Held {
     /// Devices were found on a node: they are in flight now.
-    pub(super) fn new(needs: Needs, node: &str, devices: &Devices, settings: Settings) -> Self {
+    pub(super) fn new(mut needs: Needs, node: &str, devices: &Devices, settings: Settings) -> Self {
         let found = needs.found(node).unwrap_or_default();
-        let mut results = found.results.into_iter();
+        let mut results = found.results.iter().cloned();
+        // The use of devices is copied on a change as long as somebody has it.
+        needs.end();
         let mut parts = Vec::with_capacity(needs.claims.len());
         let mut known = devices.write();
         for (i, claim) in needs.claims.iter().enumerate() {
@@ -285,10 +287,10 @@ impl Held {
 
     /// Waits until the API shows a claim that was made.
     async fn shown(&self, claim: &ResourceClaim) {
-        let mut changes = self.devices.changes();
+        let [namespace, name] = keys(claim).map(str::to_owned);
+        let changes = self.devices.watch(vec![(namespace, name)]);
         let end = Instant::now() + SHOWN;
         loop {
-            changes.borrow_and_update();
             if self.devices.write().assume(claim.clone()) != Err(NotAssumed::Unknown) {
                 return;
             }
@@ -329,16 +331,16 @@ impl Held {
         }
         let start = Instant::now();
         let end = start + self.settings.binding_timeout;
-        let mut changes = self.devices.changes();
+        let claims = self.parts().iter().map(|p| keys(&p.claim).map(str::to_owned).into()).collect();
+        let changes = self.devices.watch(claims);
         let attached = async {
             loop {
-                changes.borrow_and_update();
                 if self.is_attached()? {
                     return Ok(());
                 }
                 let look = self.next_look(end);
                 tokio::select! {
-                    changed = changes.changed() => changed.map_err(|e| e.to_string())?,
+                    () = changes.changed() => {}
                     () = tokio::time::sleep_until(look) => {
                         if look >= end {
                             return Err("device binding timeout: context deadline exceeded".to_owned());

@@ -1,7 +1,7 @@
 //! Extended resources that devices stand for: one claim for all of a Pod (upstream's `extendeddynamicresources.go`).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::{Container, ContainerExtendedResourceRequest, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim};
@@ -48,7 +48,9 @@ pub(super) fn claim(pod: &PodInfo, known: &Objects) -> Option<Arc<ResourceClaim>
         let mut owners = meta.owner_references.iter().flatten();
         marked && owners.any(|o| o.controller == Some(true) && o.name == pod.name() && o.uid == pod.uid())
     };
-    if let Some(claim) = known.claims_in(pod.namespace()).find(is_its) {
+    let in_namespace =
+        |claim: &&Arc<ResourceClaim>| claim.metadata.namespace.as_deref() == Some(pod.namespace());
+    if let Some(claim) = known.made_for(pod.uid()).filter(in_namespace).find(is_its) {
         return Some(claim.clone());
     }
     let owner = OwnerReference {
@@ -104,6 +106,8 @@ pub(super) struct Special {
     /// `None`: there are none, or it has its devices.
     pub(super) claim: Option<ResourceClaim>,
     pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
+    /// This is what it and the Pod's other claims ask for, once it is known.
+    pub(super) sort: OnceLock<Arc<str>>,
 }
 
 impl Special {
@@ -122,7 +126,7 @@ impl Special {
         let mut claim = claim.clone();
         let requests = (!requests.is_empty()).then_some(requests);
         claim.spec.devices = Some(DeviceClaim { requests, ..DeviceClaim::default() });
-        Self { claim: Some(claim), mappings }
+        Self { claim: Some(claim), mappings, sort: OnceLock::new() }
     }
 }
 

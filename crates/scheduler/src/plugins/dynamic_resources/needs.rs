@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
 use objects::claims;
-use objects::node_affinity::{Seen, term_matches};
+use objects::node_affinity::term_matches;
 use tokio::time::Instant;
 
 use super::conditions;
 use super::extended::{self, Special};
 use super::settings::{NAME, Settings, deadline, named};
 use crate::cache::NodeInfo;
-use crate::devices::{AllocationError, Allocator, Limits, WORK};
+use crate::devices::{AllocationError, Allocator, Limits, Outcome, WORK, sort_of};
 use crate::framework::verdict::{Rejection, Stop};
 use crate::inventory::{Devices, Objects, allocation};
 use crate::pod::PodInfo;
@@ -30,6 +30,10 @@ pub(super) struct Needs {
     pub(super) claims: Vec<Arc<ResourceClaim>>,
     /// How many the Pod names.
     named: usize,
+    /// Whether a request has alternatives.
+    listed: bool,
+    /// No claim for extended resources.
+    plain: Arc<Special>,
     /// Looks for devices, if a claim needs some.
     allocator: Option<Allocator>,
     devices: Option<Devices>,
@@ -51,10 +55,10 @@ struct Notes {
 }
 
 /// The end of a search.
-type Searched = Result<Option<Vec<AllocationResult>>, AllocationError>;
+type Searched = Result<Option<Arc<Vec<AllocationResult>>>, AllocationError>;
 
 /// The refusal of a node on which the search did not find all devices.
-fn refusal(node: &NodeInfo, searched: Searched) -> Result<Vec<AllocationResult>, Rejection> {
+fn refusal(node: &NodeInfo, searched: Searched) -> Result<Arc<Vec<AllocationResult>>, Rejection> {
     match searched {
         Ok(Some(results)) => Ok(results),
         Ok(None) => Err(Rejection::lasting(NAME, "cannot allocate all claims")),
@@ -77,7 +81,7 @@ fn has_alternatives(claim: &ResourceClaim) -> bool {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     /// An allocation for each claim that needs one.
-    pub(super) results: Vec<AllocationResult>,
+    pub(super) results: Arc<Vec<AllocationResult>>,
     /// The claim for extended resources, as it is for this node.
     pub(super) extended: Arc<Special>,
 }
@@ -121,7 +125,7 @@ fn uid(claim: &ResourceClaim) -> &str {
 impl Needs {
     /// Those of a Pod; `None` if it has no claims.
     pub(super) fn of(pod: &PodInfo, devices: &Devices, settings: Settings) -> Result<Option<Self>, Stop> {
-        let known = devices.read();
+        let known = devices.ready();
         let found = known.claims_of(pod.whole()).map_err(|why| Stop::rejected(NAME, why))?;
         let mut claims: Vec<Arc<ResourceClaim>> = found.into_iter().cloned().collect();
         let named_claims = claims.len();
@@ -142,15 +146,16 @@ impl Needs {
                 check_classes(claim, &known, settings)?;
             }
         }
-        let (allocated, classes) = (known.allocated().clone(), known.classes().clone());
+        let stock = known.stock().filter(|_| open).cloned();
+        let (classes, selectors) = (known.classes().clone(), devices.selectors().clone());
         drop(known);
-        let allocator = open.then(|| {
-            let (stock, selectors) = (devices.stock(), devices.selectors().clone());
-            Allocator::new(settings.features, allocated, classes, stock, selectors, share_id)
-        });
+        let allocator =
+            stock.map(|stock| Allocator::new(settings.features, stock, classes, selectors, share_id));
         Ok(Some(Self {
             pod: Some(pod.clone()),
             named: named_claims,
+            listed: claims.iter().any(|claim| has_alternatives(claim)),
+            plain: Arc::default(),
             claims,
             allocator,
             devices: Some(devices.clone()),
@@ -183,19 +188,23 @@ impl Needs {
 
     /// Judges a node; remembers what is found there if it may make a difference to its score.
     pub(super) fn judge(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        if self.claims.iter().any(|claim| has_alternatives(claim)) {
-            return self.find(node);
+        let found = self.look(node, |allocator, claims, sort, limits| {
+            match allocator.judge((&node.node, node.index), (claims, sort, self.listed), limits)? {
+                Outcome::Found(results) => Ok(Some(results.unwrap_or_default())),
+                Outcome::Nothing => Ok(None),
+                Outcome::Unusable(why) => Err(AllocationError::Node(why)),
+            }
+        })?;
+        if let Some(found) = found.filter(|_| self.listed) {
+            self.seen().found.insert(node.name().to_owned(), found);
         }
-        self.look(node, |allocator, claims, limits| {
-            allocator.can_allocate(Seen::of(&node.node), claims, limits).map(|can| can.then(Vec::new))
-        })
-        .map(drop)
+        Ok(())
     }
 
     /// The same; what is found is remembered.
     pub(super) fn find(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        let found = self.look(node, |allocator, claims, limits| {
-            allocator.allocate(Seen::of(&node.node), claims, limits)
+        let found = self.look(node, |allocator, claims, _, limits| {
+            Ok(allocator.allocate((&node.node, node.index), claims, limits)?.map(Arc::new))
         })?;
         if let Some(found) = found {
             self.seen().found.insert(node.name().to_owned(), found);
@@ -203,11 +212,16 @@ impl Needs {
         Ok(())
     }
 
+    /// Lets go of the devices, of which nothing more is looked for.
+    pub(super) fn end(&mut self) {
+        self.allocator = None;
+    }
+
     /// Looks for the claims' devices on a node; `None`: a device plugin offers it all.
     fn look(
         &self,
         node: &NodeInfo,
-        search: impl FnOnce(&Allocator, &[&ResourceClaim], Limits<'_>) -> Searched,
+        search: impl FnOnce(&Allocator, &[&ResourceClaim], &Arc<str>, Limits<'_>) -> Searched,
     ) -> Result<Option<Found>, Rejection> {
         if self.claims.is_empty() {
             return Ok(None);
@@ -226,9 +240,10 @@ impl Needs {
                 let claims: Vec<&ResourceClaim> =
                     open.map(|(i, claim)| special.filter(|_| self.is_special(i)).unwrap_or(claim)).collect();
                 let expired = || self.until.is_some_and(|until| Instant::now() >= until);
-                refusal(node, search(allocator, &claims, Limits { work: WORK, expired: &expired }))?
+                let sort = extended.sort.get_or_init(|| sort_of(&claims));
+                refusal(node, search(allocator, &claims, sort, Limits { work: WORK, expired: &expired }))?
             }
-            None => Vec::new(),
+            None => Arc::default(),
         };
         if !unavailable.is_empty() {
             self.seen().unavailable.extend(unavailable);
@@ -254,7 +269,7 @@ impl Needs {
     /// The claim for the extended resources that the node does not offer itself. Most nodes offer the same.
     fn extended(&self, node: &NodeInfo) -> Result<Arc<Special>, Rejection> {
         let (Some(claim), Some(pod), Some(devices)) = (self.special(), &self.pod, &self.devices) else {
-            return Ok(Arc::default());
+            return Ok(self.plain.clone());
         };
         let known = devices.read();
         let resources = extended::from_devices(claim, pod, node, &known)?;
@@ -271,6 +286,9 @@ impl Needs {
 
     /// The score of a node: the better the alternatives that its devices are for, the higher.
     pub(super) fn score(&self, node: &str) -> Result<i64, String> {
+        if !self.listed {
+            return Ok(0);
+        }
         let seen = self.seen();
         seen.found.get(node).map_or(Ok(0), |found| score(&self.claims, &found.results))
     }
