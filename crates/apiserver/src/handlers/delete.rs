@@ -182,8 +182,6 @@ pub(crate) async fn one(
         let has: Vec<String> = meta.finalizers().iter().map(|f| (*f).to_owned()).collect();
         let has: Vec<&str> = has.iter().map(String::as_str).collect();
         let wanted = finalizers(&has, options, scope.facts().deletion.dependents);
-        let mut expect = object.revision;
-        let mut last = Arc::clone(&object);
         if graceful != Grace::None || !wanted.is_empty() {
             let period = mark(scope, &mut tree, &graceful, &wanted)?;
             if options.dry_run {
@@ -195,30 +193,42 @@ pub(crate) async fn one(
                     return Ok(scope.stored_answer(200, object));
                 }
             } else {
-                let write = Write::Update { resource: scope.stored.id, object: new, expect, ttl: None };
-                match scope.commit(write).await {
-                    Ok(object) => last = object,
-                    Err(WriteError::Changed(_)) => continue,
-                    Err(e) => return Err(scope.write_error(&e, name)),
+                let mark = Write::Update {
+                    resource: scope.stored.id,
+                    object: new,
+                    expect: object.revision,
+                    ttl: None,
+                };
+                let stays = !wanted.is_empty() || period > 0;
+                let marked = if stays {
+                    scope.commit(mark).await.map(|marked| (marked, None))
+                } else {
+                    scope.commit_and_remove(mark).await.map(|(marked, removed)| (marked, Some(removed)))
+                };
+                match marked {
+                    Ok((marked, None)) => return Ok(scope.stored_answer(200, marked)),
+                    Ok((_, Some(Ok(gone)))) => {
+                        scope.deleted(&tree).await;
+                        return deleted_answer(scope, &gone);
+                    }
+                    Ok((marked, Some(Err(WriteError::NotFound)))) => return deleted_answer(scope, &marked),
+                    Err(WriteError::Changed(_)) | Ok((_, Some(Err(WriteError::Changed(_))))) => continue,
+                    Err(e) | Ok((_, Some(Err(e)))) => return Err(scope.write_error(&e, name)),
                 }
-                if !wanted.is_empty() || period > 0 {
-                    return Ok(scope.stored_answer(200, last));
-                }
-                expect = last.revision;
             }
         }
         if options.dry_run {
             return if scope.facts().deletion.answers_object {
                 scope.dry_answer(200, tree).await
             } else {
-                deleted_answer(scope, &last)
+                deleted_answer(scope, &object)
             };
         }
         let write = Write::Delete {
             resource: scope.stored.id,
-            namespace: last.data.namespace.clone(),
-            name: last.data.name.clone(),
-            expect,
+            namespace: object.data.namespace.clone(),
+            name: object.data.name.clone(),
+            expect: object.revision,
         };
         match scope.commit(write).await {
             Ok(gone) => {
@@ -226,9 +236,6 @@ pub(crate) async fn one(
                 return deleted_answer(scope, &gone);
             }
             Err(WriteError::Changed(_)) => {}
-            Err(WriteError::NotFound) if !Arc::ptr_eq(&last, &object) => {
-                return deleted_answer(scope, &last);
-            }
             Err(e) => return Err(scope.write_error(&e, name)),
         }
     }

@@ -65,18 +65,48 @@ pub(crate) struct Scope<'a> {
     pub(crate) now: String,
 }
 
+async fn commit(
+    objects: &Objects,
+    metrics: &Metrics,
+    stored: &Stored,
+    write: Write,
+) -> Result<Arc<Object>, WriteError> {
+    let operation = match write {
+        Write::Create { .. } => "create",
+        Write::Update { .. } => "update",
+        Write::Delete { .. } => "delete",
+    };
+    let started = tokio::time::Instant::now();
+    let result = objects.store.commit(write).await;
+    metrics.commit(&stored.group, &stored.plural, operation, started.elapsed());
+    result
+}
+
 impl<'a> Scope<'a> {
     /// Writes, and remembers how long that took.
     pub(crate) async fn commit(&self, write: Write) -> Result<Arc<Object>, WriteError> {
-        let operation = match write {
-            Write::Create { .. } => "create",
-            Write::Update { .. } => "update",
-            Write::Delete { .. } => "delete",
-        };
-        let started = tokio::time::Instant::now();
-        let result = self.handlers.objects.store.commit(write).await;
-        self.handlers.metrics.commit(&self.stored.group, &self.stored.plural, operation, started.elapsed());
-        result
+        commit(&self.handlers.objects, &self.handlers.metrics, self.stored, write).await
+    }
+    /// Changes an object and then removes it, also if the request ends in between: nobody else would remove it.
+    /// Returns the changed object and the outcome of its removal.
+    pub(crate) async fn commit_and_remove(
+        &self,
+        change: Write,
+    ) -> Result<(Arc<Object>, Result<Arc<Object>, WriteError>), WriteError> {
+        let (objects, metrics) = (Arc::clone(&self.handlers.objects), Arc::clone(&self.handlers.metrics));
+        let stored = self.stored.clone();
+        let both = self.handlers.shutdown.spawn_one(async move {
+            let changed = commit(&objects, &metrics, &stored, change).await?;
+            let removal = Write::Delete {
+                resource: stored.id,
+                namespace: changed.data.namespace.clone(),
+                name: changed.data.name.clone(),
+                expect: changed.revision,
+            };
+            let removed = commit(&objects, &metrics, &stored, removal).await;
+            Ok((changed, removed))
+        });
+        both.await.unwrap_or_else(|error| Err(WriteError::Engine(error.to_string().into())))
     }
     pub(crate) fn new(
         handlers: &'a Handlers,

@@ -172,7 +172,10 @@ mod tests {
         check("storage.k8s.io", "csidrivers", false);
         check("storage.k8s.io", "csinodes", false);
         check("storage.k8s.io", "volumeattachments", false);
-        check("storage.k8s.io", "csistoragecapacities", true);
+        check("storage.k8s.io", "csistoragecapacities", false);
+        check("storage.k8s.io", "volumeattributesclasses", false);
+        check("flowcontrol.apiserver.k8s.io", "flowschemas", false);
+        check("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", false);
         check("autoscaling", "horizontalpodautoscalers", false);
     }
 }

@@ -146,7 +146,6 @@ pub(super) const ATTRIBUTES_CLASS: Rules = Rules {
     group: GROUP,
     resource: "volumeattributesclasses",
     columns: columns::storage::VOLUME_ATTRIBUTES_CLASS,
-    no_effect_yet: inert!("VolumeAttributesClasses"),
     going: &[Going {
         version: "v1beta1",
         since: 34,
@@ -462,7 +461,6 @@ fn token_requests(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
 pub(super) const CAPACITY: Rules = Rules {
     group: GROUP,
     resource: "csistoragecapacities",
-    no_effect_yet: inert!("CSIStorageCapacities"),
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| capacity(e, v, false)),
     validate_update: |c, n, o| {

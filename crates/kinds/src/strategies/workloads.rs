@@ -27,7 +27,6 @@ pub(super) const WORKLOAD: Rules = Rules {
     group: GROUP,
     resource: "workloads",
     columns: columns::workloads::WORKLOAD,
-    no_effect_yet: inert!("Workloads"),
     prepare_update: drop_by_template,
     validate: |c, s| {
         check(c, s, |e, v| {

@@ -24,7 +24,6 @@ pub(crate) const POOL_STATUS: Rules = Rules {
     group: GROUP,
     resource: "resourcepoolstatusrequests",
     columns: columns::storage::RESOURCE_POOL_STATUS_REQUEST,
-    no_effect_yet: inert!("ResourcePoolStatusRequests"),
     takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,
