@@ -47,7 +47,11 @@ pub(crate) fn mount(root: &Root, ids: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
         Errno::NOSYS => MountError::Unsupported { what: step, source: errno.into() },
         errno => failed((step, errno)),
     })?;
-    let known = if OLD_KERNEL.load(Ordering::Relaxed) { Err((ONE_LAYER, Errno::INVAL)) } else { direct(root, &layers) };
+    let known = if OLD_KERNEL.load(Ordering::Relaxed) {
+        Err((ONE_LAYER, Errno::INVAL))
+    } else {
+        direct(root, &layers)
+    };
     match known {
         Ok(mount) => Ok(mount),
         // An older kernel: an option or a form of it that it does not know.

@@ -41,7 +41,7 @@ pub(super) struct Chosen {
 pub(super) const SMOKE: Suite = Suite {
     seconds: 900,
     tests: &[
-        ("ferrokube::it", &["resource_managers::"]),
+        ("ferrokube::it", &["limits::", "resource_managers::"]),
         ("ferrokube-runtime::it", &["limits::"]),
         ("ferrokube-containers::it", &["limits::", "recovery::nothing_is_left", "isolation::"]),
         ("ferrokube-containers", &["cgroups::"]),
@@ -55,7 +55,16 @@ pub(super) const SUITE: Suite = Suite {
     tests: &[
         (
             "ferrokube::it",
-            &["cluster::", "pods::", "resource_managers::", "kubelet_", "services::", "network", "volumes::"],
+            &[
+                "limits::",
+                "cluster::",
+                "pods::",
+                "resource_managers::",
+                "kubelet_",
+                "services::",
+                "network",
+                "volumes::",
+            ],
         ),
         (
             "ferrokube-runtime::it",
