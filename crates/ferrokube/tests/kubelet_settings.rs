@@ -1,6 +1,6 @@
 //! Settings of a kubelet that users see, beside a control plane.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};

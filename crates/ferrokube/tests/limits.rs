@@ -169,8 +169,11 @@ fn figures(c: &Cluster) -> Result<()> {
     let (node_figures, pod) = summary;
     ensure!(node_figures["memory"]["workingSetBytes"].as_u64() > Some(0), "{node_figures}");
     ensure!(pod["process_stats"]["process_count"].as_u64() >= Some(1), "{pod}");
-    let memory = &pod["containers"][0]["memory"];
-    ensure!(memory["availableBytes"].as_u64() < Some(96 << 20), "{memory}");
+    for of in [&pod, &pod["containers"][0]] {
+        let memory = &of["memory"];
+        let left = memory["availableBytes"].as_u64().context("no limit")?;
+        ensure!(left < 64 << 20 && left > 32 << 20, "{memory}");
+    }
     for of in [&node_figures, &pod, &pod["containers"][0]] {
         for resource in ["cpu", "memory", "io"] {
             let psi = &of[resource]["psi"];

@@ -106,6 +106,15 @@ impl Cgroups {
         }
     }
 
+    /// The path of a Pod's cgroup below the mount of a hierarchy.
+    pub(crate) fn path(&self, pod: &Pod) -> String {
+        let parent = self.parent(pod);
+        match self.driver {
+            CgroupDriver::Cgroupfs => parent,
+            CgroupDriver::Systemd => slices(&parent).iter().flat_map(|part| ["/", part]).collect(),
+        }
+    }
+
     /// The directories of a cgroup: one, or one for each controller that is set here.
     fn dirs(&self, names: &[String]) -> Vec<PathBuf> {
         let below = |base: PathBuf| names.iter().fold(base, |dir, name| dir.join(name));
