@@ -109,7 +109,8 @@ fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
         }
         Part::Vm => {
             vm::part(vm::Part::Suite, root)?;
-            vm::part(vm::Part::Bare, root)
+            vm::part(vm::Part::Bare, root)?;
+            vm::part(vm::Part::Systemd, root)
         }
         Part::Advisories => {
             let deny = setup::cargo_deny(root)?;

@@ -111,6 +111,14 @@ pub(super) fn unpack_named(dir: &Path, by: &str, into: &Path) -> Result<String> 
     Ok(name.to_owned())
 }
 
+/// Makes a small system of the running release with further packages.
+pub(super) fn bootstrap(packages: &str, at: &Path) -> Result<()> {
+    let mirror = mirror()?.context("apt knows no mirror of Debian: name one in /etc/apt/sources.list")?;
+    let mut command = Command::new("debootstrap");
+    command.args(["--variant=minbase", &format!("--include={packages}"), &own_release()?]);
+    sh(command.arg(at).arg(mirror))
+}
+
 /// The name of the release that this machine runs, e.g. `bookworm`.
 fn own_release() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("this is not Debian: no /etc/os-release")?;

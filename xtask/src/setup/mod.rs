@@ -175,6 +175,25 @@ pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
+/// The directory of the Debian that [`make_debian`] makes.
+pub(crate) fn debian(root: &Path) -> PathBuf {
+    tools(root).join("debian")
+}
+
+/// Makes a small Debian with systemd, for a machine of its own.
+pub(crate) fn make_debian(root: &Path) -> Result<()> {
+    let (at, stamp) = (debian(root), tools(root).join("installed-debian"));
+    if at.exists() && stamp.exists() {
+        return Ok(());
+    }
+    debian::install(&["debootstrap"])?;
+    if at.exists() {
+        fs::remove_dir_all(&at)?;
+    }
+    debian::bootstrap("systemd,systemd-sysv,dbus,iproute2", &at)?;
+    Ok(fs::write(stamp, "")?)
+}
+
 fn unpack_kernel(root: &Path) -> Result<()> {
     let (tools, at) = (tools(root), kernel(root));
     let stamp = tools.join("installed-kernel");

@@ -1,28 +1,22 @@
 //! A cluster on a machine with nothing but a kernel: the static binary, and busybox for the one who looks.
 
 use std::fs;
-use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use testkit::image::Image;
 
+use super::client::{Kubeconfig, Kubectl, LONG, forwarded, tell};
 use super::disk::Root;
 use super::kernel::Kernel;
 use super::machine::Machine;
-use crate::setup;
 use crate::step::{cargo, step, target};
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
 const IMAGE: &str = "localhost/program:1";
 /// The program of the image. Busybox does its work under names that begin with its own, and no other file has this one.
 const PROGRAM: &str = "/busybox-of-the-image";
-/// The time for any one step of the cluster, on a processor that is translated.
-const LONG: Duration = Duration::from_mins(10);
-
 /// The Pod and the Service that are tried.
 const MANIFEST: &str = r#"
 apiVersion: v1
@@ -78,8 +72,7 @@ pub(super) fn run(root: &Path, place: &Path) -> Result<()> {
     fs::write(&start, kernel.start(include_str!("start.sh"))?.finish())?;
     let disk = place.join("bare.img");
     make_disk(&binary, &place.join("bare"), &disk)?;
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let net = format!("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:6443");
+    let (port, net) = forwarded()?;
     let machine = Machine {
         kernel: &kernel.image,
         start: &start,
@@ -90,29 +83,21 @@ pub(super) fn run(root: &Path, place: &Path) -> Result<()> {
         more: &["-netdev", &net, "-device", "virtio-net-pci,netdev=net,romfile="],
         words: "",
     };
-    let kubeconfig = place.join("bare.kubeconfig");
-    let mut seen = Seen::default();
-    let mut tried = None;
-    let ran = machine.run(3 * LONG, |line, input| {
-        if let Some(text) = line.strip_prefix("KUBECONFIG ") {
-            seen.kubeconfig.push_str(&format!("{text}\n"));
-        } else if line == "KUBECONFIG-END" {
-            // Its trace is wanted in any case.
-            tried = Some(with_cluster(root, &seen.kubeconfig, &kubeconfig, port));
-            go_on(input);
-        } else {
-            seen.take(line);
+    let (mut seen, mut kubeconfig, mut tried) = (Seen::default(), Kubeconfig::default(), None);
+    let ran = machine.run(3 * LONG, |line, input| match kubeconfig.take(line) {
+        Some(false) => {}
+        Some(true) => {
+            let kubectl = Kubectl::new(root, &kubeconfig, place.join("bare.kubeconfig"), port);
+            // The trace is wanted in any case.
+            tried = Some(kubectl.and_then(|kubectl| with_cluster(&kubectl)));
+            tell(input, "end");
         }
+        None => seen.take(line),
     });
     fs::remove_file(&disk)?;
     ran.context("in the virtual machine")?;
     tried.context("there was no cluster")??;
     seen.judge()
-}
-
-fn go_on(input: &mut ChildStdin) {
-    // A machine that is gone tells that by its end.
-    let _ = input.write_all(b"end\n").and_then(|()| input.flush());
 }
 
 fn make_disk(binary: &Path, at: &Path, disk: &Path) -> Result<()> {
@@ -133,51 +118,22 @@ fn make_disk(binary: &Path, at: &Path, disk: &Path) -> Result<()> {
     made.disk(disk, 2048)
 }
 
-/// Uses the cluster from here, as its user does.
-fn with_cluster(root: &Path, text: &str, kubeconfig: &Path, port: u16) -> Result<()> {
-    fs::write(kubeconfig, text.replace(":6443", &format!(":{port}")))?;
-    let manifest = kubeconfig.with_extension("yaml");
-    fs::write(&manifest, MANIFEST)?;
-    let kubectl = |args: &[&str]| {
-        let mut command = Command::new(setup::tools(root).join("bin/kubectl"));
-        let out = command.arg("--kubeconfig").arg(kubeconfig).args(args).output()?;
-        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).trim());
-        anyhow::Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
-    };
-    let begin = Instant::now();
-    let until = |what: &str, holds: &dyn Fn() -> Result<bool>| {
-        let first = Instant::now();
-        loop {
-            match holds() {
-                Ok(true) => break println!("{what} after {:.0} s", begin.elapsed().as_secs_f64()),
-                Err(e) if first.elapsed() > LONG => return Err(e.context(format!("waited for {what}"))),
-                Ok(false) if first.elapsed() > LONG => bail!("waited for {what}"),
-                _ => std::thread::sleep(Duration::from_millis(500)), // the pace of asking
-            }
-        }
-        Ok(())
-    };
-    let ready = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
-    until("a Ready node", &|| Ok(kubectl(&["get", "nodes", "-o", ready])? == "True"))?;
-    let manifest = manifest.display().to_string();
-    until("the objects", &|| kubectl(&["apply", "-f", &manifest]).map(|_| true))?;
-    let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
-    until("a Ready Pod", &|| Ok(kubectl(&["get", "pod", "web", "-o", ready])? == "True"))?;
-    ensure!(kubectl(&["logs", "web"])? == "serving", "the Pod's log");
-    let own = [PROGRAM, "wget", "-q", "-O", "-"];
-    let asked = |url: &str| kubectl(&[&["exec", "web", "--"], &own[..], &[url]].concat());
-    let cluster = kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
-    until("an answer of the Service's address", &|| {
-        Ok(asked(&format!("http://{cluster}/hello"))? == "hello from a bare machine")
-    })?;
-    kubectl(&["delete", "pod", "web", "--wait=true"])?;
-    Ok(println!("the Pod was removed after {:.0} s", begin.elapsed().as_secs_f64()))
+/// Uses the cluster as its user does.
+fn with_cluster(kubectl: &Kubectl) -> Result<()> {
+    kubectl.node()?;
+    kubectl.apply(MANIFEST)?;
+    kubectl.ready("web")?;
+    ensure!(kubectl.run(&["logs", "web"])? == "serving", "the Pod's log");
+    let cluster = kubectl.run(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
+    let url = format!("http://{cluster}/hello");
+    let ask = ["exec", "web", "--", PROGRAM, "wget", "-q", "-O", "-", &url];
+    kubectl.until("the Service answers", &ask, |answer| answer == "hello from a bare machine")?;
+    kubectl.until("the Pod is gone", &["delete", "pod", "web", "--wait=true"], |_| true).map(drop)
 }
 
 /// What the machine told.
 #[derive(Default)]
 struct Seen {
-    kubeconfig: String,
     /// Files that were executed, by the cluster and all that came of it.
     executed: Vec<String>,
     /// Programs of the machine.

@@ -33,6 +33,7 @@ until [ -s $kubeconfig ]; do
     $b sleep 1
 done
 $b sed 's/^/KUBECONFIG /' $kubeconfig
+echo
 echo KUBECONFIG-END
 read -r line
 $b sed 's/^/| /' /up.log | $b tail -n 40

@@ -28,6 +28,15 @@ impl Root {
         Ok(root)
     }
 
+    /// Begins with a copy of another root.
+    pub(super) fn like(other: &Path, at: PathBuf) -> Result<Self> {
+        if at.exists() {
+            fs::remove_dir_all(&at)?;
+        }
+        sh(Command::new("cp").arg("-a").arg(other).arg(&at))?;
+        Ok(Self(at))
+    }
+
     /// A place in the root.
     pub(super) fn path(&self, at: &str) -> PathBuf {
         self.0.join(at.trim_start_matches('/'))

@@ -3,11 +3,13 @@
 //! The binaries are those of every other run of the tests; a machine gets them on a disk.
 
 mod bare;
+mod client;
 mod cpio;
 mod disk;
 mod kernel;
 mod machine;
 mod suites;
+mod systemd;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,6 +46,8 @@ pub(crate) enum Part {
     Suite,
     /// A cluster on a machine that has nothing but a kernel
     Bare,
+    /// A node with systemd, NUMA nodes and swap, and its shutdown
+    Systemd,
 }
 
 /// Runs the parts, one after the other.
@@ -67,6 +71,10 @@ fn one(part: Part, only: Option<&str>, root: &Path) -> Result<()> {
         Part::Smoke => tests(&suites::SMOKE, only, root),
         Part::Suite => tests(&suites::SUITE, only, root),
         Part::Bare => bare::run(root, &place(root)?),
+        Part::Systemd => {
+            setup::make_debian(root)?;
+            systemd::run(root, &place(root)?)
+        }
     }
 }
 
