@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::ChildStdin;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -18,23 +19,18 @@ use crate::step::binary;
 
 const IMAGE: &str = "localhost/busybox:1";
 
-/// The units: a control plane, the container runtime, and the kubelet.
-const UNITS: [(&str, &str); 4] = [
+/// The units besides the container runtime's: a control plane, the kubelet, and the tests' own.
+const UNITS: [(&str, &str); 3] = [
     (
         "ferrokube-server.service",
         "[Service]\nExecStart=/usr/bin/ferrokube server --disable-dns\nRestart=always\n",
-    ),
-    (
-        "ferrokube-runtime.service",
-        "[Service]\nExecStart=/usr/bin/ferrokube cri-runtime --network none --images /images --root /var/lib/runtime \
-         --listen /run/ferrokube/cri.sock\nRestart=always\nKillMode=process\nDelegate=yes\n",
     ),
     (
         "kubelet.service",
         "[Unit]\nAfter=ferrokube-runtime.service dbus.service systemd-logind.service\n[Service]\n\
          ExecStart=/usr/bin/ferrokube kubelet --config /etc/kubelet.yaml --hostname-override vm --node-ip 10.0.2.15 \
          --bootstrap-kubeconfig /etc/bootstrap.kubeconfig --kubeconfig /var/lib/kubelet/kubeconfig \
-         --container-runtime-endpoint unix:///run/ferrokube/cri.sock\nRestart=always\nRestartSec=2\nKillMode=process\n\
+         --container-runtime-endpoint unix:///run/ferrokube-runtime/cri.sock\nRestart=always\nRestartSec=2\nKillMode=process\n\
          CPUAccounting=true\nMemoryAccounting=true\n",
     ),
     (
@@ -43,6 +39,41 @@ const UNITS: [(&str, &str); 4] = [
          [Install]\nWantedBy=multi-user.target\n",
     ),
 ];
+
+/// The built-in container runtime.
+const BUILT_IN: &str = "[Service]\nRuntimeDirectory=ferrokube-runtime\nRuntimeDirectoryPreserve=yes\n\
+    ExecStart=/usr/bin/ferrokube cri-runtime --network none --images /images --root /var/lib/runtime \
+    --listen /run/ferrokube-runtime/cri.sock\nRestart=always\nKillMode=process\nDelegate=yes\n";
+
+/// containerd with runc, which asks systemd for the cgroups of containers; so does the kubelet for those of Pods.
+const CONTAINERD: &str = "[Service]\nRuntimeDirectory=ferrokube-runtime\nRuntimeDirectoryPreserve=yes\n\
+    ExecStart=/usr/bin/containerd --config /etc/containerd.toml\n\
+    ExecStartPost=/bin/sh -c 'for image in /images/*.tar; do until ctr -a /run/ferrokube-runtime/cri.sock -n k8s.io \
+    images import $image; do sleep 1; done; done'\nRestart=always\nKillMode=process\nDelegate=yes\n";
+
+/// containerd's configuration, and a network that nobody uses.
+const CONTAINERD_FILES: [(&str, &str); 2] = [
+    (
+        "/etc/containerd.toml",
+        r#"version = 3
+[grpc]
+  address = "/run/ferrokube-runtime/cri.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "localhost/busybox:1"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+    SystemdCgroup = true
+"#,
+    ),
+    (
+        "/etc/cni/net.d/10.conflist",
+        r#"{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]}"#,
+    ),
+];
+
+/// What is done with a machine that runs.
+type Steps = fn(&Kubectl, &mut ChildStdin) -> Result<()>;
 
 /// The first processor is the system's.
 const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
@@ -59,6 +90,15 @@ reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 shutdownGracePeriod: 90s
 shutdownGracePeriodCriticalPods: 30s
+";
+
+/// Upstream's defaults.
+const KUBELET_SMALL: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {x509: {clientCAFile: /var/lib/ferrokube/pki/ca.crt}}
+serverTLSBootstrap: true
+failSwapOn: false
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 ";
 
 /// A Pod on the machine's network. It looks at the machine, if it may.
@@ -81,78 +121,106 @@ spec:
     )
 }
 
-/// Boots the machine twice: the second time tells what became of the Pods.
+/// Boots a machine with the built-in runtime twice, since the second time tells what became of the Pods, and one with
+/// containerd.
 pub(super) fn run(root: &Path, place: &Path) -> Result<()> {
     eprintln!("xtask: a node with systemd");
-    let kernel = Kernel::find(root)?;
-    let start = place.join("start.cpio");
-    fs::write(&start, kernel.start(include_str!("start.sh"))?.finish())?;
     let disk = place.join("systemd.img");
-    make_disk(root, &place.join("systemd"), &disk)?;
-    for steps in [before as fn(&Kubectl) -> Result<()>, after] {
-        let (port, net) = forwarded()?;
-        let numa = |node: u32, cpus: &str| format!("node,nodeid={node},cpus={cpus},memdev=m{node}");
-        let machine = Machine {
-            kernel: &kernel.image,
-            start: &start,
-            disk: Some(&disk),
-            log: &place.join("systemd.log"),
-            memory: "3G",
-            processors: 8,
-            more: &[
-                "-object",
-                "memory-backend-ram,id=m0,size=1536M",
-                "-object",
-                "memory-backend-ram,id=m1,size=1536M",
-                "-numa",
-                &numa(0, "0-3"),
-                "-numa",
-                &numa(1, "4-7"),
-                "-netdev",
-                &net,
-                "-device",
-                "virtio-net-pci,netdev=net,romfile=",
-            ],
-            words: "systemd.show_status=0",
-        };
-        let (mut kubeconfig, mut tried) = (Kubeconfig::default(), None);
-        let ran = machine.run(4 * LONG, |line, input| match kubeconfig.take(line) {
-            Some(false) => {}
-            Some(true) => {
-                let kubectl = Kubectl::new(root, &kubeconfig, place.join("systemd.kubeconfig"), port);
-                tried = Some(kubectl.and_then(|kubectl| steps(&kubectl)));
-                if let Some(Err(e)) = &tried {
-                    println!("{e:#}");
-                    tell(
-                        input,
-                        "journalctl --no-pager -n 40 -u kubelet -u ferrokube-runtime -u ferrokube-server",
-                    );
-                }
-                tell(input, &format!("echo {END}; systemctl poweroff"));
-            }
-            None => println!("{line}"),
-        });
-        ran.context("in the virtual machine")?;
-        tried.context("there was no cluster")??;
+    make_disk(root, &place.join("systemd"), &disk, false)?;
+    for steps in [before as Steps, after] {
+        boot(root, place, &disk, 8, steps)?;
     }
+    eprintln!("xtask: a node with systemd and containerd");
+    make_disk(root, &place.join("systemd"), &disk, true)?;
+    boot(root, place, &disk, 2, driver)?;
     Ok(fs::remove_file(&disk)?)
 }
 
-fn make_disk(root: &Path, at: &Path, disk: &Path) -> Result<()> {
+fn boot(root: &Path, place: &Path, disk: &Path, processors: u32, steps: Steps) -> Result<()> {
+    let kernel = Kernel::find(root)?;
+    let start = place.join("start.cpio");
+    fs::write(&start, kernel.start(include_str!("start.sh"))?.finish())?;
+    let (port, net) = forwarded()?;
+    let half = processors / 2;
+    let numa = |node: u32| {
+        format!("node,nodeid={node},cpus={}-{},memdev=m{node}", node * half, (node + 1) * half - 1)
+    };
+    let memory = |node: u32| format!("memory-backend-ram,id=m{node},size=1536M");
+    let machine = Machine {
+        kernel: &kernel.image,
+        start: &start,
+        disk: Some(disk),
+        log: &place.join("systemd.log"),
+        memory: "3G",
+        processors,
+        more: &[
+            "-object",
+            &memory(0),
+            "-object",
+            &memory(1),
+            "-numa",
+            &numa(0),
+            "-numa",
+            &numa(1),
+            "-netdev",
+            &net,
+            "-device",
+            "virtio-net-pci,netdev=net,romfile=",
+        ],
+        words: "systemd.show_status=0",
+    };
+    let (mut kubeconfig, mut tried) = (Kubeconfig::default(), None);
+    let ran = machine.run(4 * LONG, |line, input| match kubeconfig.take(line) {
+        Some(false) => {}
+        Some(true) => {
+            let kubectl = Kubectl::new(root, &kubeconfig, place.join("systemd.kubeconfig"), port);
+            tried = Some(kubectl.and_then(|kubectl| steps(&kubectl, input)));
+            if let Some(Err(e)) = &tried {
+                println!("{e:#}");
+                tell(
+                    input,
+                    "journalctl --no-pager -n 60 -u kubelet -u ferrokube-runtime -u ferrokube-server",
+                );
+            }
+            tell(input, &format!("echo {END}; systemctl poweroff"));
+        }
+        None => println!("{line}"),
+    });
+    ran.context("in the virtual machine")?;
+    tried.context("there was no cluster")?
+}
+
+fn make_disk(root: &Path, at: &Path, disk: &Path, containerd: bool) -> Result<()> {
     let made = Root::like(&setup::debian(root), at.to_owned())?;
     made.program(&binary(root), "/usr/bin/ferrokube")?;
     symlink("/lib/systemd/systemd", made.path("/init"))?;
     let units = made.path("/etc/systemd/system");
-    for (name, text) in UNITS {
+    let runtime = ("ferrokube-runtime.service", if containerd { CONTAINERD } else { BUILT_IN });
+    for (name, text) in UNITS.into_iter().chain([runtime]) {
         fs::write(units.join(name), text)?;
     }
     fs::create_dir_all(units.join("multi-user.target.wants"))?;
     symlink("../vm.service", units.join("multi-user.target.wants/vm.service"))?;
-    fs::write(made.path("/etc/kubelet.yaml"), KUBELET)?;
+    fs::write(made.path("/etc/kubelet.yaml"), if containerd { KUBELET_SMALL } else { KUBELET })?;
     fs::write(made.path("/etc/hostname"), "vm\n")?;
     made.script("/vm.sh", include_str!("systemd.sh"))?;
     fs::create_dir_all(made.path("/images"))?;
-    Image::busybox(IMAGE)?.write(&made.path("/images/busybox.tar"))?;
+    let mut image = Image::busybox(IMAGE)?;
+    // It is the image of sandboxes, too, whose process has no arguments.
+    image.config["Cmd"] = serde_json::json!(["sleep", "2147483647"]);
+    image.write(&made.path("/images/busybox.tar"))?;
+    if containerd {
+        made.programs(&["runc"])?;
+        for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
+            let file = fs::canonicalize(setup::tools(root).join("bin").join(program))?;
+            made.program(&file, &format!("/usr/bin/{program}"))?;
+        }
+        for (file, text) in CONTAINERD_FILES {
+            let file = made.path(file);
+            fs::create_dir_all(file.parent().context("the root is no file")?)?;
+            fs::write(file, text)?;
+        }
+    }
     made.disk(disk, 4096)
 }
 
@@ -177,13 +245,16 @@ fn approve(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// The first life of the machine, up to its shutdown.
-fn before(kubectl: &Kubectl) -> Result<()> {
+fn before(kubectl: &Kubectl, _: &mut ChildStdin) -> Result<()> {
     kubectl.node()?;
     approve(kubectl)?;
-    let whole = "{limits: {cpu: 2, memory: 64Mi}}";
+    // The node has five processors left, and no NUMA node has.
+    kubectl.apply(&pod("wide", "", "{limits: {cpu: 5, memory: 64Mi}}"))?;
+    let reason = ["get", "pod", "wide", "-o", "jsonpath={.status.phase} {.status.reason}"];
+    kubectl.until("five fit on no node", &reason, |reason| reason == "Failed TopologyAffinityError")?;
     kubectl.apply(
         &[
-            pod("exact", "", whole),
+            pod("exact", "", "{limits: {cpu: 2, memory: 64Mi}}"),
             pod("large", "", "{limits: {cpu: 4, memory: 64Mi}}"),
             pod("swaps", "", "{requests: {memory: 64Mi}, limits: {memory: 128Mi}}"),
             pod("critical", "priorityClassName: system-node-critical", "{}"),
@@ -207,11 +278,6 @@ fn before(kubectl: &Kubectl) -> Result<()> {
     ensure!(exact == ("1-2".to_owned(), "0".to_owned()), "exact has {exact:?}");
     let shared = allowed("swaps")?.0;
     ensure!(shared == "0,3", "those that share have {shared}");
-    kubectl.apply(&pod("fits-nowhere", "", whole))?;
-    let reason = ["get", "pod", "fits-nowhere", "-o", "jsonpath={.status.phase} {.status.reason}"];
-    kubectl.until("two more fit on no node", &reason, |r| {
-        r == "Failed TopologyAffinityError" || r == "Failed UnexpectedAdmissionError"
-    })?;
 
     let swap = |pod: &str| read(kubectl, pod, "/sys/fs/cgroup/memory.swap.max");
     // The part of the machine's swap that its request is of the machine's memory.
@@ -238,7 +304,7 @@ fn figures(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// The second life: the Pods of the first one ended before the machine did.
-fn after(kubectl: &Kubectl) -> Result<()> {
+fn after(kubectl: &Kubectl, _: &mut ChildStdin) -> Result<()> {
     kubectl.node()?;
     for name in ["exact", "large", "swaps", "critical"] {
         let status = kubectl.run(&["get", "pod", name, "-o", "json"])?;
@@ -252,4 +318,52 @@ fn after(kubectl: &Kubectl) -> Result<()> {
         println!("{name}: {} {}", status["reason"], status["message"]);
     }
     Ok(())
+}
+
+/// Slices are systemd's: it is asked for them, and they keep their limits when it reads its configuration anew.
+fn driver(kubectl: &Kubectl, input: &mut ChildStdin) -> Result<()> {
+    kubectl.node()?;
+    approve(kubectl)?;
+    let volume = "volumes: [{name: cgroups, hostPath: {path: /sys/fs/cgroup}}]";
+    let look = pod("look", volume, "{}") + "    volumeMounts: [{name: cgroups, mountPath: /host}]\n";
+    let limited = "{requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 500m, memory: 128Mi}}";
+    kubectl.apply(&[look, pod("limited", "", limited)].join("---\n"))?;
+    kubectl.ready("look")?;
+    kubectl.ready("limited")?;
+    let uid = |pod: &str| kubectl.run(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"]);
+    let burstable = "/host/kubepods.slice/kubepods-burstable.slice";
+    let slice = format!("{burstable}/kubepods-burstable-pod{}.slice", uid("limited")?.replace('-', "_"));
+    let settings = || -> Result<()> {
+        let check = |file: String, expected: &str| {
+            let found = read(kubectl, "look", &file)?;
+            ensure!(found == expected, "{file}: {found:?}, not {expected:?}");
+            Ok(())
+        };
+        check(format!("{slice}/memory.max"), "134217728")?;
+        check(format!("{slice}/cpu.max"), "50000 100000")?;
+        check(format!("{slice}/cpu.weight"), "4")?;
+        check(format!("{burstable}/cpu.weight"), "4")?;
+        check("/host/kubepods.slice/kubepods-besteffort.slice/cpu.weight".to_owned(), "1")?;
+        let all = read(kubectl, "look", "/host/kubepods.slice/memory.max")?;
+        ensure!(all.parse::<u64>().is_ok_and(|all| all > 1 << 30), "all Pods may have {all}");
+        Ok(())
+    };
+    settings()?;
+    let scopes = kubectl.run(&["exec", "look", "--", "ls", &slice])?;
+    ensure!(scopes.lines().any(|l| l.starts_with("cri-containerd-") && l.ends_with(".scope")), "{scopes}");
+    tell(
+        input,
+        "systemctl daemon-reload; systemctl list-units --no-pager --plain --no-legend 'kubepods*'; touch /var/log/pods/reloaded",
+    );
+    let reloaded = pod(
+        "reloaded",
+        "volumes: [{name: logs, hostPath: {path: /var/log/pods/reloaded, type: File}}]",
+        "{}",
+    );
+    kubectl.apply(&reloaded)?;
+    kubectl.ready("reloaded")?;
+    settings().context("after systemd's reload")?;
+    kubectl.run(&["delete", "pod", "limited", "--wait=true"])?;
+    let gone = ["exec", "look", "--", "sh", "-c", &format!("ls -d {slice} || echo gone")];
+    kubectl.until("the Pod's slice is gone", &gone, |answer| answer.ends_with("gone")).map(drop)
 }
