@@ -19,6 +19,7 @@ mod soak;
 mod step;
 mod test;
 mod up;
+mod vm;
 
 use setup::Purpose;
 
@@ -73,6 +74,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Makes requests from the API server's OpenAPI documents and checks the answers.
     Openapi(openapi::Args),
+    /// Runs tests in a virtual machine with cgroup v2.
+    VmTest(vm::Args),
     /// Runs the tests that take too long for every change: power cuts and kills by the thousand, fuzz targets, requests
     /// made from the OpenAPI documents.
     Soak(soak::Args),
@@ -103,6 +106,7 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
         Task::Bench { args } => bench(root, &args),
         Task::Fuzz(args) => fuzz::run(&args, root),
         Task::Openapi(args) => openapi::run(&args, root),
+        Task::VmTest(args) => vm::run(&args, root),
         Task::Soak(args) => soak::run(&args, root),
     }
 }

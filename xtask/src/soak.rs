@@ -10,7 +10,7 @@ use crate::results::Steps;
 use crate::setup::{self, Purpose};
 use crate::step::step;
 use crate::test::nextest;
-use crate::{fuzz, openapi};
+use crate::{fuzz, openapi, vm};
 
 /// The parts to run, and their lengths.
 #[derive(clap::Args)]
@@ -54,6 +54,8 @@ enum Part {
     Fuzz,
     /// Requests made from the OpenAPI documents
     Openapi,
+    /// Tests on machines that this one is not, in virtual machines
+    Vm,
     /// Known vulnerabilities of the dependencies; the list of them comes from GitHub
     Advisories,
 }
@@ -104,6 +106,11 @@ fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
         Part::Openapi => {
             let only = ".".to_owned();
             openapi::run(&openapi::Args { only, examples: args.requests, coverage: true }, root)
+        }
+        Part::Vm => {
+            vm::part(vm::Part::Suite, root)?;
+            vm::part(vm::Part::Bare, root)?;
+            vm::part(vm::Part::Systemd, root)
         }
         Part::Advisories => {
             let deny = setup::cargo_deny(root)?;

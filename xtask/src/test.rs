@@ -6,10 +6,10 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::lint;
 use crate::results::{Steps, flaky, suites};
 use crate::setup::{self, Purpose};
 use crate::step::{build, cargo, step, target};
+use crate::{lint, vm};
 
 /// The tests to run.
 #[derive(clap::Args)]
@@ -46,22 +46,31 @@ fn all(root: &Path, steps: &mut Steps) -> Result<()> {
     steps.run("build of the binary", || build(root))?;
     steps
         .run("build of the tests", || step("build of the tests", nextest(root, "default").arg("--no-run")))?;
-    steps.run("tests", || step("tests", &mut nextest(root, "default")))
+    steps.run("tests", || step("tests", &mut nextest(root, "default")))?;
+    steps.run("virtual machine", || vm::part(vm::Part::Smoke, root))
 }
 
 /// `cargo nextest run` on the whole workspace. The tests use only the tools that set-up has put into the checkout.
 pub(crate) fn nextest(root: &Path, profile: &str) -> Command {
     let tools = setup::tools(root);
-    let mut command = Command::new(tools.join("bin/cargo-nextest"));
+    let mut command = cargo_nextest(root, "run");
     command
-        .current_dir(root)
-        .args(["nextest", "run", "--workspace", "--cargo-profile", "up", "--profile", profile])
-        .env("CARGO", cargo(root).get_program())
+        .args(["--profile", profile])
         .env("FERROKUBE_TOOLS", tools.join("bin"))
         .env("FERROKUBE_CLIENTS", tools.join("clients"))
         .env("FERROKUBE_GO_SRC", setup::go_types(root))
         .env("K8S_API_TESTDATA", setup::go_types(root).join("api/testdata"))
         .env_remove("FERROKUBE_BIN")
         .env_remove("KUBECONFIG");
+    command
+}
+
+/// A task of cargo-nextest on the whole workspace, as the tests are built.
+pub(crate) fn cargo_nextest(root: &Path, task: &str) -> Command {
+    let mut command = Command::new(setup::tools(root).join("bin/cargo-nextest"));
+    command
+        .current_dir(root)
+        .args(["nextest", task, "--workspace", "--cargo-profile", "up"])
+        .env("CARGO", cargo(root).get_program());
     command
 }

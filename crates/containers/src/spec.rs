@@ -242,3 +242,26 @@ pub struct Pressure {
     /// All tasks waited.
     pub full: [u64; 4],
 }
+
+impl Pressure {
+    /// Reads a file of the kernel: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+    pub fn parse(text: &str) -> Self {
+        let mut out = Self::default();
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let Some(kind) = words.next() else { continue };
+            let mut figures = [0; 4];
+            for (place, word) in figures.iter_mut().zip(words) {
+                let digits: String =
+                    word.chars().skip_while(|c| *c != '=').filter(char::is_ascii_digit).collect();
+                *place = digits.parse().unwrap_or(0);
+            }
+            match kind {
+                "some" => out.some = figures,
+                "full" => out.full = figures,
+                _ => {}
+            }
+        }
+        out
+    }
+}

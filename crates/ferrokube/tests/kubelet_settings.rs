@@ -1,6 +1,6 @@
 //! Settings of a kubelet that users see, beside a control plane.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -10,13 +10,10 @@ use testkit::{Cluster, eventually};
 use crate::kubelet_alone::{
     ADDRESS, IMAGE, NODE, cgroup, flags, kill, node_is_ready, on_a_control_plane, start,
 };
+use crate::limits::is_unified;
 use crate::resource_managers::on_the_built_in_runtime;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-
-fn is_unified() -> bool {
-    Path::new(CGROUPS).join("cgroup.controllers").exists()
-}
 
 /// The directory of a cgroup for a controller.
 fn dir(controller: &str, name: &str) -> PathBuf {

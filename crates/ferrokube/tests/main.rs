@@ -21,6 +21,7 @@ mod kubelet_pressure;
 mod kubelet_settings;
 mod kubelet_shutdown;
 mod kubelet_sources;
+mod limits;
 mod load_balancers;
 mod logging;
 mod monitoring;

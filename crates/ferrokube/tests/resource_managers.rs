@@ -10,6 +10,7 @@ use testkit::image::Image;
 use testkit::{Cluster, Options, binary, eventually};
 
 use crate::kubelet_alone::{IMAGE, NODE, cgroup, flags, kill, node_is_ready, remove_cgroups, start};
+use crate::limits::is_unified;
 
 /// One processor is the system's; the memory of the only NUMA node is what is kept for evictions.
 const STATIC: [&str; 6] = [
@@ -78,12 +79,17 @@ fn metric(c: &Cluster, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// The quota of a container's time, in the machine's hierarchy; none where the kernel has no quotas.
+/// The quota of a Pod's time, in the machine's hierarchy; none where the kernel has no quotas.
 fn quota(c: &Cluster, name: &str) -> Result<Option<String>> {
     let pod = c.get("pod", name)?;
     let uid = pod["metadata"]["uid"].as_str().context("no uid")?;
-    let dir = format!("/sys/fs/cgroup/cpu/{}/kubepods/pod{uid}", cgroup());
-    Ok(fs::read_to_string(format!("{dir}/cpu.cfs_quota_us")).ok().map(|text| text.trim().to_owned()))
+    let below = format!("{}/kubepods/pod{uid}", cgroup());
+    if is_unified() {
+        let text = fs::read_to_string(format!("/sys/fs/cgroup/{below}/cpu.max"))?;
+        return Ok(text.split(' ').next().map(str::to_owned));
+    }
+    let file = format!("/sys/fs/cgroup/cpu/{below}/cpu.cfs_quota_us");
+    Ok(fs::read_to_string(file).ok().map(|text| text.trim().to_owned()))
 }
 
 fn given_and_free_again(c: &Cluster) -> Result<()> {
@@ -100,7 +106,7 @@ fn given_and_free_again(c: &Cluster) -> Result<()> {
     ensure!(allowed(c, "alone", "Cpus")? == "1", "it never runs on another");
     ensure!(allowed(c, "alone", "Mems")? == "0");
     runs_on(c, "shared", "0")?;
-    ensure!(quota(c, "alone")?.is_none_or(|q| q == "-1"), "{:?}", quota(c, "alone"));
+    ensure!(quota(c, "alone")?.is_none_or(|q| q == "-1" || q == "max"), "{:?}", quota(c, "alone"));
 
     let agent = PodResources::at(&c.host().path("kubelet"));
     let told = agent.get("default", "alone")?.containers;

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -22,6 +23,12 @@ const MAX_OPTION: usize = 255;
 
 /// overlayfs's options, whatever the kernel's defaults are: nothing in a layer leads to another place in a layer.
 const OPTIONS: &[(&str, &str)] = &[("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")];
+
+/// The option that names one layer.
+const ONE_LAYER: &str = "lowerdir+";
+
+/// Whether the kernel does not know [`ONE_LAYER`]. It is asked once: each refusal is a line in its log.
+static OLD_KERNEL: AtomicBool = AtomicBool::new(false);
 
 /// A failed step.
 type Step = (&'static str, Errno);
@@ -40,13 +47,25 @@ pub(crate) fn mount(root: &Root, ids: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
         Errno::NOSYS => MountError::Unsupported { what: step, source: errno.into() },
         errno => failed((step, errno)),
     })?;
-    match direct(root, &layers) {
+    let known = if OLD_KERNEL.load(Ordering::Relaxed) {
+        Err((ONE_LAYER, Errno::INVAL))
+    } else {
+        direct(root, &layers)
+    };
+    match known {
         Ok(mount) => Ok(mount),
         // An older kernel: an option or a form of it that it does not know.
-        Err((_, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF)) => {
+        Err((step, errno @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF))) => {
             let again = std::thread::scope(|scope| scope.spawn(|| apart(root, &layers)).join());
             match again {
-                Ok(Ok(mount)) => Ok(mount),
+                Ok(Ok(mount)) => {
+                    // A layer by its path, which newer kernels take that refuse one by descriptor.
+                    let by_path = layers.first().is_some_and(|layer| layer.mount.is_none());
+                    if by_path && (step, errno) == (ONE_LAYER, Errno::INVAL) {
+                        OLD_KERNEL.store(true, Ordering::Relaxed);
+                    }
+                    Ok(mount)
+                }
                 Ok(Err((what, errno @ (Errno::NOSYS | Errno::NODEV)))) => {
                     Err(MountError::Unsupported { what, source: errno.into() })
                 }
@@ -104,8 +123,8 @@ fn direct(root: &Root, layers: &[Layer]) -> Result<OwnedFd, Step> {
     fsconfig_set_string(&fs, "source", "overlay").map_err(|e| ("source", e))?;
     for layer in layers {
         match &layer.mount {
-            None => set_directory(&fs, "lowerdir+", &layer.path)?,
-            Some(mount) => fsconfig_set_fd(&fs, "lowerdir+", mount.as_fd()).map_err(|e| ("lowerdir+", e))?,
+            None => set_directory(&fs, ONE_LAYER, &layer.path)?,
+            Some(mount) => fsconfig_set_fd(&fs, ONE_LAYER, mount.as_fd()).map_err(|e| (ONE_LAYER, e))?,
         }
     }
     if !root.view {

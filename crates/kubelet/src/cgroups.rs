@@ -1,6 +1,7 @@
 //! Cgroups of Pods: `kubepods`, a cgroup for each lesser class of service in it, and one for each Pod.
 //!
-//! Written for both hierarchies: the unified one, and v1 with a directory a controller.
+//! Written for both hierarchies: the unified one, and v1 with a directory a controller. With systemd's driver a cgroup is a
+//! slice, which systemd is asked for; what it has no word for is written into files beside that, as in runc.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,10 +13,12 @@ use cri::runtime::CgroupDriver;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
+use crate::cadvisor::pod_of;
 use crate::enforcement::{Limits, QUOTA_PERIOD, is_unified};
 use crate::metrics::{self, Metrics};
 use crate::pods::resources::{MIN_SHARES, PodCgroup, page_name, pod_cgroup, shares, weight};
 use crate::pods::spec::{self, Qos};
+use crate::slices::{Slices, properties};
 
 pub(crate) const MOUNT: &str = "/sys/fs/cgroup";
 /// A limit of memory from which on there is none; upstream's.
@@ -28,6 +31,8 @@ pub(crate) struct Cgroups {
     root: String,
     unified: bool,
     driver: CgroupDriver,
+    /// The way to systemd, if it is the one who makes cgroups.
+    slices: Option<Arc<Slices>>,
     /// How limits are enforced here.
     limits: Arc<Limits>,
     /// The memory that guaranteed Pods and burstable ones have kept for them, in bytes.
@@ -49,13 +54,15 @@ pub(crate) struct Reservation {
 impl Cgroups {
     /// Below `root` of the machine's hierarchy, in the runtime's way of naming.
     pub(crate) fn new(root: &str, driver: CgroupDriver, limits: Limits) -> Self {
-        Self::at(PathBuf::from(MOUNT), root, driver, limits)
+        let slices = (driver == CgroupDriver::Systemd).then(Arc::default);
+        Self { slices, ..Self::at(PathBuf::from(MOUNT), root, driver, limits) }
     }
 
     fn at(mount: PathBuf, root: &str, driver: CgroupDriver, limits: Limits) -> Self {
         let unified = is_unified(&mount);
         let (root, limits) = (root.trim_matches('/').to_owned(), Arc::new(limits));
-        Self { mount, root, unified, driver, limits, kept: Arc::default(), metrics: Metrics::default() }
+        let (kept, metrics) = (Arc::default(), Metrics::default());
+        Self { mount, root, unified, driver, slices: None, limits, kept, metrics }
     }
 
     /// The memory that guaranteed Pods and burstable ones have kept for them together, in bytes; none where nobody has any.
@@ -99,16 +106,22 @@ impl Cgroups {
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         match self.driver {
             CgroupDriver::Cgroupfs => format!("/{}", names.join("/")),
-            CgroupDriver::Systemd => {
-                let escaped: Vec<String> = names.iter().map(|n| n.replace('-', "_")).collect();
-                format!("{}.slice", escaped.join("-"))
-            }
+            CgroupDriver::Systemd => unit(&names),
+        }
+    }
+
+    /// The path of a Pod's cgroup below the mount of a hierarchy.
+    pub(crate) fn path(&self, pod: &Pod) -> String {
+        let parent = self.parent(pod);
+        match self.driver {
+            CgroupDriver::Cgroupfs => parent,
+            CgroupDriver::Systemd => slices(&parent).iter().flat_map(|part| ["/", part]).collect(),
         }
     }
 
     /// The directories of a cgroup: one, or one for each controller that is set here.
     fn dirs(&self, names: &[String]) -> Vec<PathBuf> {
-        let below = |base: PathBuf| names.iter().fold(base, |dir, name| dir.join(name));
+        let below = |base: PathBuf| self.below(base, names);
         if self.unified {
             return vec![below(self.mount.clone())];
         }
@@ -120,11 +133,26 @@ impl Cgroups {
             .collect()
     }
 
+    /// The directories on the way to a cgroup, and itself.
+    fn parts(&self, names: &[String]) -> Vec<String> {
+        match self.driver {
+            CgroupDriver::Cgroupfs => names.to_vec(),
+            CgroupDriver::Systemd => slices(&unit(names)),
+        }
+    }
+
+    fn below(&self, base: PathBuf, names: &[String]) -> PathBuf {
+        self.parts(names).iter().fold(base, |dir, part| dir.join(part))
+    }
+
     fn create(&self, names: &[String]) -> io::Result<()> {
+        if let Some(slices) = &self.slices {
+            slices.start(&unit(names))?;
+        }
         for dir in self.dirs(names) {
             if self.unified {
                 let mut at = self.mount.clone();
-                for name in names {
+                for name in self.parts(names) {
                     delegate(&at);
                     at = at.join(name);
                     make(&at)?;
@@ -138,6 +166,9 @@ impl Cgroups {
 
     fn set(&self, names: &[String], want: &PodCgroup) -> io::Result<()> {
         let period = if want.period > 0 { want.period } else { QUOTA_PERIOD };
+        if let Some(slices) = &self.slices {
+            slices.set(&unit(names), &properties(want, QUOTA_PERIOD, self.unified))?;
+        }
         for dir in self.dirs(names) {
             if self.unified {
                 write(&dir, "cpu.weight", weight(want.shares))?;
@@ -177,12 +208,6 @@ impl Cgroups {
 
     /// Makes `kubepods` and the classes' cgroups; `milli_cpus` is how many thousandths of a processor all Pods have.
     pub(crate) fn ensure_root(&self, milli_cpus: i64) -> io::Result<()> {
-        if self.driver == CgroupDriver::Systemd {
-            tracing::warn!(
-                "the container runtime uses systemd's cgroup driver: limits of whole Pods and the shares of their classes are not set with it"
-            );
-            return Ok(());
-        }
         // Within what all Pods have, a class has as many huge pages as its Pods ask for.
         let unbounded: BTreeMap<u64, u64> = self.limits.page_sizes.iter().map(|s| (*s, UNLIMITED)).collect();
         for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
@@ -200,9 +225,6 @@ impl Cgroups {
     /// # Errors
     /// The kernel refuses: Pods that run may have more already.
     pub(crate) fn limit_pods(&self, wanted: &PodCgroup) -> io::Result<()> {
-        if self.driver == CgroupDriver::Systemd {
-            return Ok(());
-        }
         self.set(&self.names(Qos::Guaranteed, None), wanted)
     }
 
@@ -273,9 +295,6 @@ impl Cgroups {
     /// Gives the classes what their Pods ask for together: shares of cpu, and where the configuration says so the memory that
     /// is kept for them.
     pub(crate) fn balance(&self, pods: &[Arc<Pod>]) {
-        if self.driver == CgroupDriver::Systemd {
-            return;
-        }
         let asked = |class: Qos, name: &str| -> i64 {
             pods.iter()
                 .filter(|p| spec::qos(p) == class)
@@ -325,15 +344,11 @@ impl Cgroups {
 
     /// Whether a Pod's cgroup is there.
     pub(crate) fn exists(&self, pod: &Pod) -> bool {
-        self.driver == CgroupDriver::Systemd
-            || self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
+        self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
     }
 
     /// Makes a Pod's cgroup, or sets it anew; `unlimited` says whether its time on processors is not limited.
     pub(crate) fn ensure(&self, pod: &Pod, unlimited: bool) -> io::Result<()> {
-        if self.driver == CgroupDriver::Systemd {
-            return Ok(());
-        }
         let (operation, began) = (if self.exists(pod) { "update" } else { "create" }, Instant::now());
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;
@@ -358,14 +373,21 @@ impl Cgroups {
     /// # Errors
     /// The last one; what could be removed is removed.
     pub(crate) fn remove_all(&self) -> io::Result<()> {
-        let mut result = Ok(());
         let own = self.names(Qos::Guaranteed, None);
         let depth = if own.len() > 1 { own.len() - 1 } else { 1 };
-        for base in self.bases() {
-            let dir = own.iter().take(depth).fold(base, |d, n| d.join(n));
-            if dir.is_dir() {
-                result = remove_tree(&dir).and(result);
-            }
+        self.remove_from_all(&own[..depth])
+    }
+
+    /// Removes a cgroup with those in it from every hierarchy.
+    fn remove_from_all(&self, names: &[String]) -> io::Result<()> {
+        let all = self.bases().into_iter().map(|base| self.below(base, names));
+        let there: Vec<PathBuf> = all.filter(|dir| dir.is_dir()).collect();
+        let mut result = Ok(());
+        if let Some(slices) = self.slices.as_ref().filter(|_| !there.is_empty()) {
+            result = slices.stop(&unit(names));
+        }
+        for dir in there {
+            result = remove_tree(&dir).and(result);
         }
         result
     }
@@ -375,18 +397,10 @@ impl Cgroups {
     /// # Errors
     /// The last one; what could be removed is removed.
     pub(crate) fn remove(&self, uid: &str) -> io::Result<()> {
-        if self.driver == CgroupDriver::Systemd {
-            return Ok(());
-        }
         let began = Instant::now();
         let mut result = Ok(());
-        for base in self.bases() {
-            for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
-                let dir = self.names(class, Some(uid)).iter().fold(base.clone(), |d, n| d.join(n));
-                if dir.is_dir() {
-                    result = remove_tree(&dir).and(result);
-                }
-            }
+        for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            result = self.remove_from_all(&self.names(class, Some(uid))).and(result);
         }
         self.metrics.took(&metrics::CGROUP_MANAGER_DURATION_SECONDS, &["destroy"], began.elapsed());
         result
@@ -394,19 +408,23 @@ impl Cgroups {
 
     /// uids of the Pods that have a cgroup in any hierarchy.
     pub(crate) fn pods(&self) -> BTreeSet<String> {
-        if self.driver == CgroupDriver::Systemd {
-            return BTreeSet::new();
-        }
         let classes = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
-        let dirs = self.bases().into_iter().flat_map(|base| {
-            classes.map(|class| self.names(class, None).iter().fold(base.clone(), |d, n| d.join(n)))
-        });
+        let dirs = self
+            .bases()
+            .into_iter()
+            .flat_map(|base| classes.map(|class| self.below(base.clone(), &self.names(class, None))));
         dirs.filter_map(|dir| std::fs::read_dir(dir).ok())
             .flat_map(|entries| entries.flatten())
             .filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()))
-            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("pod").map(str::to_owned))
+            .filter_map(|entry| pod_of(entry.file_name().to_str()?))
             .collect()
     }
+}
+
+/// The slice of a cgroup, as upstream names it: its name holds those above it, and each name's own dashes are others.
+fn unit(names: &[String]) -> String {
+    let escaped: Vec<String> = names.iter().map(|name| name.replace('-', "_")).collect();
+    format!("{}.slice", escaped.join("-"))
 }
 
 /// The memory that burstable Pods and those below them may have, in bytes, of what all may: a percentage of what the classes

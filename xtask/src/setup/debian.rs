@@ -100,6 +100,25 @@ pub(super) fn unpack_own(dir: &Path, packages: &[&str], into: &Path) -> Result<(
     unpack(&conf, dir, packages, into)
 }
 
+/// Unpacks the package of the running release that another one, which is empty, depends on; returns its name.
+pub(super) fn unpack_named(dir: &Path, by: &str, into: &Path) -> Result<String> {
+    let conf = private_apt(dir, &own_release()?)?;
+    let mut command = Command::new("apt-cache");
+    let depends = output(command.env("APT_CONFIG", &conf).args(["depends", "--important", by]))?;
+    let named = depends.lines().find_map(|l| l.trim().strip_prefix("Depends: "));
+    let name = named.with_context(|| format!("Debian has no package {by}, which names another one"))?;
+    unpack(&conf, dir, &[name], into)?;
+    Ok(name.to_owned())
+}
+
+/// Makes a small system of the running release with further packages.
+pub(super) fn bootstrap(packages: &str, at: &Path) -> Result<()> {
+    let mirror = mirror()?.context("apt knows no mirror of Debian: name one in /etc/apt/sources.list")?;
+    let mut command = Command::new("debootstrap");
+    command.args(["--variant=minbase", &format!("--include={packages}"), &own_release()?]);
+    sh(command.arg(at).arg(mirror))
+}
+
 /// The name of the release that this machine runs, e.g. `bookworm`.
 fn own_release() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("this is not Debian: no /etc/os-release")?;

@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Test,
     /// The schema's generator
     Schema,
+    /// Tests in a virtual machine
+    Vm,
 }
 
 /// The packages for a purpose.
@@ -79,6 +81,20 @@ const SCHEMA: Needs = Needs {
     programs: &[],
 };
 
+/// A virtual machine, whose processor is translated.
+const VM: Needs = Needs {
+    system: &[
+        "e2fsprogs", // makes the disk
+        "qemu-system-x86",
+        "xz-utils", // unpacks modules of Debian 13
+    ],
+    newer: &[],
+    programs: &[],
+};
+
+/// The package that names the newest kernel for virtual machines. It is unpacked, never installed.
+const KERNEL: &str = "linux-image-cloud-amd64";
+
 /// Packages of the running release that are unpacked too, since their files would shadow newer ones.
 const OLDER: [&str; 2] = ["kubernetes-client", "etcd-server"];
 
@@ -89,6 +105,7 @@ impl Purpose {
             Self::Containerd => &[UP, CONTAINERD],
             Self::Test => &[UP, CONTAINERD, TEST, SCHEMA],
             Self::Schema => &[SCHEMA],
+            Self::Vm => &[VM],
         }
     }
 
@@ -98,6 +115,7 @@ impl Purpose {
             Self::Containerd => "containerd",
             Self::Test => "test",
             Self::Schema => "schema",
+            Self::Vm => "vm",
         }
     }
 }
@@ -112,8 +130,17 @@ pub(crate) fn go_types(root: &Path) -> PathBuf {
     tools(root).join("root/usr/share/gocode/src/k8s.io")
 }
 
+/// The directory of the kernel that `Purpose::Vm` unpacks, with its modules.
+pub(crate) fn kernel(root: &Path) -> PathBuf {
+    tools(root).join("kernel")
+}
+
 /// Installs everything that is missing.
 pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
+    if purpose == Purpose::Vm {
+        run(root, Purpose::Test)?;
+        unpack_kernel(root)?;
+    }
     let tools = tools(root);
     let needs = purpose.needs();
     let system: Vec<&str> = needs.iter().flat_map(|n| n.system).copied().collect();
@@ -131,7 +158,9 @@ pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
     if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
         return Ok(());
     }
-    debian::unpack_newer(&tools.join("apt-sid"), &newer, &tools.join("root"))?;
+    if !newer.is_empty() {
+        debian::unpack_newer(&tools.join("apt-sid"), &newer, &tools.join("root"))?;
+    }
     let bin = tools.join("bin");
     fs::create_dir_all(&bin)?;
     for name in needs.iter().flat_map(|n| n.programs) {
@@ -144,6 +173,38 @@ pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
     }
     fs::write(stamp, wanted)?;
     Ok(())
+}
+
+/// The directory of the Debian that [`make_debian`] makes.
+pub(crate) fn debian(root: &Path) -> PathBuf {
+    tools(root).join("debian")
+}
+
+/// Makes a small Debian with systemd, for a machine of its own.
+pub(crate) fn make_debian(root: &Path) -> Result<()> {
+    let (at, stamp) = (debian(root), tools(root).join("installed-debian"));
+    if at.exists() && stamp.exists() {
+        return Ok(());
+    }
+    debian::install(&["debootstrap"])?;
+    if at.exists() {
+        fs::remove_dir_all(&at)?;
+    }
+    debian::bootstrap("systemd,systemd-sysv,dbus,iproute2", &at)?;
+    Ok(fs::write(stamp, "")?)
+}
+
+fn unpack_kernel(root: &Path) -> Result<()> {
+    let (tools, at) = (tools(root), kernel(root));
+    let stamp = tools.join("installed-kernel");
+    if at.exists() && stamp.exists() {
+        return Ok(());
+    }
+    if at.exists() {
+        fs::remove_dir_all(&at)?;
+    }
+    let package = debian::unpack_named(&tools.join("apt-own"), KERNEL, &at)?;
+    Ok(fs::write(stamp, package)?)
 }
 
 /// Installs cargo-fuzz, and returns its path.

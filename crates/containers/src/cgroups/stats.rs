@@ -83,28 +83,7 @@ fn v2(d: &Path) -> Stats {
     };
     for resource in ["cpu", "memory", "io"] {
         if let Ok(text) = fs::read_to_string(d.join(format!("{resource}.pressure"))) {
-            out.pressure.insert(resource, pressure(&text));
-        }
-    }
-    out
-}
-
-/// Reads pressure: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
-pub(super) fn pressure(text: &str) -> Pressure {
-    let mut out = Pressure::default();
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        let Some(kind) = words.next() else { continue };
-        let mut figures = [0; 4];
-        for (place, word) in figures.iter_mut().zip(words) {
-            let digits: String =
-                word.chars().skip_while(|c| *c != '=').filter(char::is_ascii_digit).collect();
-            *place = digits.parse().unwrap_or(0);
-        }
-        match kind {
-            "some" => out.some = figures,
-            "full" => out.full = figures,
-            _ => {}
+            out.pressure.insert(resource, Pressure::parse(&text));
         }
     }
     out

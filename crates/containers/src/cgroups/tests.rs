@@ -4,7 +4,7 @@ use oci_spec::runtime::LinuxResources;
 use serde_json::{Value, json};
 
 use super::devices::{self, Rule};
-use super::{Cgroups, Hierarchy, Layout, layout, stats, v1, v2};
+use super::{Cgroups, Hierarchy, Layout, layout, v1, v2};
 
 fn resources(value: Value) -> LinuxResources {
     serde_json::from_value(value).unwrap()
@@ -193,6 +193,6 @@ fn a_device_program_refuses_devices() {
 #[test]
 fn pressure_is_read() {
     let text = "some avg10=1.25 avg60=0.50 avg300=0.00 total=12345\nfull avg10=0.00 avg60=0.01 avg300=10.00 total=7\n";
-    let read = stats::pressure(text);
+    let read = crate::spec::Pressure::parse(text);
     assert_eq!((read.some, read.full), ([125, 50, 0, 12345], [0, 1, 1000, 7]));
 }

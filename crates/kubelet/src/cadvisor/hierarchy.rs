@@ -111,7 +111,7 @@ pub(crate) fn kubepods(root: &str, driver: CgroupDriver) -> String {
 }
 
 /// The uid of the Pod whose cgroup this is, if it is one: `pod…` or `…-pod….slice`.
-pub(super) fn pod_of(cgroup: &str) -> Option<String> {
+pub(crate) fn pod_of(cgroup: &str) -> Option<String> {
     let name = cgroup.rsplit('/').next()?;
     if let Some(slice) = name.strip_suffix(".slice") {
         return slice.rsplit('-').next()?.strip_prefix("pod").map(|uid| uid.replace('_', "-"));

@@ -157,3 +157,23 @@ fn a_part_of_the_node_is_kept_for_others() {
     assert_eq!(fixture.read("kube/memory.min"), "1048576");
     assert_eq!(slices("user-1.slice"), ["user.slice", "user-1.slice"]);
 }
+
+/// The names of upstream's slices, and of the directories that systemd gives them; here nobody is asked for them.
+#[test]
+fn slices_have_upstreams_names() {
+    let fixture = Fixture::new(true);
+    let limits = Limits { unified: true, ..Limits::default() };
+    let cgroups =
+        |root: &str| Cgroups::at(fixture.0.path().to_owned(), root, CgroupDriver::Systemd, limits.clone());
+    let mut one = (*pod("Burstable", "1Gi", "0")).clone();
+    one.metadata.uid = Some("12-ab".to_owned());
+    let own = cgroups("/");
+    assert_eq!(own.parent(&one), "kubepods-burstable-pod12_ab.slice");
+    let path = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_ab.slice";
+    assert_eq!(own.path(&one), format!("/{path}"));
+    own.ensure(&one, false).unwrap();
+    assert_eq!(fixture.read(&format!("{path}/memory.max")), "max");
+    assert!(own.exists(&one));
+    assert_eq!(own.pods(), BTreeSet::from(["12-ab".to_owned()]));
+    assert_eq!(cgroups("/a/b-c").parent(&one), "a-b_c-kubepods-burstable-pod12_ab.slice");
+}

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::dbus::{BusError, Connection, Object, Wanted};
+use crate::dbus::{BusError, Connection, Object, Wanted};
 use crate::work::{Interrupted, try_blocking};
 
 const SERVICE: &str = "org.freedesktop.login1";

@@ -1,7 +1,6 @@
 //! The end of Pods before the machine is shut down: systemd's login manager waits for this kubelet, which ends its Pods by
 //! their priority, each with the time that the configuration has for it. Upstream's graceful node shutdown.
 
-mod dbus;
 mod logind;
 mod manager;
 mod plan;

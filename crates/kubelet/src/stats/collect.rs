@@ -15,7 +15,7 @@ use super::room::Room;
 use super::tree::Taken;
 use super::usage::Usage;
 use super::{Container, PodStats, Stats};
-use crate::cadvisor::Cadvisor;
+use crate::cadvisor::{Cadvisor, Pressure};
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::health::Health;
@@ -145,7 +145,12 @@ impl Collector {
         // Not every runtime knows these.
         let sandboxes = sandboxes.map(|s| s.into_inner().stats).unwrap_or_default();
         let mut all = pods(&self.pods, containers?.into_inner().stats, sandboxes);
+        let pressure = self.cadvisor.has_pressure();
         for pod in &mut all {
+            // A runtime may tell of its containers' alone.
+            if pressure && pod.usage.pressure[0].is_none() {
+                pod.usage.pressure = self.pressure_of(pod).await.unwrap_or_default();
+            }
             if let Some(found) = self.disks.of(&pod.uid) {
                 pod.measured = Some(found.at);
                 pod.volumes.clone_from(&found.volumes);
@@ -156,6 +161,13 @@ impl Collector {
             }
         }
         Ok(all)
+    }
+
+    /// How long the processes of a Pod waited, as its cgroup says.
+    async fn pressure_of(&self, pod: &PodStats) -> Option<[Option<Pressure>; 3]> {
+        let found = self.pods.get(&pod.namespace, &pod.name, Some(&pod.uid))?;
+        let sample = self.cadvisor.cgroup(self.cgroups.path(&found)).await?;
+        Some(Usage::of_cgroup(&sample, true).pressure)
     }
 }
 
@@ -231,11 +243,8 @@ fn pods(
         let Some(uid) = stats.attributes.and_then(|a| a.metadata).map(|m| m.uid) else { continue };
         let (Some(pod), Some(linux)) = (by_uid.get_mut(&uid), stats.linux) else { continue };
         pod.usage = Usage::of(linux.cpu.as_ref(), linux.memory.as_ref(), None).with_io(linux.io.as_ref());
-        // CRI tells of the swap of containers alone.
         for container in &pod.containers {
-            if let Some(swap) = container.usage.swap {
-                pod.usage.swap = Some(pod.usage.swap.unwrap_or_default().saturating_add(swap));
-            }
+            pod.usage.add_swap(&container.usage);
         }
         pod.processes = linux.process.and_then(|p| p.process_count).map(|v| v.value);
         if let Some(network) = linux.network {

@@ -15,6 +15,8 @@ pub(crate) struct Usage {
     /// Processor time a second, nanoseconds.
     pub(crate) cpu_rate: Option<u64>,
     pub(crate) memory: Option<u64>,
+    /// What is left below the limit.
+    pub(crate) available: Option<u64>,
     pub(crate) working_set: Option<u64>,
     pub(crate) rss: Option<u64>,
     pub(crate) page_faults: Option<u64>,
@@ -57,6 +59,7 @@ impl Usage {
             cpu_nanos: cpu.and_then(|c| value(c.usage_core_nano_seconds.as_ref())),
             cpu_rate: cpu.and_then(|c| value(c.usage_nano_cores.as_ref())),
             memory: memory.and_then(|m| value(m.usage_bytes.as_ref())),
+            available: memory.and_then(|m| value(m.available_bytes.as_ref())),
             working_set: memory.and_then(|m| value(m.working_set_bytes.as_ref())),
             rss: memory.and_then(|m| value(m.rss_bytes.as_ref())),
             page_faults: memory.and_then(|m| value(m.page_faults.as_ref())),
@@ -106,12 +109,23 @@ impl Usage {
         add(&mut self.cpu_nanos, other.cpu_nanos);
         add(&mut self.cpu_rate, other.cpu_rate);
         add(&mut self.memory, other.memory);
+        add(&mut self.available, other.available);
         add(&mut self.working_set, other.working_set);
         add(&mut self.rss, other.rss);
         add(&mut self.page_faults, other.page_faults);
         add(&mut self.major_page_faults, other.major_page_faults);
-        add(&mut self.swap, other.swap);
+        self.add_swap(other);
     }
+
+    /// Adds the swap alone, of which CRI tells for containers and not for Pods.
+    pub(super) fn add_swap(&mut self, other: &Self) {
+        for (sum, of) in [(&mut self.swap, other.swap), (&mut self.swap_available, other.swap_available)] {
+            if let Some(of) = of {
+                *sum = Some(sum.unwrap_or_default().saturating_add(of));
+            }
+        }
+    }
+
     pub(super) fn cpu_json(&self) -> Value {
         some(vec![
             ("time", json!(objects::time::text(self.time))),
@@ -120,10 +134,11 @@ impl Usage {
             ("psi", psi_json(self.pressure[0])),
         ])
     }
+    /// With what is left of memory, where the caller knows it better than its cgroup.
     pub(super) fn memory_json(&self, available: Option<u64>) -> Value {
         some(vec![
             ("time", json!(objects::time::text(self.time))),
-            ("availableBytes", json!(available)),
+            ("availableBytes", json!(available.or(self.available))),
             ("usageBytes", json!(self.memory)),
             ("workingSetBytes", json!(self.working_set)),
             ("rssBytes", json!(self.rss)),
@@ -159,7 +174,12 @@ mod tests {
     fn sums() {
         let mut sum = Usage::default();
         sum.add(&Usage { cpu_nanos: Some(1), ..Usage::default() });
-        sum.add(&Usage { cpu_nanos: Some(2), memory: Some(3), ..Usage::default() });
+        sum.add(&Usage { cpu_nanos: Some(2), memory: Some(3), available: Some(5), ..Usage::default() });
         assert_eq!((sum.cpu_nanos, sum.memory, sum.swap), (Some(3), Some(3), None));
+        let swap = Usage { cpu_nanos: Some(9), swap: Some(1), swap_available: Some(7), ..Usage::default() };
+        sum.add_swap(&swap);
+        sum.add_swap(&swap);
+        assert_eq!((sum.cpu_nanos, sum.swap, sum.swap_available), (Some(3), Some(2), Some(14)));
+        assert_eq!(sum.memory_json(None)["availableBytes"], 5);
     }
 }

@@ -21,6 +21,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Client;
 use component::Clock;
@@ -325,16 +326,23 @@ fn own(path: &Path, gid: u32, bits: u32) -> io::Result<()> {
 fn tmpfs(dir: &Path, size: Option<i64>) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let size = size.filter(|bytes| *bytes > 0).map(|bytes| format!("size={bytes}"));
-    // Secrets do not belong on a disk; older kernels cannot keep them from there.
     let without: Vec<&str> = size.as_deref().into_iter().collect();
-    let mut with = without.clone();
-    with.push("noswap");
     let mount = |options: &[&str]| -> io::Result<()> {
         let data = std::ffi::CString::new(options.join(","))?;
         Ok(rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?)
     };
-    match mount(&with) {
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => mount(&without),
+    // Secrets do not belong on a disk. A kernel before 6.4 cannot keep them from there; it is asked once, since each
+    // refusal is a line in its log.
+    static UNKNOWN: AtomicBool = AtomicBool::new(false);
+    if UNKNOWN.load(Ordering::Relaxed) {
+        return mount(&without);
+    }
+    match mount(&[&without[..], &["noswap"]].concat()) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            mount(&without)?;
+            UNKNOWN.store(true, Ordering::Relaxed);
+            Ok(())
+        }
         other => other,
     }
 }

@@ -1,13 +1,16 @@
 //! The figures of a Pod's own cgroup: the parent of its containers', which the kubelet makes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use containers::Pressure;
 
 /// The mount point of cgroups.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// The use of a cgroup. Figures that the kernel does not give are none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Processor time in nanoseconds.
     pub(crate) cpu: Option<u64>,
@@ -23,6 +26,8 @@ pub(crate) struct Usage {
     pub(crate) tasks: Option<u64>,
     /// The limit of memory.
     pub(crate) limit: Option<u64>,
+    /// Pressure of processor, memory and disks, which version 2 alone has.
+    pub(crate) pressure: BTreeMap<&'static str, Pressure>,
 }
 
 /// The directory of a cgroup as CRI names it, below a hierarchy.
@@ -49,7 +54,11 @@ fn below(mount: &Path, at: &Path, unified: bool) -> Usage {
         let dir = mount.join(at);
         let stat = text(&dir, "memory.stat").unwrap_or_default();
         let memory = number(&dir, "memory.current");
+        let pressure = ["cpu", "memory", "io"].into_iter().filter_map(|resource| {
+            Some((resource, Pressure::parse(&text(&dir, &format!("{resource}.pressure"))?)))
+        });
         return Usage {
+            pressure: pressure.collect(),
             cpu: text(&dir, "cpu.stat").and_then(|all| value(&all, "usage_usec")).map(|micros| micros * 1000),
             memory,
             working_set: memory.map(|all| all.saturating_sub(value(&stat, "inactive_file").unwrap_or(0))),
@@ -71,6 +80,7 @@ fn below(mount: &Path, at: &Path, unified: bool) -> Usage {
         faults: value(&stat, "total_pgfault").zip(value(&stat, "total_pgmajfault")),
         tasks: number(&mount.join("pids").join(at), "pids.current"),
         limit: number(&memory_dir, "memory.limit_in_bytes").filter(|limit| *limit < 1 << 62),
+        pressure: BTreeMap::new(),
     }
 }
 
@@ -147,12 +157,14 @@ mod tests {
         write("p/memory.stat", "anon 300\ninactive_file 200\npgfault 7\npgmajfault 1\n");
         write("p/cpu.stat", "usage_usec 5\nuser_usec 1\n");
         write("p/memory.max", "max\n");
+        write("p/memory.pressure", "some avg10=1.50 avg60=0.00 avg300=0.00 total=7\n");
         let v2 = below(dir.path(), Path::new("p"), true);
         assert_eq!(
             (v2.cpu, v2.memory, v2.working_set, v2.rss),
             (Some(5000), Some(1000), Some(800), Some(300))
         );
         assert_eq!((v2.faults, v2.limit, v2.tasks), (Some((7, 1)), None, None));
+        assert_eq!((v2.pressure.len(), v2.pressure["memory"].some), (1, [150, 0, 0, 7]));
         write("memory/p/memory.usage_in_bytes", "1000\n");
         write("memory/p/memory.stat", "total_rss 300\ntotal_inactive_file 100\n");
         write("cpuacct/p/cpuacct.usage", "9\n");

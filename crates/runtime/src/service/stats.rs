@@ -204,7 +204,7 @@ pub(crate) async fn of_sandbox(core: &Core, kept: &Kept, sandbox: &Arc<Sandbox>)
                 timestamp: now,
                 usage_core_nano_seconds: some(used.cpu),
                 usage_nano_cores: some(kept.rate(&sandbox.id, nanos)),
-                psi: None,
+                psi: psi(used.pressure.get("cpu")),
             }),
             memory: used.memory.map(|_| pb::MemoryUsage {
                 timestamp: now,
@@ -214,7 +214,7 @@ pub(crate) async fn of_sandbox(core: &Core, kept: &Kept, sandbox: &Arc<Sandbox>)
                 rss_bytes: some(used.rss),
                 page_faults: some(used.faults.map(|(all, _)| all)),
                 major_page_faults: some(used.faults.map(|(_, major)| major)),
-                psi: None,
+                psi: psi(used.pressure.get("memory")),
             }),
             network: (!shown.is_empty()).then(|| pb::NetworkUsage {
                 timestamp: now,
@@ -225,7 +225,7 @@ pub(crate) async fn of_sandbox(core: &Core, kept: &Kept, sandbox: &Arc<Sandbox>)
                 .tasks
                 .map(|count| pb::ProcessUsage { timestamp: now, process_count: some(Some(count)) }),
             containers,
-            io: None,
+            io: used.pressure.get("io").map(|of| pb::IoUsage { timestamp: now, psi: psi(Some(of)) }),
         }),
         windows: None,
     }

@@ -6,9 +6,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::super::dbus::BusError;
 use super::super::plan::two_periods;
 use super::*;
+use crate::dbus::BusError;
 use crate::pods::spec::SYSTEM_CRITICAL;
 
 /// The questions to a login manager, and its answers.

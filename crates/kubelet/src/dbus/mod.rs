@@ -1,9 +1,9 @@
-//! A connection to the system's bus, as far as logind is asked.
+//! A connection to the system's bus, as far as logind is asked, and the messages that systemd is asked with, too.
 //!
-//! It is this crate's own: a whole client of D-Bus (zbus) is fifty crates more to build, for seven calls and one signal.
+//! It is this crate's own: a whole client of D-Bus (zbus) is fifty crates more to build, for a dozen calls and two signals.
 
-mod address;
-mod message;
+pub(crate) mod address;
+pub(crate) mod message;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use self::address::Address;
-pub(super) use self::message::Malformed;
+pub(crate) use self::message::Malformed;
 use self::message::{Argument, Call, FIXED, Kind, Message};
 
 /// How long an answer is waited for; that of D-Bus' own library.
@@ -73,28 +73,28 @@ pub(crate) enum BusError {
 pub(crate) struct Signal(Message);
 
 impl Signal {
-    pub(super) fn is(&self, path: &str, interface: &str, member: &str) -> bool {
+    pub(crate) fn is(&self, path: &str, interface: &str, member: &str) -> bool {
         (self.0.path.as_str(), self.0.interface.as_str(), self.0.member.as_str()) == (path, interface, member)
     }
 
     /// The unique name of the sender.
-    pub(super) fn sender(&self) -> &str {
+    pub(crate) fn sender(&self) -> &str {
         &self.0.sender
     }
 
     /// The bool that it carries.
-    pub(super) fn boolean(&self) -> Option<bool> {
+    pub(crate) fn boolean(&self) -> Option<bool> {
         self.0.boolean()
     }
 }
 
 /// The signals that are wanted. Every user of the machine may send others to a process, and these, too.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// The object that emits them.
-    pub(super) of: Object,
+    pub(crate) of: Object,
     /// Their name.
-    pub(super) member: &'static str,
+    pub(crate) member: &'static str,
 }
 
 /// A connection.
@@ -117,7 +117,7 @@ impl Connection {
     ///
     /// # Errors
     /// There is none that takes this process.
-    pub(super) async fn system() -> Result<Self, BusError> {
+    pub(crate) async fn system() -> Result<Self, BusError> {
         let mut error = io::Error::from(io::ErrorKind::NotFound);
         for address in address::of_system() {
             match connect(&address).await {
@@ -181,7 +181,7 @@ impl Connection {
     }
 
     /// Has signals sent here, and keeps these alone from now on.
-    pub(super) async fn subscribe(&mut self, wanted: Wanted) -> Result<(), BusError> {
+    pub(crate) async fn subscribe(&mut self, wanted: Wanted) -> Result<(), BusError> {
         let Wanted { of: Object { service, path, interface }, member } = wanted;
         let rule = format!(
             "type='signal',sender='{service}',path='{path}',interface='{interface}',member='{member}'"
@@ -196,7 +196,7 @@ impl Connection {
     }
 
     /// The unique name of who has a well-known one.
-    pub(super) async fn owner(&mut self, name: &str) -> Result<String, BusError> {
+    pub(crate) async fn owner(&mut self, name: &str) -> Result<String, BusError> {
         let answer = self.of_bus("GetNameOwner", &[Argument::Text(name)]).await?;
         let owner = answer.text().map(str::to_owned).ok_or_else(|| BusError::Type("GetNameOwner".into()))?;
         if self.wanted.is_some_and(|wanted| wanted.of.service == name) {
@@ -233,7 +233,7 @@ impl Connection {
     }
 
     /// Waits until there is a signal. A caller that does not wait until then loses none.
-    pub(super) async fn wait(&mut self) -> Result<(), BusError> {
+    pub(crate) async fn wait(&mut self) -> Result<(), BusError> {
         while self.signals.is_empty() {
             let message = self.message().await?;
             self.keep(message)?;
@@ -242,7 +242,7 @@ impl Connection {
     }
 
     /// Takes the first signal.
-    pub(super) fn take(&mut self) -> Option<Signal> {
+    pub(crate) fn take(&mut self) -> Option<Signal> {
         self.signals.pop_front()
     }
 
@@ -361,13 +361,13 @@ async fn connect(address: &Address) -> io::Result<UnixStream> {
 
 /// An object of a service.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Object {
+pub(crate) struct Object {
     /// The service's well-known name.
-    pub(super) service: &'static str,
+    pub(crate) service: &'static str,
     /// The object's path.
-    pub(super) path: &'static str,
+    pub(crate) path: &'static str,
     /// The interface of its methods and properties.
-    pub(super) interface: &'static str,
+    pub(crate) interface: &'static str,
 }
 
 impl Object {
@@ -386,7 +386,7 @@ impl Object {
     }
 
     /// Calls a method that answers nothing.
-    pub(super) async fn order(
+    pub(crate) async fn order(
         self,
         bus: &mut Connection,
         member: &str,
@@ -397,7 +397,7 @@ impl Object {
     }
 
     /// Calls a method that answers with a file descriptor.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         self,
         bus: &mut Connection,
         member: &str,
@@ -415,13 +415,13 @@ impl Object {
     }
 
     /// A property that is a number.
-    pub(super) async fn number(self, bus: &mut Connection, name: &str) -> Result<u64, BusError> {
+    pub(crate) async fn number(self, bus: &mut Connection, name: &str) -> Result<u64, BusError> {
         let answer = self.property(bus, name).await?;
         answer.variant_u64().ok_or_else(|| BusError::Type(format!("{}.{name}", self.interface)))
     }
 
     /// A property that is true or false.
-    pub(super) async fn boolean(self, bus: &mut Connection, name: &str) -> Result<bool, BusError> {
+    pub(crate) async fn boolean(self, bus: &mut Connection, name: &str) -> Result<bool, BusError> {
         let answer = self.property(bus, name).await?;
         answer.variant_bool().ok_or_else(|| BusError::Type(format!("{}.{name}", self.interface)))
     }

@@ -9,7 +9,7 @@ const USUAL: &str = "unix:path=/var/run/dbus/system_bus_socket";
 
 /// A socket of a bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Address {
+pub(crate) enum Address {
     /// One in the file system.
     Path(PathBuf),
     /// One of the kernel's abstract names.
@@ -17,7 +17,7 @@ pub(super) enum Address {
 }
 
 /// The sockets to try, in their order.
-pub(super) fn of_system() -> Vec<Address> {
+pub(crate) fn of_system() -> Vec<Address> {
     let given = std::env::var(VARIABLE).ok().filter(|address| !address.is_empty());
     parse(given.as_deref().unwrap_or(USUAL))
 }

@@ -41,6 +41,26 @@ fn a_call_is_what_others_send() {
     assert!(whole.ends_with(&[3, 0, 0, 0, b'a', b'l', b'l', 0, 1, 0, 0, 0]), "{whole:?}");
 }
 
+/// Each value begins at a multiple of its own size, elements of arrays, too.
+#[test]
+fn properties_are_arrays_of_variants() {
+    use super::message::Value;
+    let call = Call { destination: BUS, path: BUS_PATH, interface: BUS, member: "Hello", arguments: &[] };
+    let properties = [("A", Value::Number(7)), ("B", Value::Bool(true)), ("C", Value::Texts(&["x", "yz"]))];
+    let arguments =
+        &[Argument::Text("u"), Argument::Bool(true), Argument::Properties(&properties), Argument::NoUnits];
+    let whole = message::encode(7, &Call { arguments, ..call });
+    let expected = bytes(
+        "01000000 7500 0000 01000000 47000000 \
+         01000000 4100 017400 00000000000000 0700000000000000 \
+         01000000 4200 016200 000000 01000000 \
+         01000000 4300 02617300 0000 0f000000 01000000 7800 0000 02000000 797a00 \
+         00 00000000 00000000",
+    );
+    let body = &whole[whole.len() - expected.len()..];
+    assert_eq!(body, expected, "{body:02x?}");
+}
+
 #[test]
 fn messages_of_a_real_bus_are_read() {
     let named = decode(NAMED);

@@ -1,13 +1,13 @@
-//! Messages of D-Bus, as far as logind is asked; the format is that of the D-Bus specification 1.0.
+//! Messages of D-Bus, as far as systemd and logind are asked; the format is that of the D-Bus specification 1.0.
 
 /// The most bytes of a message that is read. The answers of logind are small; the bus itself allows 128 MiB.
 const MOST: usize = 64 << 10;
 /// The length of the part of the header that every message has.
-pub(super) const FIXED: usize = 16;
+pub(crate) const FIXED: usize = 16;
 
 /// The kinds of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Call,
     Return,
     Error,
@@ -29,35 +29,52 @@ pub(crate) enum Malformed {
 
 /// A call of a method.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call<'a> {
-    pub(super) destination: &'a str,
-    pub(super) path: &'a str,
-    pub(super) interface: &'a str,
-    pub(super) member: &'a str,
-    pub(super) arguments: &'a [Argument<'a>],
+pub(crate) struct Call<'a> {
+    pub(crate) destination: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) interface: &'a str,
+    pub(crate) member: &'a str,
+    pub(crate) arguments: &'a [Argument<'a>],
 }
 
 /// An argument of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Argument<'a> {
+pub(crate) enum Argument<'a> {
     Text(&'a str),
     Int32(i32),
+    Bool(bool),
+    /// Properties of a unit, `a(sv)`.
+    Properties(&'a [Property<'a>]),
+    /// Further units, `a(sa(sv))`: none.
+    NoUnits,
+}
+
+/// A property of a unit.
+pub(crate) type Property<'a> = (&'a str, Value<'a>);
+
+/// The value of a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Text(&'a str),
+    Texts(&'a [&'a str]),
+    Bool(bool),
+    Number(u64),
 }
 
 /// A message as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Message {
-    pub(super) kind: Kind,
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
     /// The serial number of the call that it answers.
-    pub(super) answers: Option<u32>,
-    pub(super) path: String,
-    pub(super) interface: String,
-    pub(super) member: String,
-    pub(super) error: String,
+    pub(crate) answers: Option<u32>,
+    pub(crate) path: String,
+    pub(crate) interface: String,
+    pub(crate) member: String,
+    pub(crate) error: String,
     /// The unique name of its sender; the bus puts it in, so nobody can lie about it.
-    pub(super) sender: String,
+    pub(crate) sender: String,
     /// How many file descriptors belong to it.
-    pub(super) descriptors: u32,
+    pub(crate) descriptors: u32,
     signature: String,
     body: Vec<u8>,
     little: bool,
@@ -89,6 +106,41 @@ impl Writer {
         self.0.push(0);
     }
 
+    /// An array, whose elements begin at multiples of `to`. Its length counts from the first element on.
+    fn array(&mut self, to: usize, elements: impl FnOnce(&mut Self)) {
+        self.u32(0);
+        let length = self.0.len() - 4;
+        self.align(to);
+        let first = self.0.len();
+        elements(self);
+        let bytes = (self.0.len() - first) as u32;
+        self.0[length..length + 4].copy_from_slice(&bytes.to_le_bytes());
+    }
+
+    fn property(&mut self, (name, value): &Property<'_>) {
+        self.align(8);
+        self.text(name);
+        match value {
+            Value::Text(text) => {
+                self.signature("s");
+                self.text(text);
+            }
+            Value::Texts(texts) => {
+                self.signature("as");
+                self.array(4, |array| texts.iter().for_each(|text| array.text(text)));
+            }
+            Value::Bool(value) => {
+                self.signature("b");
+                self.u32(u32::from(*value));
+            }
+            Value::Number(value) => {
+                self.signature("t");
+                self.align(8);
+                self.0.extend(value.to_le_bytes());
+            }
+        }
+    }
+
     /// A field of the header.
     fn field(&mut self, code: u8, kind: &str, value: &str) {
         self.align(8);
@@ -99,7 +151,7 @@ impl Writer {
 }
 
 /// The bytes of a call.
-pub(super) fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
+pub(crate) fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
     let mut body = Writer::default();
     let mut signature = String::new();
     for argument in call.arguments {
@@ -111,6 +163,18 @@ pub(super) fn encode(serial: u32, call: &Call<'_>) -> Vec<u8> {
             Argument::Int32(value) => {
                 signature.push('i');
                 body.u32(*value as u32);
+            }
+            Argument::Bool(value) => {
+                signature.push('b');
+                body.u32(u32::from(*value));
+            }
+            Argument::Properties(all) => {
+                signature.push_str("a(sv)");
+                body.array(8, |array| all.iter().for_each(|one| array.property(one)));
+            }
+            Argument::NoUnits => {
+                signature.push_str("a(sa(sv))");
+                body.array(8, |_| ());
             }
         }
     }
@@ -189,7 +253,7 @@ impl<'a> Reader<'a> {
 ///
 /// # Errors
 /// It is no message, or too long a one.
-pub(super) fn length(fixed: &[u8; FIXED]) -> Result<usize, Malformed> {
+pub(crate) fn length(fixed: &[u8; FIXED]) -> Result<usize, Malformed> {
     let little = match fixed[0] {
         b'l' => true,
         b'B' => false,
@@ -212,7 +276,7 @@ pub(super) fn length(fixed: &[u8; FIXED]) -> Result<usize, Malformed> {
 ///
 /// # Errors
 /// It is none.
-pub(super) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
     let fixed = bytes.first_chunk::<FIXED>().ok_or(Malformed::Format)?;
     if length(fixed)? != bytes.len() {
         return Err(Malformed::Format);
@@ -291,28 +355,42 @@ impl Message {
     }
 
     /// The text that it begins with.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         self.body("s")?.text()
     }
 
     /// The bool that it begins with.
-    pub(super) fn boolean(&self) -> Option<bool> {
+    pub(crate) fn boolean(&self) -> Option<bool> {
         self.body("b")?.u32().map(|value| value != 0)
     }
 
     /// The number of the file descriptor that it begins with.
-    pub(super) fn descriptor(&self) -> Option<u32> {
+    pub(crate) fn descriptor(&self) -> Option<u32> {
         self.body("h")?.u32()
     }
 
+    /// The path of an object that it begins with.
+    pub(crate) fn object(&self) -> Option<&str> {
+        self.body("o")?.text()
+    }
+
+    /// The path of a job that has ended, and its result.
+    pub(crate) fn ended_job(&self) -> Option<(&str, &str)> {
+        let mut reader = self.body("uoss")?;
+        reader.u32()?;
+        let job = reader.text()?;
+        reader.text()?;
+        Some((job, reader.text()?))
+    }
+
     /// The number in the variant that it begins with.
-    pub(super) fn variant_u64(&self) -> Option<u64> {
+    pub(crate) fn variant_u64(&self) -> Option<u64> {
         let mut reader = self.body("v")?;
         (reader.signature()? == "t").then(|| reader.u64())?
     }
 
     /// The bool in the variant that it begins with.
-    pub(super) fn variant_bool(&self) -> Option<bool> {
+    pub(crate) fn variant_bool(&self) -> Option<bool> {
         let mut reader = self.body("v")?;
         (reader.signature()? == "b").then(|| reader.u32())?.map(|value| value != 0)
     }
