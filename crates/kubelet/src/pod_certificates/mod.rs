@@ -38,7 +38,7 @@ use crate::work::{Interrupted, blocking};
 
 /// How often every certificate is looked at, at least; upstream's, and up to twice as long.
 const PASS: Duration = Duration::from_mins(1);
-/// The most that is added to a time; upstream's.
+/// The most that is added to a time, in nanoseconds; upstream's.
 const JITTER_NANOS: i64 = 5 * 60 * 1_000_000_000;
 /// How many keys are made at once.
 const AT_ONCE: usize = 2;
