@@ -491,14 +491,9 @@ impl Kubelet {
         let managers = ResourceManagers::new(&config, runtime.clone(), workers.clone()).await?;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let certificates =
-            PodCertificates::new(&config, (&client, clock), node.clone(), recorder.clone(), workers.clone());
-        let sources = payload::Sources {
-            objects: objects.clone(),
-            issuer: Issuer::new(client.clone(), clock),
-            trust: TrustBundles::new(&config, &client, workers.clone(), &shutdown),
-            certificates: certificates.clone(),
-        };
+        let shared = (&config, &client, clock, &shutdown);
+        let sources = sources_of_volumes(shared, objects.clone(), &node, &recorder, &workers);
+        let certificates = sources.certificates.clone();
         let volumes = VolumeManager::new(&config, client.clone(), clock, sources, told, csi, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
@@ -845,6 +840,23 @@ fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &S
         let (client, host) = (client.clone(), &config.node_name);
         Recorder::start_at(config.event_rate, client, "kubelet", host, clock, shutdown)
     })
+}
+
+/// The sources of the files of volumes.
+fn sources_of_volumes(
+    (config, client, clock, shutdown): (&Config, &client::Client, Clock, &Shutdown),
+    objects: Arc<Objects>,
+    node: &NodeView,
+    recorder: &PodRecorder,
+    workers: &Arc<Workers>,
+) -> payload::Sources {
+    let (node, recorder) = (node.clone(), recorder.clone());
+    payload::Sources {
+        objects,
+        issuer: Issuer::new(client.clone(), clock),
+        trust: TrustBundles::new(config, client, workers.clone(), shutdown),
+        certificates: PodCertificates::new(config, (client, clock), node, recorder, workers.clone()),
+    }
 }
 
 /// The parts that look after devices, with what an earlier process left.

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use api::go::quote;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 
@@ -116,7 +117,11 @@ pub(crate) enum CredentialError {
     #[error("credential bundle is not issued yet")]
     NotIssued,
     /// The signer refused.
-    #[error("PodCertificateRequest was permanently denied: reason={reason:?} message={message:?}")]
+    #[error(
+        "PodCertificateRequest was permanently denied: reason={} message={}",
+        quote(.reason),
+        quote(.message)
+    )]
     Denied {
         /// The signer's.
         reason: String,
@@ -124,7 +129,11 @@ pub(crate) enum CredentialError {
         message: String,
     },
     /// The signer could not.
-    #[error("PodCertificateRequest was permanently failed: reason={reason:?} message={message:?}")]
+    #[error(
+        "PodCertificateRequest was permanently failed: reason={} message={}",
+        quote(.reason),
+        quote(.message)
+    )]
     Failed {
         /// The signer's.
         reason: String,
@@ -306,8 +315,8 @@ impl State {
     /// the reason and with what Go says of a wrong format. The text is what it was meant to be.
     fn settle(&mut self, answer: Answer, name: &str) -> Outcome {
         let told = |reason, what: &str, verdict: &Verdict| {
-            let Verdict { reason: why, message } = verdict;
-            let message = format!("PodCertificateRequest {name} {what}, reason={why:?}, message={message:?}");
+            let (why, said) = (quote(&verdict.reason), quote(&verdict.message));
+            let message = format!("PodCertificateRequest {name} {what}, reason={why}, message={said}");
             vec![Told { reason, message }]
         };
         let (state, told) = match answer {
