@@ -97,8 +97,9 @@ async fn introduce_once(admin: &Client, facts: &Facts) -> Result<(), Status> {
     }
     tell(admin, CLUSTER_INFO, KUBECONFIG_KEY, &cluster_info(&facts.server, &facts.ca)).await?;
     tell(admin, SETTINGS, SETTINGS_KEY, &settings(facts)).await?;
-    tell(admin, SETTINGS, PARTS_KEY, &facts.parts).await?;
-    tell(admin, SETTINGS, FEATURES_KEY, &facts.features).await
+    // Who finds the last one finds all of them.
+    tell(admin, SETTINGS, FEATURES_KEY, &facts.features).await?;
+    tell(admin, SETTINGS, PARTS_KEY, &facts.parts).await
 }
 
 /// Gives nodes' DNS servers their rights, which are those of CoreDNS.

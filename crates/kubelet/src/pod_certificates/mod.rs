@@ -170,6 +170,7 @@ impl PodCertificates {
             let manager = look.clone();
             async move {
                 manager.requests.synced().await;
+                manager.node.known().await;
                 let looked = Box::pin(manager.look(&place)).await;
                 // That a request is not seen yet is nothing to worry about.
                 if let Err(error) = &looked
