@@ -22,7 +22,7 @@ use crate::certificate_files::Files;
 use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
 use crate::failure::Failure;
-use crate::seat::{Identity, NodeParts, Seat};
+use crate::seat::{Identity, NodeFeatures, NodeParts, Seat};
 use crate::{cli, endpoints, machine, openapi, signing};
 
 /// The port that the nodes' kubelets have, unless told otherwise.
@@ -326,6 +326,11 @@ impl ControlPlane {
         Ok(roots)
     }
 
+    /// The features of this cluster's kubelets.
+    pub(crate) fn node_features(&self) -> NodeFeatures {
+        NodeFeatures::of(self.gates)
+    }
+
     /// The surroundings of this machine's node, whose kubelet listens where the API server does unless told otherwise,
     /// with this TLS.
     pub(crate) fn seat(&self, bind: IpAddr, node: Identity, parts: NodeParts, tls: ServerConfig) -> Seat<'_> {
@@ -343,6 +348,7 @@ impl ControlPlane {
             tls,
             certificates: kubelet::config::Certificates::default(),
             parts,
+            features: self.node_features(),
             cluster_dns: None,
             pod_network: None,
             nodes_of_machine: 1,

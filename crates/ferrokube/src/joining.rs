@@ -22,6 +22,8 @@ pub(crate) const SETTINGS: (&str, &str) = ("kube-system", "kubeadm-config");
 pub(crate) const SETTINGS_KEY: &str = "ClusterConfiguration";
 /// The key of the names of the parts that nodes run themselves besides the kubelet.
 pub(crate) const PARTS_KEY: &str = "FerroKubeNodeParts";
+/// The key of the names of the features that are on for kubelets.
+pub(crate) const FEATURES_KEY: &str = "FerroKubeNodeFeatures";
 /// The user as whom a node's DNS server reads; one of [`controllers::certificates::NODE_ACCOUNTS`].
 pub(crate) const DNS_USER: &str = dns::USER;
 /// The user as whom a node reads network policies, another of them.
@@ -41,6 +43,7 @@ struct Facts {
     pods: String,
     services: String,
     parts: String,
+    features: String,
 }
 
 /// Makes the objects, and makes them what they should be, in the background.
@@ -51,6 +54,7 @@ pub(crate) fn introduce(plane: &ControlPlane, parts: NodeParts) {
         pods: plane.cluster_cidr().to_owned(),
         services: plane.service_cidrs().join(","),
         parts: parts.names(),
+        features: plane.node_features().names(),
     };
     let (admin, shutdown) = (plane.admin(), plane.shutdown().clone());
     plane.shutdown().spawn(async move {
@@ -93,6 +97,8 @@ async fn introduce_once(admin: &Client, facts: &Facts) -> Result<(), Status> {
     }
     tell(admin, CLUSTER_INFO, KUBECONFIG_KEY, &cluster_info(&facts.server, &facts.ca)).await?;
     tell(admin, SETTINGS, SETTINGS_KEY, &settings(facts)).await?;
+    // Who finds the last one finds all of them.
+    tell(admin, SETTINGS, FEATURES_KEY, &facts.features).await?;
     tell(admin, SETTINGS, PARTS_KEY, &facts.parts).await
 }
 

@@ -164,6 +164,8 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             nodes_of_machine: seat.nodes_of_machine,
             ..kubelet::node::Options::default()
         },
+        trust_bundles: seat.features.trust_bundles,
+        pod_certificates: seat.features.pod_certificates,
         certificates: seat.certificates.clone(),
         server: Some(kubelet::server::Options {
             address: SocketAddr::new(address, port),

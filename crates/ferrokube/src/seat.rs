@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::gate::{FeatureGates, Gate};
 use client::{Client, Clients};
 use component::{Clock, Shutdown};
 
@@ -60,6 +61,49 @@ impl NodeParts {
     }
 }
 
+/// The features of kubelets that are switched for a whole cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct NodeFeatures {
+    /// Volumes have the trust anchors of ClusterTrustBundles.
+    pub(crate) trust_bundles: bool,
+    /// Certificates are asked for Pods.
+    pub(crate) pod_certificates: bool,
+}
+
+impl NodeFeatures {
+    /// Their gates.
+    fn gates(&mut self) -> [(Gate, &mut bool); 2] {
+        [
+            (Gate::ClusterTrustBundleProjection, &mut self.trust_bundles),
+            (Gate::PodCertificateRequest, &mut self.pod_certificates),
+        ]
+    }
+
+    /// Those that are on.
+    pub(crate) fn of(gates: FeatureGates) -> Self {
+        let mut features = Self::default();
+        for (gate, on) in features.gates() {
+            *on = gates.enabled(gate);
+        }
+        features
+    }
+
+    /// Their names, separated by commas.
+    pub(crate) fn names(mut self) -> String {
+        let on = self.gates().into_iter().filter(|(_, on)| **on);
+        on.map(|(gate, _)| gate.name()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Of names, separated by commas. A newer control plane may name some that are not known here.
+    pub(crate) fn named(text: &str) -> Self {
+        let mut features = Self::default();
+        for (gate, on) in features.gates() {
+            *on = text.split(',').any(|name| name.trim() == gate.name());
+        }
+        features
+    }
+}
+
 /// The name of a node with its addresses, the primary one first.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -95,6 +139,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) certificates: kubelet::config::Certificates,
     /// The parts that run.
     pub(crate) parts: NodeParts,
+    /// The features that are on.
+    pub(crate) features: NodeFeatures,
     /// The Pod network of the built-in container runtime; none of another program's.
     pub(crate) pod_network: Option<Arc<PodNetwork>>,
     /// The number of nodes that share this machine.
@@ -114,6 +160,21 @@ impl Seat<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_of_nodes() {
+        let check = |gates: &[&str], names: &str| {
+            let features = NodeFeatures::of(FeatureGates::parse(gates.iter().copied()).unwrap());
+            assert_eq!((features.names().as_str(), NodeFeatures::named(names)), (names, features));
+        };
+        check(&[], "");
+        check(&["PodCertificateRequest=true"], "PodCertificateRequest");
+        let trust = ["ClusterTrustBundle=true", "ClusterTrustBundleProjection=true"];
+        check(&trust, "ClusterTrustBundleProjection");
+        let all = [trust[0], trust[1], "PodCertificateRequest=true"];
+        check(&all, "ClusterTrustBundleProjection,PodCertificateRequest");
+        assert_eq!(NodeFeatures::named("OfTomorrow"), NodeFeatures::default());
+    }
 
     #[test]
     fn parts_of_a_node() {

@@ -29,6 +29,7 @@ mod neighbours;
 mod network;
 mod network_policy;
 mod pods;
+mod projections;
 mod quotas;
 mod resource_managers;
 mod root_dir;

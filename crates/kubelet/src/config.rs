@@ -117,6 +117,10 @@ pub struct Config {
     pub standalone: bool,
     /// How processors, memory and devices are given to Pods.
     pub managers: ManagersOptions,
+    /// Whether volumes have the trust anchors of ClusterTrustBundles; upstream's gate `ClusterTrustBundleProjection`.
+    pub trust_bundles: bool,
+    /// Whether certificates are asked for Pods; upstream's gate `PodCertificateRequest`.
+    pub pod_certificates: bool,
     /// How the Node is registered.
     pub node: NodeOptions,
     /// The certificates that are exchanged in time, for the metrics about them.
@@ -183,6 +187,8 @@ impl Config {
             statics: None,
             standalone: false,
             managers: ManagersOptions::default(),
+            trust_bundles: false,
+            pod_certificates: false,
             node: NodeOptions::default(),
             certificates: Certificates::default(),
             server: None,

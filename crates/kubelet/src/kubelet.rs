@@ -37,6 +37,7 @@ use crate::node_allocatable::{self, AllocatableError, NodeAllocatable};
 use crate::node_shutdown::{self, NodeShutdown};
 use crate::objects::Objects;
 use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
+use crate::pod_certificates::PodCertificates;
 use crate::pod_cidr::PodCidr;
 use crate::pod_resources::PodResources;
 use crate::pods::addresses::Addresses;
@@ -69,10 +70,12 @@ use crate::sources::{Source, Sources};
 use crate::stats::collect::Collector;
 use crate::stats::disks::Disks;
 use crate::system_cgroups::{SystemCgroups, SystemCgroupsError};
+use crate::trust_bundles::TrustBundles;
 use crate::user_namespaces::{UserNamespaceError, UserNamespaces};
 use crate::volumes::VolumeManager;
 use crate::volumes::giving::Giver;
 use crate::volumes::local_path::LocalVolumes;
+use crate::volumes::payload;
 use crate::volumes::tokens::Issuer;
 use crate::{health, server, volumes};
 
@@ -105,6 +108,7 @@ pub struct Kubelet {
     managers: Arc<ResourceManagers>,
     pod_cidr: Arc<PodCidr>,
     system_cgroups: SystemCgroups,
+    certificates: PodCertificates,
 }
 
 /// The parts that look after volumes of drivers.
@@ -212,6 +216,7 @@ struct Base {
     killer: Killer,
     objects: Arc<Objects>,
     volumes: Arc<VolumeManager>,
+    certificates: PodCertificates,
     storage: Storage,
     prober: Prober,
     admission: Arc<Admission>,
@@ -430,6 +435,7 @@ impl Base {
                 (self.devices.clone(), self.managers.clone()),
             ),
             metrics: self.metrics.clone(),
+            certificates: self.certificates.clone(),
             plugins: self.storage.plugins.clone(),
             mirrors: self.mirrors.clone(),
             shutdown: self.shutdown.clone(),
@@ -485,7 +491,10 @@ impl Kubelet {
         let managers = ResourceManagers::new(&config, runtime.clone(), workers.clone()).await?;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let volumes = VolumeManager::new(&config, client.clone(), clock, objects.clone(), told, csi, metrics);
+        let shared = (&config, &client, clock, &shutdown);
+        let sources = sources_of_volumes(shared, objects.clone(), &node, &recorder, &workers);
+        let certificates = sources.certificates.clone();
+        let volumes = VolumeManager::new(&config, client.clone(), clock, sources, told, csi, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -514,6 +523,7 @@ impl Kubelet {
             mirrors: Arc::default(),
             services: Informer::new(&client, Selection::default()),
             volumes,
+            certificates,
             storage,
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
             devices,
@@ -618,6 +628,7 @@ impl Kubelet {
             managers: base.managers.clone(),
             pod_cidr: base.pod_cidr.clone(),
             system_cgroups: base.system_cgroups.clone(),
+            certificates: base.certificates.clone(),
             host: Arc::new(host),
             follower: Arc::new(follower),
             rotation: Arc::new(rotation),
@@ -750,6 +761,7 @@ impl Kubelet {
         self.until_shutdown(async move { Box::pin(pod_cidr.follow(&node)).await });
         self.nodes.start(&self.shutdown);
         self.services.start(&self.shutdown);
+        self.certificates.start(&self.shutdown);
         let (workers, mirrors) = (self.workers.clone(), self.mirroring.mirrors.clone());
         self.nodes.handle(move |change| {
             if matches!(change, Change::Added(_)) {
@@ -828,6 +840,23 @@ fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &S
         let (client, host) = (client.clone(), &config.node_name);
         Recorder::start_at(config.event_rate, client, "kubelet", host, clock, shutdown)
     })
+}
+
+/// The sources of the files of volumes.
+fn sources_of_volumes(
+    (config, client, clock, shutdown): (&Config, &client::Client, Clock, &Shutdown),
+    objects: Arc<Objects>,
+    node: &NodeView,
+    recorder: &PodRecorder,
+    workers: &Arc<Workers>,
+) -> payload::Sources {
+    let (node, recorder) = (node.clone(), recorder.clone());
+    payload::Sources {
+        objects,
+        issuer: Issuer::new(client.clone(), clock),
+        trust: TrustBundles::new(config, client, workers.clone(), shutdown),
+        certificates: PodCertificates::new(config, (client, clock), node, recorder, workers.clone()),
+    }
 }
 
 /// The parts that look after devices, with what an earlier process left.

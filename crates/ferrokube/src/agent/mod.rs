@@ -223,6 +223,7 @@ async fn serve(
         tls: serving.tls(&authorities(&at.authorities)?, &Offer::default())?,
         certificates: kubelet::config::Certificates { client: kept, server: Some(serving.place()) },
         parts,
+        features: settings.features,
         pod_network: runtime.network.clone(),
         nodes_of_machine: flags.hosted.as_ref().map_or(1, |hosted| hosted.host_nodes.max(1)),
         clock,

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::cli;
 use crate::cluster_dns;
-use crate::joining::{PARTS_KEY, SETTINGS, SETTINGS_KEY};
-use crate::seat::NodeParts;
+use crate::joining::{FEATURES_KEY, PARTS_KEY, SETTINGS, SETTINGS_KEY};
+use crate::seat::{NodeFeatures, NodeParts};
 
 /// The settings of the cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct Settings {
     pub(super) service_cidrs: Vec<String>,
     /// The parts of a node that run here. On a control plane of another kind they are somebody else's unless asked for.
     pub(super) parts: NodeParts,
+    /// The features that are on; none on a control plane of another kind.
+    pub(super) features: NodeFeatures,
     /// The address of the cluster's DNS, by flag or by its Service; none: the tenth of the Services' addresses.
     pub(super) cluster_dns: Option<IpAddr>,
 }
@@ -51,7 +53,8 @@ fn of(map: &ConfigMap, dns: Option<IpAddr>, flags: &cli::Agent) -> Result<Settin
     let parts = NodeParts::parse(flags.parts.as_deref().unwrap_or_else(|| get(PARTS_KEY)))
         .map_err(|e| anyhow!("--parts: {e}"))?;
     let cluster_dns = flags.node.cluster_dns.or(dns);
-    let settings = Settings { cluster_cidr, service_cidrs: services.collect(), parts, cluster_dns };
+    let features = NodeFeatures::named(get(FEATURES_KEY));
+    let settings = Settings { cluster_cidr, service_cidrs: services.collect(), parts, features, cluster_dns };
     if parts.network && settings.cluster_cidr.is_empty() {
         bail!("the cluster does not tell the addresses of its Pods; name them with --cluster-cidr");
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::FeatureGates;
+use api::{FeatureGates, Gate};
 use client::{Client, Clients, Remote};
 use component::{Clock, Shutdown};
 use kubelet::config::ContainerPolicy;
@@ -190,6 +190,8 @@ fn config(
         eviction,
         shutdown_grace_periods: file.shutdown(gates),
         managers: file.managers(gates)?,
+        trust_bundles: gates.enabled(Gate::ClusterTrustBundleProjection),
+        pod_certificates: gates.enabled(Gate::PodCertificateRequest),
         node: node::Options {
             port,
             labels: labels(&flags.node_labels)?,

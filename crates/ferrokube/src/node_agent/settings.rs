@@ -219,9 +219,11 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 19] = [
+const HONOURED_GATES: [Gate; 22] = [
     Gate::CPUManagerPolicyAlphaOptions,
     Gate::CPUManagerPolicyBetaOptions,
+    Gate::ClusterTrustBundle,
+    Gate::ClusterTrustBundleProjection,
     Gate::CustomCPUCFSQuotaPeriod,
     Gate::DisableCPUQuotaWithExclusiveCPUs,
     Gate::GracefulNodeShutdown,
@@ -232,6 +234,7 @@ const HONOURED_GATES: [Gate; 19] = [
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
     Gate::MemoryQoS,
+    Gate::PodCertificateRequest,
     Gate::PodLevelResourceManagers,
     Gate::PodLevelResources,
     Gate::QOSReserved,

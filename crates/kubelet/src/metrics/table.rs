@@ -191,6 +191,8 @@ metrics! {
         "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync";
     POD_WORKER_START_DURATION_SECONDS: Histogram(SECONDS) "kubelet_pod_worker_start_duration_seconds" []
         "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.";
+    PODCERTIFICATE_STATES: Gauge "kubelet_podcertificate_states" ["signer_name", "state"]
+        "[ALPHA] Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.";
     PREEMPTIONS: Counter "kubelet_preemptions" ["preemption_signal"]
         "[ALPHA] Cumulative number of pod preemptions by preemption resource";
     RESTARTED_PODS_TOTAL: Counter "kubelet_restarted_pods_total" ["static"]

@@ -30,6 +30,11 @@ impl NodeView {
         Self { name: name.to_owned(), nodes, milli_cpus: machine.milli_cpus, memory, local: Arc::default() }
     }
 
+    /// Waits until it is known whether the API has the Node.
+    pub(crate) async fn known(&self) {
+        self.nodes.synced().await;
+    }
+
     /// The Node object as the API has it.
     pub(crate) fn registered(&self) -> Option<Arc<Node>> {
         self.nodes.get("", &self.name)

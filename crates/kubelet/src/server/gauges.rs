@@ -24,6 +24,7 @@ pub(super) async fn read(served: &Served) {
     metrics.set(&metrics::METRICS_PROVIDER, &["cadvisor"], 1.0);
     metrics.set(&metrics::MIRROR_PODS, &[], served.mirrors.all().len() as f64);
     served.plugins.write_metrics(metrics);
+    served.certificates.count(metrics);
     pods(metrics, &workers);
     certificates(served, served.clock.now());
     let uses = workers.iter().filter_map(|w| Some((w.pod(), served.collector.disks.of(&w.uid)?)));

@@ -8,6 +8,7 @@ use component::{Clock, Shutdown};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::plugin_manager::PluginManager;
+use crate::pod_certificates::PodCertificates;
 use crate::pod_resources::PodResources;
 use crate::pods::PodManager;
 use crate::pods::admission::Admission;
@@ -37,6 +38,7 @@ pub(crate) struct Served {
     pub(crate) managers: Arc<ResourceManagers>,
     pub(crate) pod_resources: Arc<PodResources>,
     pub(crate) metrics: Metrics,
+    pub(crate) certificates: PodCertificates,
     /// Plugins that register by sockets.
     pub(crate) plugins: Arc<PluginManager>,
     pub(crate) mirrors: Arc<Mirrors>,

@@ -336,6 +336,9 @@ mod tests {
             projected(json!({"serviceAccountToken": {"path": "t"}})),
             Some("serviceaccounts (via projected volumes)"),
         );
+        check(projected(json!({"clusterTrustBundle": {"path": "t"}})), Some("clustertrustbundles"));
+        let certificate = json!({"podCertificate": {"signerName": "e.com/s", "keyType": "ED25519"}});
+        check(projected(certificate), Some("podcertificates"));
     }
 
     #[test]

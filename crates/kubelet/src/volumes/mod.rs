@@ -35,12 +35,10 @@ use self::giving::Giver;
 use self::host_path::check_host_path;
 pub(crate) use self::mounted::{Mounted, Volumes};
 use self::ownership::group;
-use self::tokens::Issuer;
 use crate::config::Config;
 use crate::csi::{CsiVolumes, Wanted};
 use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
-use crate::objects::Objects;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::work::{blocking, try_blocking};
@@ -117,14 +115,12 @@ impl VolumeManager {
         config: &Config,
         client: Client,
         clock: Clock,
-        objects: Arc<Objects>,
+        sources: payload::Sources,
         (node, giver): (NodeView, Giver),
         csi: Arc<CsiVolumes>,
         metrics: &Metrics,
     ) -> Arc<Self> {
-        let issuer = Issuer::new(client.clone(), clock);
         let claims = claims::Claims::new(config, (client, clock), node, giver, csi.clone());
-        let sources = payload::Sources { objects, issuer };
         let metrics = metrics.clone();
         Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, clock, metrics })
     }
@@ -149,9 +145,10 @@ impl VolumeManager {
         [self.sources.issuer.next_renewal(uid), self.csi.next(uid)].into_iter().flatten().min()
     }
 
-    /// Forgets a Pod's tokens.
+    /// Forgets a Pod's tokens and certificates.
     pub(crate) fn forget(&self, uid: &str) {
         self.sources.issuer.forget(uid);
+        self.sources.certificates.forget(uid);
     }
 
     /// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as

@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, KeyToPath, Pod, PodCertificateProjection, ProjectedVolumeSource, Volume,
+    VolumeProjection,
+};
 
 use super::atomic::{File, Payload};
 use super::tokens::{Issuer, TokenError};
 use crate::objects::{NotThere, Objects};
+use crate::pod_certificates::{Bundle, CredentialError, PodCertificates};
 use crate::pods::downward::{Facts, FieldError};
 use crate::pods::spec;
+use crate::trust_bundles::{TrustBundles, TrustError};
 
 /// Why the files of a volume cannot be made; upstream's texts.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +29,10 @@ pub(crate) enum PayloadError {
     NoContainer(String),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(transparent)]
+    Certificate(#[from] CredentialError),
     #[error("the projection has no source that this node can serve")]
     NoSource,
     #[error("[{}]", texts(.0))]
@@ -37,9 +46,13 @@ fn texts(errors: &[PayloadError]) -> String {
 /// The sources of the files of volumes.
 pub(crate) struct Sources {
     /// ConfigMaps and Secrets.
-    pub(super) objects: Arc<Objects>,
+    pub(crate) objects: Arc<Objects>,
     /// Service account tokens.
-    pub(super) issuer: Issuer,
+    pub(crate) issuer: Issuer,
+    /// Trust anchors.
+    pub(crate) trust: TrustBundles,
+    /// Certificates of Pods.
+    pub(crate) certificates: PodCertificates,
 }
 
 fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
@@ -106,6 +119,26 @@ fn common_user(pod: &Pod) -> Option<u32> {
     users.iter().all(|u| *u == first).then_some(first).flatten().and_then(|u| u32::try_from(u).ok())
 }
 
+/// A file for the containers' user alone, if they have one user or a group.
+fn own_file(pod: &Pod, text: String, default: Option<i32>) -> File {
+    let owner = common_user(pod);
+    let grouped = spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).is_some();
+    let mode = if owner.is_some() || grouped { 0o600 } else { mode(None, default) };
+    File { data: text.into_bytes(), mode, owner }
+}
+
+/// The files of a certificate and its key: paths and texts.
+fn credentials(source: &PodCertificateProjection, bundle: &Bundle) -> Vec<(String, String)> {
+    let (key, chain) = (bundle.key.expose(), &*bundle.chain);
+    let files = [
+        (&source.credential_bundle_path, [key, chain].concat()),
+        (&source.key_path, key.to_owned()),
+        (&source.certificate_chain_path, chain.to_owned()),
+    ];
+    let named = files.into_iter().filter_map(|(path, text)| Some((path.clone()?, text)));
+    named.filter(|(path, _)| !path.is_empty()).collect()
+}
+
 impl Sources {
     async fn config_map(
         &self,
@@ -142,36 +175,47 @@ impl Sources {
         select(&data, items, default_mode, optional, "secret")
     }
 
+    /// The files of one source of a projected volume, which has a place among others.
+    async fn part(
+        &self,
+        facts: &Facts<'_>,
+        (volume, number): (&str, usize),
+        part: &VolumeProjection,
+        default: Option<i32>,
+    ) -> Result<Payload, PayloadError> {
+        let pod = facts.pod;
+        if let Some(s) = &part.secret {
+            self.secret(pod, &s.name, s.items.as_ref(), default, s.optional == Some(true)).await
+        } else if let Some(c) = &part.config_map {
+            self.config_map(pod, &c.name, c.items.as_ref(), default, c.optional == Some(true)).await
+        } else if let Some(d) = &part.downward_api {
+            downward(facts, d.items.as_deref().unwrap_or_default(), default)
+        } else if let Some(t) = &part.service_account_token {
+            let audience = t.audience.as_deref().unwrap_or_default();
+            let token = self.issuer.token(pod, audience, t.expiration_seconds.unwrap_or(3600)).await?;
+            Ok(Payload::from([(t.path.clone(), own_file(pod, token.text, default))]))
+        } else if let Some(t) = &part.cluster_trust_bundle {
+            let anchors = self.trust.anchors(t).await?;
+            Ok(Payload::from([(t.path.clone(), own_file(pod, anchors, default))]))
+        } else if let Some(c) = &part.pod_certificate {
+            let bundle = self.certificates.bundle(pod, volume, number)?;
+            let files = credentials(c, &bundle).into_iter();
+            Ok(files.map(|(path, text)| (path, own_file(pod, text, default))).collect())
+        } else {
+            Err(PayloadError::NoSource)
+        }
+    }
+
     async fn projected(
         &self,
         facts: &Facts<'_>,
+        name: &str,
         source: &ProjectedVolumeSource,
     ) -> Result<Payload, PayloadError> {
-        let pod = facts.pod;
-        let default = source.default_mode;
         let mut files = Payload::new();
         let mut errors = Vec::new();
-        for part in source.sources.iter().flatten() {
-            let made = if let Some(s) = &part.secret {
-                self.secret(pod, &s.name, s.items.as_ref(), default, s.optional == Some(true)).await
-            } else if let Some(c) = &part.config_map {
-                self.config_map(pod, &c.name, c.items.as_ref(), default, c.optional == Some(true)).await
-            } else if let Some(d) = &part.downward_api {
-                downward(facts, d.items.as_deref().unwrap_or_default(), default)
-            } else if let Some(t) = &part.service_account_token {
-                let audience = t.audience.as_deref().unwrap_or_default();
-                let user = common_user(pod);
-                let grouped = spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).is_some();
-                let mode = if user.is_some() || grouped { 0o600 } else { mode(None, default) };
-                let token = self.issuer.token(pod, audience, t.expiration_seconds.unwrap_or(3600)).await;
-                token.map_err(PayloadError::from).map(|token| {
-                    let file = File { data: token.text.into_bytes(), mode, owner: user };
-                    Payload::from([(t.path.clone(), file)])
-                })
-            } else {
-                Err(PayloadError::NoSource)
-            };
-            match made {
+        for (number, part) in source.sources.iter().flatten().enumerate() {
+            match self.part(facts, (name, number), part, source.default_mode).await {
                 Ok(more) => files.extend(more),
                 Err(error) => errors.push(error),
             }
@@ -206,7 +250,7 @@ impl Sources {
             return Some(downward(facts, s.items.as_deref().unwrap_or_default(), s.default_mode));
         }
         if let Some(s) = &volume.projected {
-            return Some(self.projected(facts, s).await);
+            return Some(self.projected(facts, &volume.name, s).await);
         }
         None
     }

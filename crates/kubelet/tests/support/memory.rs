@@ -100,6 +100,11 @@ impl Memory {
         let key = (plural.to_owned(), namespace.to_owned(), name.to_owned());
         self.state.lock().1.get(&key).cloned()
     }
+    /// The objects of a resource, the oldest first.
+    pub(crate) fn list(&self, plural: &str) -> Vec<Value> {
+        let state = self.state.lock();
+        state.1.iter().filter(|(key, _)| key.0 == plural).map(|(_, object)| object.clone()).collect()
+    }
     pub(crate) fn create(&self, plural: &str, namespace: &str, object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.put((plural.to_owned(), namespace.to_owned(), name), object);
@@ -163,6 +168,11 @@ impl Transport for Memory {
                 (Verb::Create, "token") => json!({"metadata": {}, "spec": {"audiences": []},
                     "status": {"token": "secret-token", "expirationTimestamp": "2099-01-01T00:00:00Z"}}),
                 (Verb::Create, _) => {
+                    let mut body = body;
+                    if let Some(begin) = body["metadata"]["generateName"].as_str() {
+                        let name = format!("{begin}{}", self.state.lock().0);
+                        body["metadata"]["name"] = json!(name);
+                    }
                     body["metadata"]["name"].as_str().unwrap_or_default().clone_into(&mut key.2);
                     if self.state.lock().1.contains_key(&key) {
                         return Err(Status::already_exists("", &call.resource.plural, &key.2));

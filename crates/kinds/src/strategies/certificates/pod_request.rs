@@ -38,7 +38,6 @@ pub(crate) const POD_REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "podcertificaterequests",
     columns: columns::cluster::POD_CERTIFICATE_REQUEST,
-    no_effect_yet: inert!("PodCertificateRequests"),
     takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,

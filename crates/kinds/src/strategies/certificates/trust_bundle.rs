@@ -22,7 +22,6 @@ pub(crate) const TRUST_BUNDLE: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "clustertrustbundles",
     columns: columns::cluster::CLUSTER_TRUST_BUNDLE,
-    no_effect_yet: inert!("ClusterTrustBundles"),
     going: &[going("v1alpha1", 34, "1.37")],
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| bundle(e, v, true)),
