@@ -1,6 +1,11 @@
 //! Evictions and PodDisruptionBudgets: the refusals of the API server, the counts of the disruption controller, and
 //! `kubectl drain`, which needs both.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Config, Remote};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use testkit::{Server, eventually};
 
@@ -304,4 +309,33 @@ fn kubectl_drains_a_node_as_its_budget_allows() {
     assert!(least >= 2, "at some time there were only {least}");
     assert!(!nodes().contains(&node));
     counted(1);
+}
+
+/// A Pod without a node is marked and then removed: nobody else would remove one that is only marked.
+#[test]
+fn a_deletion_ends_although_its_client_has_gone() {
+    const ALL: u32 = 60;
+    let s = prepared();
+    for i in 0..ALL {
+        s.create(PODS, &pod(&format!("p{i}"))).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ended = runtime.block_on(async {
+        let remote = Remote::new(Config::from_kubeconfig(&s.path("kubeconfig"), None).unwrap()).unwrap();
+        let api = Client::new(Arc::new(remote), "test").api::<Pod>("default");
+        let mut ended = 0;
+        for i in 0..ALL {
+            // From one that hardly has time to be sent to one that is answered.
+            let wait = Duration::from_micros(u64::from(i) * 100);
+            ended += u32::from(tokio::time::timeout(wait, api.delete(&format!("p{i}"), None)).await.is_ok());
+        }
+        ended
+    });
+    assert!(ended < ALL, "no client has gone");
+    eventually("no Pod is only marked", || {
+        let left = s.get(PODS).send()?.expect(200)?.json()?;
+        let marked = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+        Ok((!left["items"].as_array().unwrap().iter().any(marked)).then_some(()))
+    })
+    .unwrap();
 }
