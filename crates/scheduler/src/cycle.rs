@@ -148,7 +148,13 @@ pub fn decide_with(
     let place = keeper.place();
     // Taken out, so that a plugin that panics leaves nothing half done behind.
     let (mut kept, mut cycle) = keeper.begin(pod, around.profile, around.cluster);
-    let turn = Turn { around, talk, skipped: BTreeSet::new() };
+    let turn = Turn {
+        around,
+        talk,
+        skipped: BTreeSet::new(),
+        filters: (0..around.profile.filter.len()).collect(),
+        counting: (0..around.profile.pre_filter.len()).collect(),
+    };
     let step = match turn.take(&mut cycle, &mut kept, keeper, pick) {
         Ok(decision) => Step::Decided(decision),
         Err(Interrupted::Failed(why)) => Step::Decided(Decision::Error(why)),
@@ -170,6 +176,9 @@ struct Turn<'a> {
     around: Around<'a>,
     talk: &'a Talk,
     skipped: BTreeSet<&'static str>,
+    /// The places of the Filter plugins that are not skipped, and of such PreFilter plugins.
+    filters: Vec<usize>,
+    counting: Vec<usize>,
 }
 
 /// The only nodes that are to be looked at, and the plugins that say so.
@@ -250,7 +259,12 @@ impl Turn<'_> {
             })?;
             match answer {
                 Prefiltered::All => {}
-                Prefiltered::Skip => drop(self.skipped.insert(at.name)),
+                Prefiltered::Skip => {
+                    self.skipped.insert(at.name);
+                    let profile = self.around.profile;
+                    self.filters.retain(|i| profile.filter[*i].name != at.name);
+                    self.counting.retain(|i| profile.pre_filter[*i].name != at.name);
+                }
                 Prefiltered::Only(names) => {
                     let before = only.take();
                     let names = before.as_ref().map_or(names.clone(), |b| &b.names & &names);
@@ -309,7 +323,7 @@ impl Turn<'_> {
     }
 
     fn one(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let mut asked = self.around.profile.filter.iter().filter(|at| !self.skipped.contains(at.name));
+        let mut asked = self.filters.iter().filter_map(|i| self.around.profile.filter.get(*i));
         asked.try_for_each(|at| at.plugin.filter(cycle, node))
     }
 
@@ -408,7 +422,7 @@ impl Simulation for Turn<'_> {
     }
 
     fn count(&self, cycle: &mut Cycle<'_>, change: Move<'_>) {
-        let asked = self.around.profile.pre_filter.iter().filter(|at| !self.skipped.contains(at.name));
+        let asked = self.counting.iter().filter_map(|i| self.around.profile.pre_filter.get(*i));
         asked.for_each(|at| at.plugin.count(cycle, change));
     }
 }

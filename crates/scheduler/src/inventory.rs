@@ -23,8 +23,8 @@ use tokio::sync::Notify;
 
 use crate::devices::allocated::Allocated;
 use crate::devices::selector::Selectors;
-use crate::devices::stock::{Slice, Stock};
-use crate::devices::usage::Usage;
+use crate::devices::snapshot::Snapshot;
+use crate::devices::stock::Slice;
 use crate::events::{About, Events, Happening};
 
 /// A change of an object that devices depend on.
@@ -83,7 +83,7 @@ pub struct Objects {
     by_resource: HashMap<String, String>,
     allocated: Allocated,
     /// All slices, with the use of their devices; `None` after a change.
-    stock: Option<(Arc<Stock>, Arc<Usage>)>,
+    snapshot: Option<Snapshot>,
     /// The claims that the scheduler made for extended resources, by the uid of the Pod that owns one.
     made: HashMap<String, BTreeSet<(String, String)>>,
     consumable: bool,
@@ -153,8 +153,8 @@ impl Objects {
         &self.allocated
     }
     /// All slices with the use of their devices; `None` after a change, until [`Devices::ready`].
-    pub fn stock(&self) -> Option<&(Arc<Stock>, Arc<Usage>)> {
-        self.stock.as_ref()
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
     }
     /// The claims for extended resources that a Pod owns.
     pub fn made_for(&self, uid: &str) -> impl Iterator<Item = &Arc<ResourceClaim>> {
@@ -168,12 +168,10 @@ impl Objects {
 
     fn count(&mut self, allocation: Option<&AllocationResult>, more: bool) {
         let Some(allocation) = allocation else { return };
-        let mut stock = self.stock.as_mut();
+        let mut snapshot = self.snapshot.as_mut();
         self.allocated.count(allocation, self.consumable, more, |allocated, id| {
-            if let Some((stock, usage)) = &mut stock
-                && usage.differs(stock, allocated, id)
-            {
-                Arc::make_mut(usage).update(stock, allocated, id);
+            if let Some(snapshot) = &mut snapshot {
+                snapshot.update(allocated, id);
             }
         });
     }
@@ -185,7 +183,7 @@ impl Objects {
         self.own(&before, false);
         self.own(&claim, true);
         if allocation(&before) != allocation(&claim) {
-            // What it keeps is in use all the time.
+            // The devices that it keeps are in use all the time.
             self.count(allocation(&claim), true);
             self.count(allocation(&before), false);
         }
@@ -278,7 +276,7 @@ impl Objects {
         let tainted = if self.with_rules { devices::tainted(&object, rules) } else { None };
         let read = Arc::new(Slice::new(tainted.map_or_else(|| object.clone(), Arc::new)));
         self.slices.insert(name.to_owned(), Published { object, read });
-        self.stock = None;
+        self.snapshot = None;
     }
 
     fn take_slice(&mut self, change: &Change<ResourceSlice>) {
@@ -286,7 +284,7 @@ impl Objects {
         let name = text(slice.metadata.name.as_ref());
         if let Change::Deleted(_) = change {
             self.slices.remove(name);
-            self.stock = None;
+            self.snapshot = None;
         } else {
             self.publish(name, slice.clone());
         }
@@ -409,15 +407,14 @@ impl Devices {
     pub fn ready(&self) -> RwLockReadGuard<'_, Objects> {
         loop {
             let objects = self.read();
-            if objects.stock.is_some() {
+            if objects.snapshot.is_some() {
                 return objects;
             }
             drop(objects);
             let mut objects = self.write();
-            if objects.stock.is_none() {
-                let stock = Stock::new(objects.slices.values().map(|published| published.read.clone()));
-                let usage = Usage::new(&stock, &objects.allocated);
-                objects.stock = Some((Arc::new(stock), Arc::new(usage)));
+            if objects.snapshot.is_none() {
+                let slices: Vec<Arc<Slice>> = objects.slices.values().map(|p| p.read.clone()).collect();
+                objects.snapshot = Some(Snapshot::new(slices, &objects.allocated));
             }
         }
     }

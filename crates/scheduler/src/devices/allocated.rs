@@ -10,6 +10,9 @@ use super::terms::DeviceId;
 /// Amounts of capacities, by name.
 pub(super) type Amounts = BTreeMap<String, Quantity>;
 
+/// Amounts of the counters of a pool, by set. The amounts that are left may be below zero.
+pub(super) type Available = BTreeMap<String, Amounts>;
+
 /// The devices that are allocated, each with the number of claims that have it.
 #[derive(Debug, Clone, Default)]
 pub struct Allocated {

@@ -7,16 +7,14 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::DeviceClass;
 
 use super::selector::Selectors;
-use super::stock::Stock;
+use super::snapshot::Snapshot;
 use super::terms::Features;
-use super::usage::Usage;
 
 /// Allocates claims on nodes, for one turn of a Pod: what it works from does not change.
 pub struct Allocator {
     pub(super) features: Features,
-    pub(super) usage: Arc<Usage>,
+    pub(super) snapshot: Snapshot,
     pub(super) classes: Arc<BTreeMap<String, Arc<DeviceClass>>>,
-    pub(super) stock: Arc<Stock>,
     pub(super) selectors: Arc<Selectors>,
     /// Makes the ids of shares of devices.
     pub(super) share_id: fn() -> String,
@@ -29,14 +27,14 @@ impl fmt::Debug for Allocator {
 }
 
 impl Allocator {
-    /// An allocator for what is known. The use is that of the devices of this stock.
+    /// An allocator for what is known.
     pub fn new(
         features: Features,
-        (stock, usage): (Arc<Stock>, Arc<Usage>),
+        snapshot: Snapshot,
         classes: Arc<BTreeMap<String, Arc<DeviceClass>>>,
         selectors: Arc<Selectors>,
         share_id: fn() -> String,
     ) -> Self {
-        Self { features, usage, classes, stock, selectors, share_id }
+        Self { features, snapshot, classes, selectors, share_id }
     }
 }

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::allocated::Allocated;
 use super::search::STEPS;
 use super::selector::Selectors;
-use super::stock::{Slice, Stock};
-use super::usage::Usage;
+use super::snapshot::Snapshot;
+use super::stock::Slice;
 use super::{AllocationError, Allocator, DeviceId, Features, Limits, WORK};
 
 const CASES: &str = include_str!("cases/allocations.jsonl");
@@ -64,11 +64,9 @@ fn allocator(case: &Value) -> Allocator {
     let classes = objects::<DeviceClass>(&case["classes"]).into_iter();
     let classes = classes.map(|c| (c.metadata.name.clone().unwrap(), Arc::new(c))).collect();
     let slices = objects(&case["slices"]).into_iter().map(|s| Arc::new(Slice::new(Arc::new(s))));
-    let stock = Stock::new(slices);
-    let usage = Usage::new(&stock, &allocated(case));
     Allocator::new(
         features(case),
-        (Arc::new(stock), Arc::new(usage)),
+        Snapshot::new(slices, &allocated(case)),
         Arc::new(classes),
         Arc::new(Selectors::default()),
         || "11111111-1111-1111-1111-111111111111".to_owned(),

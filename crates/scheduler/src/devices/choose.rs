@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::resource::v1 as resource;
 
-use super::allocated::{Amounts, count};
+use super::allocated::{Amounts, Available, count};
 use super::capacity::all_consumed;
-use super::counters::{self, Available};
+use super::counters;
 use super::reach::View;
 use super::request::{Asked, Request};
 use super::search::{At, Candidate, Chosen, Search, Undo, failed, named};
@@ -17,7 +17,7 @@ impl<'s> Search<'s> {
         if request.is_admin() {
             return taken.is_some_and(|claims| claims.contains(&at.claim));
         }
-        self.allocator.usage.has(candidate.slot) || taken.is_some_and(|claims| !claims.is_empty())
+        self.allocator.snapshot.usage.has(candidate.slot) || taken.is_some_and(|claims| !claims.is_empty())
     }
 
     /// Chooses a device that the request selects, unless something is against it.
@@ -100,7 +100,7 @@ impl<'s> Search<'s> {
 
     /// Whether parts of a device are allocated or chosen.
     fn has_parts(&self, name: Name) -> bool {
-        self.allocator.usage.consumed(name).is_some() || self.consumed.contains_key(&name)
+        self.allocator.snapshot.usage.consumed(name).is_some() || self.consumed.contains_key(&name)
     }
 
     fn view(&self, candidate: Candidate<'_>) -> Option<&'s View> {
@@ -111,7 +111,7 @@ impl<'s> Search<'s> {
     /// Takes the counters that a device needs, if they are there.
     fn take_counters(&mut self, candidate: Candidate<'_>) -> bool {
         let Some(view) = self.view(candidate) else { return false };
-        let left = self.known.left(view, self.stock, &self.allocator.usage);
+        let left = self.known.left(view, self.stock, &self.allocator.snapshot.usage);
         let pool = self.stock.pools().get(view.pool as usize);
         if pool.is_some_and(|pool| pool.is_regular) {
             let alone = self.known.counted(candidate.slot).unwrap_or_else(|| {

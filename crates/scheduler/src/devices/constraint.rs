@@ -1,12 +1,19 @@
 //! Constraints: attributes that the devices of a claim have in common, or in which they differ.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{self as resource, DeviceAttribute, DeviceConstraint};
 
-use super::known::{Column, MISSING, UNKNOWN};
 use super::stock::Slot;
 use super::terms::DeviceId;
+
+/// The values of an attribute, by device, as numbers.
+pub(super) type Column = Arc<Vec<u32>>;
+/// The number for a device that does not have the attribute.
+pub(super) const MISSING: u32 = 0;
+/// The number of a value of no known type. It is like no other.
+pub(super) const UNKNOWN: u32 = 1;
 
 /// The values of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

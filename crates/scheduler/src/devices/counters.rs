@@ -1,14 +1,9 @@
 //! Counters that the devices of a pool share.
 
-use std::collections::BTreeMap;
-
-use super::allocated::{Amounts, count};
+use super::allocated::{Available, count};
 use super::reach::View;
 use super::stock::{Device, Stock};
 use super::usage::Usage;
-
-/// The counters that are left of a pool, by set. They may be below zero.
-pub(super) type Available = BTreeMap<String, Amounts>;
 
 /// The counters that allocated devices leave.
 pub(super) fn available(view: &View, stock: &Stock, usage: &Usage) -> Available {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 
-use super::allocated::Amounts;
+use super::allocated::{Amounts, Available};
 use super::bits::Bits;
-use super::constraint::{Values, lookup};
-use super::counters::{self, Available};
+use super::constraint::{Column, MISSING, UNKNOWN, Values, lookup};
+use super::counters;
 use super::memo::Memos;
 use super::reach::{Reaches, View};
 use super::stock::{Name, Slot, Stock};
@@ -26,13 +26,6 @@ pub(super) struct Answers {
     pub(super) judged: Bits,
     pub(super) lacking: Bits,
 }
-
-/// The values of an attribute, by device, as numbers.
-pub(super) type Column = Arc<Vec<u32>>;
-/// The number for a device that does not have the attribute.
-pub(super) const MISSING: u32 = 0;
-/// The number of a value of no known type. It is like no other.
-pub(super) const UNKNOWN: u32 = 1;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {

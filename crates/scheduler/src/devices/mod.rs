@@ -25,9 +25,10 @@ mod request;
 mod result;
 mod search;
 pub mod selector;
+pub mod snapshot;
 pub mod stock;
 mod terms;
-pub mod usage;
+mod usage;
 
 use std::sync::{Arc, MutexGuard};
 
@@ -65,7 +66,7 @@ impl Allocator {
         limits: Limits<'_>,
     ) -> Result<Option<Vec<AllocationResult>>, AllocationError> {
         let mut known = self.known();
-        let reach = known.reaches.of((node, place), &self.stock);
+        let reach = known.reaches.of((node, place), &self.snapshot.stock);
         let seen = Seen::of(node);
         let (found, _) =
             self.search(seen, &reach, &mut known, (claims, limits), |s| result::of(s, seen.name))?;
@@ -84,9 +85,9 @@ impl Allocator {
         limits: Limits<'_>,
     ) -> Result<Outcome, AllocationError> {
         let mut known = self.known();
-        let reach = known.reaches.of((node, place), &self.stock);
-        let memo = known.memos.of(sort, &self.classes, &self.usage);
-        if let Some(outcome) = memo.get(&reach, &self.stock) {
+        let reach = known.reaches.of((node, place), &self.snapshot.stock);
+        let memo = known.memos.of(sort, &self.classes, &self.snapshot.usage);
+        if let Some(outcome) = memo.get(&reach, &self.snapshot.stock) {
             return Ok(outcome);
         }
         let seen = Seen::of(node);
@@ -101,14 +102,14 @@ impl Allocator {
             Err(AllocationError::Node(why)) => (Outcome::Unusable(why), Far::Special),
             Err(other) => return Err(other),
         };
-        known.memos.of(sort, &self.classes, &self.usage).found(&reach, far, &outcome);
+        known.memos.of(sort, &self.classes, &self.snapshot.usage).found(&reach, far, &outcome);
         Ok(outcome)
     }
 
     /// This is known of the devices, as they are now.
     fn known(&self) -> MutexGuard<'_, Known> {
-        let mut known = self.stock.known();
-        known.catch_up(&self.stock, &self.usage, self.features);
+        let mut known = self.snapshot.known();
+        known.catch_up(&self.snapshot.stock, &self.snapshot.usage, self.features);
         known
     }
 

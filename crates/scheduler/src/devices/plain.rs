@@ -18,8 +18,8 @@ use super::constraint::{Values, lookup};
 use super::reach::{State, is_for};
 use super::request::{Request, requests};
 use super::selector::Selectors;
-use super::stock::{Device, Slice, Stock};
-use super::usage::Usage;
+use super::snapshot::Snapshot;
+use super::stock::{Device, Slice};
 use super::{AllocationError, Allocator, DeviceId, Features, Limits, Outcome, WORK, sort_of};
 
 const FEATURES: Features = Features {
@@ -536,8 +536,7 @@ struct World {
     selectors: Arc<Selectors>,
     allocated: Allocated,
     given: Vec<AllocationResult>,
-    stock: Arc<Stock>,
-    usage: Arc<Usage>,
+    snapshot: Snapshot,
     /// How often devices were found, none were, and an answer could not be had.
     ends: [usize; 3],
 }
@@ -564,8 +563,7 @@ impl World {
             selectors: Arc::default(),
             allocated: Allocated::default(),
             given: Vec::new(),
-            stock: Arc::default(),
-            usage: Arc::default(),
+            snapshot: Snapshot::new([], &Allocated::default()),
             ends: [0; 3],
         };
         for i in 0..4 {
@@ -598,17 +596,12 @@ impl World {
                 *slice = Arc::new(Slice::new(Arc::new(object)));
             }
         }
-        self.stock = Arc::new(Stock::new(self.slices.values().cloned()));
-        self.usage = Arc::new(Usage::new(&self.stock, &self.allocated));
+        self.snapshot = Snapshot::new(self.slices.values().cloned(), &self.allocated);
     }
 
     fn count(&mut self, allocation: &AllocationResult, more: bool) {
-        let (stock, usage) = (&self.stock, &mut self.usage);
-        self.allocated.count(allocation, true, more, |all, id| {
-            if usage.differs(stock, all, id) {
-                Arc::make_mut(usage).update(stock, all, id);
-            }
-        });
+        let snapshot = &mut self.snapshot;
+        self.allocated.count(allocation, true, more, |all, id| snapshot.update(all, id));
     }
 
     /// Compares what is found for claims on each node; the last allocations are given.
@@ -618,7 +611,7 @@ impl World {
         let listed = claims.iter().flat_map(|c| requests(c)).any(|r| r.exactly.is_none());
         let allocator = Allocator::new(
             FEATURES,
-            (self.stock.clone(), self.usage.clone()),
+            self.snapshot.clone(),
             self.classes.clone(),
             self.selectors.clone(),
             || "share".to_owned(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, NodeSelector};
 use objects::node_affinity::{self, Seen};
 
-use super::counters::Available;
+use super::allocated::Available;
 use super::stock::{Rule, Slot, Stock};
 use super::terms::Features;
 
@@ -336,7 +336,7 @@ pub(super) struct Reaches {
     features: Features,
     /// By the node's place among all nodes, with the node as it was.
     places: Vec<Option<(Arc<Node>, Arc<Reach>)>>,
-    /// What is for more than one node, by the rules that include the node.
+    /// The pools that are for more than one node, by the rules that include the node.
     shared: HashMap<Vec<usize>, Arc<Pools>>,
     /// The same, for nodes that have nothing else.
     whole: HashMap<Vec<usize>, Arc<Reach>>,

@@ -8,13 +8,12 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use objects::node_affinity::Seen;
 
-use super::allocated::Amounts;
+use super::allocated::{Amounts, Available};
 use super::allocator::Allocator;
 use super::bits::{WORD, within};
 use super::capacity::suffices;
-use super::constraint::Constraint;
-use super::counters::Available;
-use super::known::{Column, Known, text_of};
+use super::constraint::{Column, Constraint};
+use super::known::{Known, text_of};
 use super::memo::Far;
 use super::reach::{Item, Place, Reach, State, is_for};
 use super::request::{Asked, Request, requests};
@@ -174,7 +173,7 @@ impl<'s> Search<'s> {
             allocator,
             node,
             claims,
-            stock: &allocator.stock,
+            stock: &allocator.snapshot.stock,
             reach,
             known,
             limits,
@@ -439,7 +438,7 @@ impl<'s> Search<'s> {
         }
         let none = Amounts::new();
         let (device, wanted) = (candidate.device(), asked.request.capacity.as_ref().unwrap_or(&none));
-        let others = [self.allocator.usage.consumed(name), chosen];
+        let others = [self.allocator.snapshot.usage.consumed(name), chosen];
         let does = suffices(wanted, &device.capacity, others);
         if chosen.is_none() && !device.odd && !self.odd {
             let answers = self.known.answers_mut(asked.number);
@@ -565,7 +564,7 @@ impl<'s> Search<'s> {
     ) -> Result<Option<Slot>, AllocationError> {
         let asked = &self.asked[at.claim][at.request][at.alternative];
         let (number, is_admin) = (asked.number, asked.request.is_admin());
-        let whole = self.allocator.usage.whole();
+        let whole = self.allocator.snapshot.usage.whole();
         let mut passed = 0;
         let mut found = None;
         'row: for word in (from / WORD) as usize..=(to.saturating_sub(1) / WORD) as usize {

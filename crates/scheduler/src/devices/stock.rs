@@ -12,7 +12,6 @@ use k8s_openapi::api::resource::v1::{self as resource, CapacityRequestPolicy, Re
 
 use super::allocated::Amounts;
 use super::bits::Bits;
-use super::known::Known;
 use super::terms::{DeviceId, PoolId};
 
 /// A ResourceSlice.
@@ -244,7 +243,7 @@ pub(super) type Slot = u32;
 /// The number of a device's name; more than one device has it where slices do not go together.
 pub(super) type Name = u32;
 
-/// All slices, by the nodes that they may be for, and what has been found out about their devices.
+/// All slices, by the nodes that they may be for, and which of their devices have changed.
 #[derive(Debug, Default)]
 pub struct Stock {
     /// By pool and name.
@@ -264,7 +263,6 @@ pub struct Stock {
     changes: Mutex<Changes>,
     /// The number of the last change in any pool that more than one node may see.
     shared: AtomicU64,
-    known: Mutex<Known>,
 }
 
 /// The nodes that slices are for.
@@ -475,10 +473,6 @@ impl Stock {
     /// The number of the last change in any pool that more than one node may see.
     pub(super) fn shared_change(&self) -> u64 {
         self.shared.load(Ordering::Relaxed)
-    }
-    /// This is known of devices.
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        lock(&self.known)
     }
     /// How many slices there are.
     pub fn len(&self) -> usize {

@@ -11,7 +11,7 @@ use super::terms::DeviceId;
 
 /// The devices in use. A clone is cheap.
 #[derive(Debug, Clone, Default)]
-pub struct Usage {
+pub(super) struct Usage {
     version: u64,
     /// Devices that one claim has for itself.
     whole: Bits,
@@ -21,7 +21,7 @@ pub struct Usage {
 
 impl Usage {
     /// The use of the devices of a stock.
-    pub fn new(stock: &Stock, allocated: &Allocated) -> Self {
+    pub(super) fn new(stock: &Stock, allocated: &Allocated) -> Self {
         let mut usage = Self::default();
         for id in allocated.ids() {
             usage.set(stock, allocated, id);
@@ -43,7 +43,7 @@ impl Usage {
     }
 
     /// Whether the use of one device is another one than is known.
-    pub fn differs(&self, stock: &Stock, allocated: &Allocated, id: &DeviceId) -> bool {
+    pub(super) fn differs(&self, stock: &Stock, allocated: &Allocated, id: &DeviceId) -> bool {
         stock.name(id).is_some_and(|name| {
             let has = allocated.has(id);
             stock.slots(name).any(|slot| self.whole.has(slot) != has)
@@ -51,7 +51,7 @@ impl Usage {
         })
     }
     /// Takes over the use of one device that has changed.
-    pub fn update(&mut self, stock: &Stock, allocated: &Allocated, id: &DeviceId) {
+    pub(super) fn update(&mut self, stock: &Stock, allocated: &Allocated, id: &DeviceId) {
         if let Some(name) = self.set(stock, allocated, id) {
             self.version = stock.changed(name);
         }

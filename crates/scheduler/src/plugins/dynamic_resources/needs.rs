@@ -146,11 +146,10 @@ impl Needs {
                 check_classes(claim, &known, settings)?;
             }
         }
-        let stock = known.stock().filter(|_| open).cloned();
+        let snapshot = known.snapshot().filter(|_| open).cloned();
         let (classes, selectors) = (known.classes().clone(), devices.selectors().clone());
         drop(known);
-        let allocator =
-            stock.map(|stock| Allocator::new(settings.features, stock, classes, selectors, share_id));
+        let allocator = snapshot.map(|s| Allocator::new(settings.features, s, classes, selectors, share_id));
         Ok(Some(Self {
             pod: Some(pod.clone()),
             named: named_claims,
