@@ -22,10 +22,10 @@ exec >/dev/ttyS1 2>&1 </dev/ttyS1
 
 t=/sys/kernel/tracing
 echo 1 >$t/options/event-fork
-echo 1 >$t/events/sched/sched_process_exec/enable
 echo "up after $($b cut -d ' ' -f 1 /proc/uptime) s"
 # The trace follows this process, which becomes the cluster, and all that come of it.
-$b sh -c 'echo $$ >/sys/kernel/tracing/set_event_pid; exec /ferrokube up --images /images' >/up.log 2>&1 </dev/null &
+$b sh -c 'cd /sys/kernel/tracing; echo $$ >set_event_pid; echo 1 >events/sched/sched_process_exec/enable
+cd /; exec /ferrokube up --images /images' >/up.log 2>&1 </dev/null &
 cluster=$!
 kubeconfig=/var/lib/ferrokube/admin.kubeconfig
 until [ -s $kubeconfig ]; do
@@ -41,6 +41,6 @@ $b sed -n 's/.*sched_process_exec: filename=\([^ ]*\) pid=.*/EXECUTED \1/p' $t/t
 $b kill -TERM $cluster
 wait $cluster
 echo "the cluster ended with $?"
-$b find / -xdev -type f -perm -100 | $b grep -v '^/\(proc\|sys\|dev\|var\|modules\)' | $b sed 's/^/PROGRAM /'
+$b find / -xdev -type f -perm -100 | $b grep -v '^/var/' | $b sort | $b sed 's/^/PROGRAM /'
 echo VM-END
 $b poweroff -f

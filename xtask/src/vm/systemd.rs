@@ -121,18 +121,18 @@ spec:
     )
 }
 
-/// Boots a machine with the built-in runtime twice, since the second time tells what became of the Pods, and one with
-/// containerd.
+/// Boots a machine with containerd, and one with the built-in runtime twice: the second time tells what became of the
+/// Pods.
 pub(super) fn run(root: &Path, place: &Path) -> Result<()> {
-    eprintln!("xtask: a node with systemd");
     let disk = place.join("systemd.img");
+    eprintln!("xtask: a node with systemd and containerd");
+    make_disk(root, &place.join("systemd"), &disk, true)?;
+    boot(root, place, &disk, 2, driver)?;
+    eprintln!("xtask: a node with systemd");
     make_disk(root, &place.join("systemd"), &disk, false)?;
     for steps in [before as Steps, after] {
         boot(root, place, &disk, 8, steps)?;
     }
-    eprintln!("xtask: a node with systemd and containerd");
-    make_disk(root, &place.join("systemd"), &disk, true)?;
-    boot(root, place, &disk, 2, driver)?;
     Ok(fs::remove_file(&disk)?)
 }
 
@@ -202,7 +202,11 @@ fn make_disk(root: &Path, at: &Path, disk: &Path, containerd: bool) -> Result<()
     fs::create_dir_all(units.join("multi-user.target.wants"))?;
     symlink("../vm.service", units.join("multi-user.target.wants/vm.service"))?;
     fs::write(made.path("/etc/kubelet.yaml"), if containerd { KUBELET_SMALL } else { KUBELET })?;
-    fs::write(made.path("/etc/hostname"), "vm\n")?;
+    for (file, text) in
+        [("/etc/hostname", "vm\n"), ("/etc/hosts", "127.0.0.1 localhost\n"), ("/etc/resolv.conf", "")]
+    {
+        fs::write(made.path(file), text)?;
+    }
     made.script("/vm.sh", include_str!("systemd.sh"))?;
     fs::create_dir_all(made.path("/images"))?;
     let mut image = Image::busybox(IMAGE)?;
