@@ -491,7 +491,7 @@ impl Kubelet {
         let managers = ResourceManagers::new(&config, runtime.clone(), workers.clone()).await?;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
         let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let shared = (&config, &client, clock, &shutdown);
+        let shared = (&*config, &client, clock, &shutdown);
         let sources = sources_of_volumes(shared, objects.clone(), &node, &recorder, &workers);
         let certificates = sources.certificates.clone();
         let volumes = VolumeManager::new(&config, client.clone(), clock, sources, told, csi, metrics);
