@@ -20,8 +20,8 @@ use bytes::Bytes;
 use component::Clock;
 use tokio::sync::Mutex;
 
-pub(crate) use self::hierarchy::{Hierarchy, kubepods, pod_of};
 use self::hierarchy::id_of;
+pub(crate) use self::hierarchy::{Hierarchy, kubepods, pod_of};
 use self::machine::{Disks, file_systems, topology};
 use self::page::{Entry, Labels, Scrape};
 use self::read::{Wanted, read};
