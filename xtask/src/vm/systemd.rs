@@ -353,8 +353,10 @@ fn driver(kubectl: &Kubectl, input: &mut ChildStdin) -> Result<()> {
         Ok(())
     };
     settings()?;
+    let is_scope =
+        |name: &str| name.strip_suffix(".scope").is_some_and(|id| id.starts_with("cri-containerd-"));
     let scopes = kubectl.run(&["exec", "look", "--", "ls", &slice])?;
-    ensure!(scopes.lines().any(|l| l.starts_with("cri-containerd-") && l.ends_with(".scope")), "{scopes}");
+    ensure!(scopes.lines().any(is_scope), "{scopes}");
     tell(
         input,
         "systemctl daemon-reload; systemctl list-units --no-pager --plain --no-legend 'kubepods*'; touch /var/log/pods/reloaded",
