@@ -473,7 +473,8 @@ impl Container {
             .pidfd(self.slot())
             .await
             .map_err(|e| if e.errno().is_some() { self.error("exec in") } else { e })?;
-        Exec::start(core, &self.0.spec, spec, of, self.0.group.as_ref()).await
+        let group = self.0.group.as_ref().map(|group| group.beside(self.pid()));
+        Exec::start(core, &self.0.spec, spec, of, group.as_ref()).await
     }
 
     /// Follows its output from now on, and shares its input if that is wanted.

@@ -134,7 +134,7 @@ fn with_cluster(kubectl: &Kubectl) -> Result<()> {
     kubectl.until("the Pod is gone", &["delete", "pod", "web", "--wait=true"], |_| true).map(drop)
 }
 
-/// What the machine told.
+/// The lines of the machine that matter.
 #[derive(Default)]
 struct Seen {
     /// Files that were executed, by the cluster and all that came of it.

@@ -51,7 +51,7 @@ impl Machine<'_> {
         let mut input = child.stdin.take().context("qemu has no input")?;
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            // What is not text stands for itself.
+            // Bytes that are no text must not end it.
             for bytes in BufReader::new(out).split(b'\n').map_while(Result::ok) {
                 if sender.send(String::from_utf8_lossy(&bytes).trim_end().to_owned()).is_err() {
                     return;

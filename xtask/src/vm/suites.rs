@@ -15,7 +15,7 @@ pub(super) const PROGRAMS: [&str; 15] = [
 ];
 
 /// Newer programs that set-up has put into the checkout.
-pub(super) const TOOLS: [&str; 1] = ["kubectl"];
+pub(super) const TOOLS: [&str; 4] = ["containerd", "containerd-shim-runc-v2", "ctr", "kubectl"];
 
 /// Tests by the beginnings of their names.
 pub(super) struct Suite {

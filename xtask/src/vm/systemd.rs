@@ -72,7 +72,7 @@ const CONTAINERD_FILES: [(&str, &str); 2] = [
     ),
 ];
 
-/// What is done with a machine that runs.
+/// The steps with a machine that runs.
 type Steps = fn(&Kubectl, &mut ChildStdin) -> Result<()>;
 
 /// The first processor is the system's.
@@ -228,7 +228,7 @@ fn make_disk(root: &Path, at: &Path, disk: &Path, containerd: bool) -> Result<()
     made.disk(disk, 4096)
 }
 
-/// What a file of the machine says, as a Pod that may read it all sees it.
+/// The content of a file, as a Pod sees it.
 fn read(kubectl: &Kubectl, pod: &str, file: &str) -> Result<String> {
     kubectl.run(&["exec", pod, "--", "cat", file])
 }
@@ -353,8 +353,10 @@ fn driver(kubectl: &Kubectl, input: &mut ChildStdin) -> Result<()> {
         Ok(())
     };
     settings()?;
+    let is_scope =
+        |name: &str| name.strip_suffix(".scope").is_some_and(|id| id.starts_with("cri-containerd-"));
     let scopes = kubectl.run(&["exec", "look", "--", "ls", &slice])?;
-    ensure!(scopes.lines().any(|l| l.starts_with("cri-containerd-") && l.ends_with(".scope")), "{scopes}");
+    ensure!(scopes.lines().any(is_scope), "{scopes}");
     tell(
         input,
         "systemctl daemon-reload; systemctl list-units --no-pager --plain --no-legend 'kubepods*'; touch /var/log/pods/reloaded",

@@ -72,6 +72,14 @@ impl Cgroups {
     }
 }
 
+/// The cgroup of version 2 in a process's list, if it is below another one.
+fn below<'a>(above: &str, list: &'a str) -> Option<&'a str> {
+    let path = list.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // One that is gone, or that this process does not see.
+    let known = !path.ends_with(" (deleted)") && !path.split('/').any(|part| part == "..");
+    (known && path.strip_prefix(above)?.starts_with('/')).then_some(path)
+}
+
 /// Reads the mounts.
 fn layout(mounts: &str) -> Option<Layout> {
     let mut v1: Vec<Hierarchy> = Vec::new();
@@ -266,6 +274,20 @@ impl Group {
             rustix::fs::open(&path, flags, Mode::empty()).doing(|| format!("open {}", path.display()))
         };
         self.directories().into_iter().map(open).collect()
+    }
+
+    /// The cgroup for a further process of a container whose first one has this number. A container that gives controllers
+    /// to cgroups below its own (systemd, another container runtime) may have no process in its own any more (version 2),
+    /// so a further one is beside the first, as in runc.
+    pub(crate) fn beside(&self, first: i32) -> Self {
+        let Layout::V2(root) = &*self.layout.0 else { return self.clone() };
+        let given = fs::read_to_string(root.join(&self.path).join("cgroup.subtree_control"));
+        if given.is_ok_and(|given| given.trim().is_empty()) {
+            return self.clone();
+        }
+        let text = fs::read_to_string(format!("/proc/{first}/cgroup")).unwrap_or_default();
+        let path = below(&self.path, &text).unwrap_or(&self.path);
+        Self { layout: self.layout.clone(), path: path.to_owned() }
     }
 
     /// The directory in which processes can be born; version 2 alone has that.

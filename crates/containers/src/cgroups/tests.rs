@@ -191,6 +191,19 @@ fn a_device_program_refuses_devices() {
 }
 
 #[test]
+fn a_further_process_is_beside_the_first() {
+    let check =
+        |list: &str, expected: Option<&str>| assert_eq!(super::below("pods/a", list), expected, "{list}");
+    check("0::/pods/a/init.scope\n", Some("pods/a/init.scope"));
+    check("1:name=systemd:/pods/a/x\n0::/pods/a/b/c\n", Some("pods/a/b/c"));
+    check("0::/pods/a\n", None);
+    check("0::/pods/ab/c\n", None);
+    check("0::/../x\n", None);
+    check("0::/pods/a/x (deleted)\n", None);
+    check("1:cpu:/pods/a/x\n", None);
+}
+
+#[test]
 fn pressure_is_read() {
     let text = "some avg10=1.25 avg60=0.50 avg300=0.00 total=12345\nfull avg10=0.00 avg60=0.01 avg300=10.00 total=7\n";
     let read = crate::spec::Pressure::parse(text);

@@ -15,7 +15,7 @@ pub(crate) struct Usage {
     /// Processor time a second, nanoseconds.
     pub(crate) cpu_rate: Option<u64>,
     pub(crate) memory: Option<u64>,
-    /// What is left below the limit.
+    /// The room that is left below the limit.
     pub(crate) available: Option<u64>,
     pub(crate) working_set: Option<u64>,
     pub(crate) rss: Option<u64>,
