@@ -64,7 +64,7 @@ impl Root {
     /// Puts programs of this machine at the same place.
     pub(super) fn programs(&self, names: &[&str]) -> Result<()> {
         for name in names {
-            let places = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(|d| Path::new(d).join(name));
+            let places = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|d| Path::new(d).join(name));
             let found = places.iter().find(|p| p.exists()).with_context(|| format!("there is no {name}"))?;
             self.program(found, &found.display().to_string())?;
         }

@@ -197,7 +197,9 @@ mod tests {
         let chosen = [one("x"), one("y")];
         let check = |lines: &[&str], expected: Option<&str>| {
             let mut results = Results::new(&chosen);
-            lines.iter().for_each(|line| results.take(line));
+            for line in lines {
+                results.take(line);
+            }
             let error = results.judge(Ok(())).err().map(|e| e.to_string());
             assert_eq!(error.as_deref(), expected, "{lines:?}");
         };

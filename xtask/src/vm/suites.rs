@@ -41,7 +41,7 @@ pub(super) struct Chosen {
 pub(super) const SMOKE: Suite = Suite {
     seconds: 900,
     tests: &[
-        ("ferrokube::it", &["limits::", "resource_managers::"]),
+        ("ferrokube::it", &["limits::"]),
         ("ferrokube-runtime::it", &["limits::"]),
         ("ferrokube-containers::it", &["limits::", "recovery::nothing_is_left", "isolation::"]),
         ("ferrokube-containers", &["cgroups::"]),
