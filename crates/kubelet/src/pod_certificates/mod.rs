@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    /// What the Pod says of it.
+    /// The Pod's words about it.
     fn of<'p>(&self, pod: &'p Pod) -> Option<&'p PodCertificateProjection> {
         let volume = spec::spec(pod).volumes.iter().flatten().find(|v| v.name == self.volume)?;
         volume.projected.as_ref()?.sources.as_ref()?.get(self.source)?.pod_certificate.as_ref()
@@ -190,7 +190,7 @@ impl PodCertificates {
         });
     }
 
-    /// The key and the certificates of a source of a Pod's volume. Whoever asks first has them asked for.
+    /// The key and the certificates of a source of a Pod's volume. The first call has them asked for.
     ///
     /// # Errors
     /// There are none (yet).

@@ -1,4 +1,4 @@
-//! What is known of one certificate of a Pod, and what is to be done about it; upstream's states:
+//! The state of one certificate of a Pod, and the next thing to do about it; upstream's states:
 //!
 //! ```text
 //! Initial ──► Wait ──► Fresh ◄──► WaitRefresh
@@ -49,7 +49,7 @@ pub(super) struct Issued {
     told_expired: bool,
 }
 
-/// What a signer said last.
+/// A signer's last word.
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
     reason: String,
@@ -81,7 +81,7 @@ pub(super) struct Told {
     pub(super) message: String,
 }
 
-/// What is to be done after a look.
+/// The next thing to do after a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing, until something happens.
@@ -155,7 +155,7 @@ fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// What a request came to.
+/// The outcome of a request.
 enum Answer {
     Denied(Verdict),
     Failed(Verdict),
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// Looks at the request that is waited for, as it is `seen`, in a namespace. What is put off is put off by `jitter`
+    /// Looks at the request that is waited for, as it is `seen`, in a namespace. Times are put off by `jitter`
     /// more, so that the Pods of a cluster do not all ask at once.
     pub(super) fn look(
         &mut self,
