@@ -269,13 +269,11 @@ impl State {
                     *self = Self::Wait(asked);
                     return again(why);
                 };
-                match answer(request, &asked.key, now, jitter) {
-                    Some(answer) => self.settle(answer, &name),
-                    None => {
-                        *self = Self::Wait(asked);
-                        rest(Vec::new(), false)
-                    }
+                if let Some(answer) = answer(request, &asked.key, now, jitter) {
+                    return self.settle(answer, &name);
                 }
+                *self = Self::Wait(asked);
+                rest(Vec::new(), false)
             }
             Self::Fresh(mut issued) => {
                 if now < issued.begin_refresh_at {
@@ -297,14 +295,12 @@ impl State {
                     *self = Self::WaitRefresh(issued, asked);
                     return again(why);
                 };
-                match answer(request, &asked.key, now, jitter) {
-                    Some(answer) => self.settle(answer, &name),
-                    None => {
-                        let told = issued.complain(now);
-                        *self = Self::WaitRefresh(issued, asked);
-                        rest(told, false)
-                    }
+                if let Some(answer) = answer(request, &asked.key, now, jitter) {
+                    return self.settle(answer, &name);
                 }
+                let told = issued.complain(now);
+                *self = Self::WaitRefresh(issued, asked);
+                rest(told, false)
             }
         }
     }
@@ -473,7 +469,7 @@ mod tests {
         };
         let gone = again("PodCertificateRequest \"ns/first\" appears to have been deleted");
         let gone_later = again("PodCertificateRequest appears to have been deleted");
-        let cases = [
+        let cases = vec![
             (State::Initial, None, "01T00:00:00", ask(false), Is::Initial),
             (wait(), None, "01T00:00:01", not_seen("first"), Is::Wait),
             // Ten minutes and the jitter.
