@@ -135,7 +135,10 @@ impl Security {
         let token_uses = Arc::clone(tokens.uses());
         let authorizer = Arc::new(UnionAuthorizer::new(
             &config.modes,
-            Arc::new(NodeAuthorizer::new(gates.enabled(Gate::PodCertificateRequest))),
+            Arc::new(NodeAuthorizer::new(
+                gates.enabled(Gate::PodCertificateRequest),
+                gates.enabled(Gate::ClusterTrustBundle),
+            )),
             Arc::new(RbacIndex::default()),
         ));
         let uid = gates.enabled(Gate::RemoteRequestHeaderUID);

@@ -97,7 +97,7 @@ async fn introduce_once(admin: &Client, facts: &Facts) -> Result<(), Status> {
     }
     tell(admin, CLUSTER_INFO, KUBECONFIG_KEY, &cluster_info(&facts.server, &facts.ca)).await?;
     tell(admin, SETTINGS, SETTINGS_KEY, &settings(facts)).await?;
-    // Who finds the last one finds all of them.
+    // The last one is found by nobody who does not find all of them.
     tell(admin, SETTINGS, FEATURES_KEY, &facts.features).await?;
     tell(admin, SETTINGS, PARTS_KEY, &facts.parts).await
 }

@@ -7,13 +7,15 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
+    SubjectPublicKeyInfo,
 };
-use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use testkit::image::Image;
 use testkit::{Cluster, Options, Signal, eventually};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
 
 const SIGNER: &str = "example.com/signer";
 const KEY_TYPES: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
@@ -82,14 +84,17 @@ impl Authority {
     /// The status of a request for which a certificate is issued.
     fn issue(&self, request: &Value, name: &str) -> Result<Value> {
         let stub = request["spec"]["stubPKCS10Request"].as_str().context("no stub")?;
-        let stub = CertificateSigningRequestDer::from(STANDARD.decode(stub)?);
-        let mut asked = CertificateSigningRequestParams::from_der(&stub)?;
+        let stub = STANDARD.decode(stub)?;
+        let (_, stub) = X509CertificationRequest::from_der(&stub)?;
+        let key = SubjectPublicKeyInfo::from_der(stub.certification_request_info.subject_pki.raw)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
         let from = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
-        asked.params.distinguished_name.push(DnType::CommonName, name);
-        asked.params.not_before = at(from).into();
-        asked.params.not_after = at(from + HOUR).into();
-        let chain = asked.signed_by(&self.issuer)?.pem() + &self.pem;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_before = at(from).into();
+        params.not_after = at(from + HOUR).into();
+        let chain = params.signed_by(&key, &self.issuer)?.pem() + &self.pem;
         let text = |seconds: u64| {
             let time = jiff::Timestamp::from_second(i64::try_from(seconds)?)?;
             anyhow::Ok(time.to_string())

@@ -216,7 +216,6 @@ struct Base {
     killer: Killer,
     objects: Arc<Objects>,
     volumes: Arc<VolumeManager>,
-    certificates: PodCertificates,
     storage: Storage,
     prober: Prober,
     admission: Arc<Admission>,
@@ -435,7 +434,7 @@ impl Base {
                 (self.devices.clone(), self.managers.clone()),
             ),
             metrics: self.metrics.clone(),
-            certificates: self.certificates.clone(),
+            certificates: self.volumes.certificates().clone(),
             plugins: self.storage.plugins.clone(),
             mirrors: self.mirrors.clone(),
             shutdown: self.shutdown.clone(),
@@ -490,11 +489,8 @@ impl Kubelet {
         let metrics = &runtime.metrics;
         let managers = ResourceManagers::new(&config, runtime.clone(), workers.clone()).await?;
         let storage = Storage::new(&config, (&client, clock), node.clone(), giver.clone(), handlers, metrics);
-        let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-        let shared = (&*config, &client, clock, &shutdown);
-        let sources = sources_of_volumes(shared, objects.clone(), &node, &recorder, &workers);
-        let certificates = sources.certificates.clone();
-        let volumes = VolumeManager::new(&config, client.clone(), clock, sources, told, csi, metrics);
+        let (api, of_pods) = ((&client, clock, &shutdown), (&objects, &recorder, &workers));
+        let volumes = volumes_of_pods(&config, api, (&node, giver), of_pods, &storage, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = Prober {
             probes: Arc::new(Probes::default()),
@@ -523,7 +519,6 @@ impl Kubelet {
             mirrors: Arc::default(),
             services: Informer::new(&client, Selection::default()),
             volumes,
-            certificates,
             storage,
             admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
             devices,
@@ -628,7 +623,7 @@ impl Kubelet {
             managers: base.managers.clone(),
             pod_cidr: base.pod_cidr.clone(),
             system_cgroups: base.system_cgroups.clone(),
-            certificates: base.certificates.clone(),
+            certificates: base.volumes.certificates().clone(),
             host: Arc::new(host),
             follower: Arc::new(follower),
             rotation: Arc::new(rotation),
@@ -842,21 +837,24 @@ fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &S
     })
 }
 
-/// The sources of the files of volumes.
-fn sources_of_volumes(
-    (config, client, clock, shutdown): (&Config, &client::Client, Clock, &Shutdown),
-    objects: Arc<Objects>,
-    node: &NodeView,
-    recorder: &PodRecorder,
-    workers: &Arc<Workers>,
-) -> payload::Sources {
-    let (node, recorder) = (node.clone(), recorder.clone());
-    payload::Sources {
-        objects,
+/// The volumes of Pods, with the sources of their files.
+fn volumes_of_pods(
+    config: &Config,
+    (client, clock, shutdown): (&client::Client, Clock, &Shutdown),
+    (node, giver): (&NodeView, Giver),
+    (objects, recorder, workers): (&Arc<Objects>, &PodRecorder, &Arc<Workers>),
+    storage: &Storage,
+    metrics: &Metrics,
+) -> Arc<VolumeManager> {
+    let api = (client, clock);
+    let sources = payload::Sources {
+        objects: objects.clone(),
         issuer: Issuer::new(client.clone(), clock),
         trust: TrustBundles::new(config, client, workers.clone(), shutdown),
-        certificates: PodCertificates::new(config, (client, clock), node, recorder, workers.clone()),
-    }
+        certificates: PodCertificates::new(config, api, node.clone(), recorder.clone(), workers.clone()),
+    };
+    let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
+    VolumeManager::new(config, client.clone(), clock, sources, told, csi, metrics)
 }
 
 /// The parts that look after devices, with what an earlier process left.

@@ -53,8 +53,7 @@ pub(crate) fn encode(kind: &str, data: &[u8]) -> String {
         out.push_str(std::str::from_utf8(line).unwrap_or_default());
         out.push('\n');
     }
-    out.push_str(&format!("-----END {kind}-----\n"));
-    out
+    out + &format!("-----END {kind}-----\n")
 }
 
 /// Blocks of certificates.

@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    /// What the Pod says of it.
+    /// The Pod's words about it.
     fn of<'p>(&self, pod: &'p Pod) -> Option<&'p PodCertificateProjection> {
         let volume = spec::spec(pod).volumes.iter().flatten().find(|v| v.name == self.volume)?;
         volume.projected.as_ref()?.sources.as_ref()?.get(self.source)?.pod_certificate.as_ref()
@@ -185,12 +185,14 @@ impl PodCertificates {
         shutdown.spawn(async move {
             while stop.run(tokio::time::sleep(PASS.mul_f64(1.0 + fastrand::f64()))).await.is_some() {
                 let all: Vec<Place> = manager.records.lock().keys().cloned().collect();
-                all.into_iter().for_each(|place| manager.queue.add(place));
+                for place in all {
+                    manager.queue.add(place);
+                }
             }
         });
     }
 
-    /// The key and the certificates of a source of a Pod's volume. Whoever asks first has them asked for.
+    /// The key and the certificates of a source of a Pod's volume. The first call has them asked for.
     ///
     /// # Errors
     /// There are none (yet).
@@ -234,7 +236,9 @@ impl Manager {
     /// Lets all certificates of a Pod be looked at.
     fn queue_pod(&self, uid: &str) {
         let own: Vec<Place> = self.records.lock().keys().filter(|place| place.uid == uid).cloned().collect();
-        own.into_iter().for_each(|place| self.queue.add(place));
+        for place in own {
+            self.queue.add(place);
+        }
     }
 
     /// Looks at one certificate, and does what is to be done. Nobody else does so meanwhile: the queue sees to it.

@@ -1,4 +1,4 @@
-//! What is known of one certificate of a Pod, and what is to be done about it; upstream's states:
+//! The state of one certificate of a Pod, and the next thing to do about it; upstream's states:
 //!
 //! ```text
 //! Initial ──► Wait ──► Fresh ◄──► WaitRefresh
@@ -49,7 +49,7 @@ pub(super) struct Issued {
     told_expired: bool,
 }
 
-/// What a signer said last.
+/// A signer's last word.
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
     reason: String,
@@ -81,7 +81,7 @@ pub(super) struct Told {
     pub(super) message: String,
 }
 
-/// What is to be done after a look.
+/// The next thing to do after a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing, until something happens.
@@ -155,7 +155,7 @@ fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// What a request came to.
+/// The outcome of a request.
 enum Answer {
     Denied(Verdict),
     Failed(Verdict),
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// Looks at the request that is waited for, as it is `seen`, in a namespace. What is put off is put off by `jitter`
+    /// Looks at the request that is waited for, as it is `seen`, in a namespace. Times are put off by `jitter`
     /// more, so that the Pods of a cluster do not all ask at once.
     pub(super) fn look(
         &mut self,
@@ -269,13 +269,11 @@ impl State {
                     *self = Self::Wait(asked);
                     return again(why);
                 };
-                match answer(request, &asked.key, now, jitter) {
-                    Some(answer) => self.settle(answer, &name),
-                    None => {
-                        *self = Self::Wait(asked);
-                        rest(Vec::new(), false)
-                    }
+                if let Some(answer) = answer(request, &asked.key, now, jitter) {
+                    return self.settle(answer, &name);
                 }
+                *self = Self::Wait(asked);
+                rest(Vec::new(), false)
             }
             Self::Fresh(mut issued) => {
                 if now < issued.begin_refresh_at {
@@ -297,14 +295,12 @@ impl State {
                     *self = Self::WaitRefresh(issued, asked);
                     return again(why);
                 };
-                match answer(request, &asked.key, now, jitter) {
-                    Some(answer) => self.settle(answer, &name),
-                    None => {
-                        let told = issued.complain(now);
-                        *self = Self::WaitRefresh(issued, asked);
-                        rest(told, false)
-                    }
+                if let Some(answer) = answer(request, &asked.key, now, jitter) {
+                    return self.settle(answer, &name);
                 }
+                let told = issued.complain(now);
+                *self = Self::WaitRefresh(issued, asked);
+                rest(told, false)
             }
         }
     }
@@ -473,7 +469,7 @@ mod tests {
         };
         let gone = again("PodCertificateRequest \"ns/first\" appears to have been deleted");
         let gone_later = again("PodCertificateRequest appears to have been deleted");
-        let cases = [
+        let cases = vec![
             (State::Initial, None, "01T00:00:00", ask(false), Is::Initial),
             (wait(), None, "01T00:00:01", not_seen("first"), Is::Wait),
             // Ten minutes and the jitter.

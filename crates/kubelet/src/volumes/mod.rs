@@ -39,6 +39,7 @@ use crate::config::Config;
 use crate::csi::{CsiVolumes, Wanted};
 use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
+use crate::pod_certificates::PodCertificates;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::work::{blocking, try_blocking};
@@ -143,6 +144,11 @@ impl VolumeManager {
     /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
     pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
         [self.sources.issuer.next_renewal(uid), self.csi.next(uid)].into_iter().flatten().min()
+    }
+
+    /// The certificates of Pods.
+    pub(crate) fn certificates(&self) -> &PodCertificates {
+        &self.sources.certificates
     }
 
     /// Forgets a Pod's tokens and certificates.

@@ -35,7 +35,7 @@ pub struct NodeAuthorizer {
 
 impl Default for NodeAuthorizer {
     fn default() -> Self {
-        Self::new(false)
+        Self::new(false, false)
     }
 }
 
@@ -50,9 +50,9 @@ impl Authorizer for NodeAuthorizer {
 }
 
 impl NodeAuthorizer {
-    /// Makes the authorizer, with the feature `PodCertificateRequest` on or off.
-    pub fn new(pod_certificates: bool) -> Self {
-        Self { graph: Graph::default(), rules: node_rules(), pod_certificates }
+    /// Makes the authorizer, with the features `PodCertificateRequest` and `ClusterTrustBundle` on or off.
+    pub fn new(pod_certificates: bool, trust_bundles: bool) -> Self {
+        Self { graph: Graph::default(), rules: node_rules(trust_bundles), pod_certificates }
     }
     /// The graph of the objects that belong to each node.
     pub fn graph(&self) -> &Graph {
@@ -254,7 +254,7 @@ fn own_node(node: &str, access: &Access<'_>) -> Result<(), String> {
 }
 
 /// The rules of every node, besides the decisions of [`NodeAuthorizer`] by the object.
-fn node_rules() -> Vec<Rule> {
+fn node_rules(trust_bundles: bool) -> Vec<Rule> {
     const READ: &[&str] = &["get", "list", "watch"];
     let mut rules: Vec<Rule> = [
         (&["create"][..], "authentication.k8s.io", &["tokenreviews"][..]),
@@ -270,6 +270,9 @@ fn node_rules() -> Vec<Rule> {
     .collect();
     for group in ["", "events.k8s.io"] {
         rules.push(Rule::resources(&["create", "update", "patch"], group, &["events"]));
+    }
+    if trust_bundles {
+        rules.push(Rule::resources(READ, "certificates.k8s.io", &["clustertrustbundles"]));
     }
     rules
 }

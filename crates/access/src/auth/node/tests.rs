@@ -142,3 +142,17 @@ fn what_is_gone_opens_nothing() {
     authorizer.graph().apply([GraphChange::Pod("x".into(), "p".into(), None)]);
     assert!(matches!(authorizer.decision(&node("a"), &get), Decision::NoOpinion(_)));
 }
+
+#[test]
+fn trust_bundles_are_for_nodes_where_the_gate_is_on() {
+    let group = "certificates.k8s.io:clustertrustbundles";
+    let check = |on: bool, verb: &str, expected: bool| {
+        let decided = NodeAuthorizer::new(false, on).decide("a", &access(verb, group, "", ""));
+        assert_eq!(decided.is_ok(), expected, "{on} {verb}");
+    };
+    for verb in ["get", "list", "watch"] {
+        check(true, verb, true);
+        check(false, verb, false);
+    }
+    check(true, "create", false);
+}
