@@ -9,8 +9,9 @@ use tokio::io::Interest;
 
 use crate::cgroups::Group;
 
-/// How often it is looked whether the kernel has killed something, and the time between two looks.
-const LOOKS: usize = 10;
+/// How often it is looked whether the kernel has killed something, and the time before the first look; it doubles with
+/// each. A busy machine takes seconds to choose whom to kill.
+const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Calls `tell` for each time. It ends with an error where the kernel cannot tell, or once the cgroup is gone.
@@ -31,11 +32,11 @@ async fn watch_v1(group: &Group, tell: impl Fn()) -> io::Result<()> {
         drop(directory);
         // The kernel tells that memory is out before it has chosen whom to kill, and some thousand times until then.
         let mut kills = group.oom_kills();
-        for _ in 0..LOOKS {
-            if kills > seen {
+        for look in 0..LOOKS {
+            if kills > seen || group.memory_directory().is_none_or(|d| !d.is_dir()) {
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(PAUSE * (1 << look)).await;
             kills = group.oom_kills();
         }
         if kills > seen {

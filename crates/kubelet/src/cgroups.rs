@@ -33,6 +33,8 @@ pub(crate) struct Cgroups {
     driver: CgroupDriver,
     /// The way to systemd, if it is the one who makes cgroups.
     slices: Option<Arc<Slices>>,
+    /// Whether cgroups are made at all.
+    made: bool,
     /// How limits are enforced here.
     limits: Arc<Limits>,
     /// The memory that guaranteed Pods and burstable ones have kept for them, in bytes.
@@ -62,7 +64,13 @@ impl Cgroups {
         let unified = is_unified(&mount);
         let (root, limits) = (root.trim_matches('/').to_owned(), Arc::new(limits));
         let (kept, metrics) = (Arc::default(), Metrics::default());
-        Self { mount, root, unified, driver, slices: None, limits, kept, metrics }
+        Self { mount, root, unified, driver, slices: None, made: true, limits, kept, metrics }
+    }
+
+    /// Makes none, unless they are wanted.
+    pub(crate) fn if_wanted(mut self, wanted: bool) -> Self {
+        self.made = wanted;
+        self
     }
 
     /// The memory that guaranteed Pods and burstable ones have kept for them together, in bytes; none where nobody has any.
@@ -208,6 +216,9 @@ impl Cgroups {
 
     /// Makes `kubepods` and the classes' cgroups; `milli_cpus` is how many thousandths of a processor all Pods have.
     pub(crate) fn ensure_root(&self, milli_cpus: i64) -> io::Result<()> {
+        if !self.made {
+            return Ok(());
+        }
         // Within what all Pods have, a class has as many huge pages as its Pods ask for.
         let unbounded: BTreeMap<u64, u64> = self.limits.page_sizes.iter().map(|s| (*s, UNLIMITED)).collect();
         for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
@@ -225,6 +236,9 @@ impl Cgroups {
     /// # Errors
     /// The kernel refuses: Pods that run may have more already.
     pub(crate) fn limit_pods(&self, wanted: &PodCgroup) -> io::Result<()> {
+        if !self.made {
+            return Ok(());
+        }
         self.set(&self.names(Qos::Guaranteed, None), wanted)
     }
 
@@ -295,6 +309,9 @@ impl Cgroups {
     /// Gives the classes what their Pods ask for together: shares of cpu, and where the configuration says so the memory that
     /// is kept for them.
     pub(crate) fn balance(&self, pods: &[Arc<Pod>]) {
+        if !self.made {
+            return;
+        }
         let asked = |class: Qos, name: &str| -> i64 {
             pods.iter()
                 .filter(|p| spec::qos(p) == class)
@@ -344,11 +361,14 @@ impl Cgroups {
 
     /// Whether a Pod's cgroup is there.
     pub(crate) fn exists(&self, pod: &Pod) -> bool {
-        self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
+        !self.made || self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
     }
 
     /// Makes a Pod's cgroup, or sets it anew; `unlimited` says whether its time on processors is not limited.
     pub(crate) fn ensure(&self, pod: &Pod, unlimited: bool) -> io::Result<()> {
+        if !self.made {
+            return Ok(());
+        }
         let (operation, began) = (if self.exists(pod) { "update" } else { "create" }, Instant::now());
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         self.create(&names)?;

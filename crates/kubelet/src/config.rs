@@ -61,6 +61,8 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// The cgroup below which `kubepods` lives, "/" for the root of the hierarchy.
     pub cgroup_root: String,
+    /// Whether Pods and their classes of service have cgroups; upstream's `cgroupsPerQOS`.
+    pub pod_cgroups: bool,
     /// The cgroup in which the kubelet puts itself, "" to stay where it is; upstream's `kubeletCgroups`.
     pub kubelet_cgroups: String,
     /// The cgroup in which processes are put that are in none, "" to leave them; upstream's `systemCgroups`.
@@ -161,6 +163,7 @@ impl Config {
             cluster_domain: "cluster.local".into(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             cgroup_root: "/".into(),
+            pod_cgroups: true,
             kubelet_cgroups: String::new(),
             system_cgroups: String::new(),
             pod_cidr: String::new(),

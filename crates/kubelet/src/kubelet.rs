@@ -814,8 +814,9 @@ fn cgroups_of_pods(config: &Config, runtime: &Runtime) -> Result<(Cgroups, PodCg
     node_allocatable::check(config, &machine)?;
     let (by, reserved) = (config.enforcement, config.node.reserved.memory);
     let limits = Limits::new(by, &machine, reserved, Path::new(cgroups::MOUNT));
-    let cgroups =
-        Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, limits).counted_by(&runtime.metrics);
+    let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, limits)
+        .if_wanted(config.pod_cgroups)
+        .counted_by(&runtime.metrics);
     let all = node_allocatable::of_all_pods(config, &machine, Pids::read());
     cgroups.ensure_root(all.milli_cpus).map_err(StartError::Cgroups)?;
     Ok((cgroups, all.cgroup))

@@ -29,6 +29,8 @@ impl Node {
     async fn start() -> Self {
         let files = tempfile::tempdir().unwrap();
         let mut config = Config::new("node");
+        // There are no containers whose cgroups would be in them.
+        config.pod_cgroups = false;
         config.root_dir = files.path().join("kubelet");
         config.pod_logs_dir = files.path().join("logs");
         config.container_runtime_endpoint = fake::socket(files.path()).to_string_lossy().into_owned();

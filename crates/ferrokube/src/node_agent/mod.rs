@@ -147,6 +147,7 @@ fn config(
         cluster_domain: file.cluster_domain.clone().unwrap_or(upstream.cluster_domain),
         resolv_conf: file.resolv_conf.clone().unwrap_or(upstream.resolv_conf),
         cgroup_root: file.cgroup_root.clone().filter(|root| !root.is_empty()).unwrap_or(upstream.cgroup_root),
+        pod_cgroups: true,
         kubelet_cgroups: file.kubelet_cgroups.clone(),
         system_cgroups: file.system_cgroups.clone(),
         pod_cidr: file.pod_cidr.clone(),

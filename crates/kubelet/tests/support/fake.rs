@@ -233,8 +233,7 @@ impl RuntimeService for Fake {
         _: Request<pb::RuntimeConfigRequest>,
     ) -> Result<Response<pb::RuntimeConfigResponse>, Status> {
         let u = self.enter("RuntimeConfig", "").await?;
-        // With this driver the kubelet makes no cgroups itself.
-        let linux = pb::LinuxRuntimeConfiguration { cgroup_driver: pb::CgroupDriver::Systemd.into() };
+        let linux = pb::LinuxRuntimeConfiguration { cgroup_driver: pb::CgroupDriver::Cgroupfs.into() };
         done(u, pb::RuntimeConfigResponse { linux: Some(linux) })
     }
     async fn update_runtime_config(

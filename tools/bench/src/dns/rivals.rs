@@ -154,7 +154,8 @@ fn start(
     loop {
         socket.send_to(&question(1, services - 1), address)?;
         // One answer, without an error.
-        if socket.recv(&mut answer).is_ok_and(|n| n > 12 && answer[3] & 0xf == 0 && answer[7] == 1) {
+        if socket.recv(&mut answer).is_ok_and(|n| n > 12 && answer[3].trailing_zeros() >= 4 && answer[7] == 1)
+        {
             return Ok(rival);
         }
         if let Some(status) = rival.child.try_wait()? {
