@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -231,12 +232,23 @@ impl Container {
             let events = core.machine.events.clone();
             let shutdown = core.shutdown.clone();
             shutdown.clone().spawn_one(async move {
-                let watch = oom::watch(&group, || {
+                let sent = AtomicBool::new(false);
+                let tell = || {
+                    sent.store(true, Ordering::Relaxed);
                     let _ = events.send(event.clone());
-                });
+                };
+                let watch = async {
+                    let _ = oom::watch(&group, tell).await;
+                    std::future::pending::<()>().await;
+                };
                 tokio::select! {
-                    _ = watch => {}
-                    _ = told.wait() => {}
+                    () = watch => {}
+                    // The container may end before the kernel has told of it.
+                    exit = told.wait() => {
+                        if exit.oom_killed && !sent.load(Ordering::Relaxed) {
+                            tell();
+                        }
+                    }
                     () = shutdown.wait() => {}
                 }
             });
