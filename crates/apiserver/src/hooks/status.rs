@@ -116,6 +116,6 @@ mod tests {
         );
         check(r#"{"spec":{},"status":{"phase":"new"}}"#, &phase, None);
         check(r#"{"spec":{}}"#, &|_| {}, None);
-        assert!(changed(b"[]", &phase).is_err());
+        assert!(changed(b"[]", phase).is_err());
     }
 }
