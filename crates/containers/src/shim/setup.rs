@@ -39,7 +39,11 @@ pub(crate) async fn send(socket: &Socket, plan: &Plan, fds: &[BorrowedFd<'_>]) -
         }
         Ok::<_, std::io::Error>(())
     };
-    sent.await.doing(|| "send its plan to a new process")
+    match sent.await {
+        // It has ended already, which is heard next.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent.doing(|| "send its plan to a new process"),
+    }
 }
 
 /// Waits for news. A failed step is an error in the plan's words.
