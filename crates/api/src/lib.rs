@@ -19,6 +19,7 @@ pub mod object;
 pub mod openapi;
 pub mod page;
 pub mod patch;
+pub mod pem;
 pub mod quantity;
 pub mod re2;
 pub mod resources;

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use rustls::client::ResolvesClientCert;
@@ -13,17 +11,6 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-
-/// A certificate in PEM.
-pub fn pem(der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
-    for line in text.as_bytes().chunks(64) {
-        out.push_str(&String::from_utf8_lossy(line));
-        out.push('\n');
-    }
-    out + "-----END CERTIFICATE-----\n"
-}
 
 /// The place of a certificate. Each new connection takes the one that is there; clones are the same place.
 #[derive(Debug, Clone, Default)]

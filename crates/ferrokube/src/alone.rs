@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, bail};
-use api::FeatureGates;
-use client::certificate::pem;
+use api::{FeatureGates, pem};
 use client::{Clients, Config, Election};
 use component::{Clock, Shutdown};
 use rustls::RootCertStore;
@@ -143,7 +142,7 @@ pub(crate) fn authorities_of_clients(file: Option<&Path>) -> Result<RootCertStor
 fn authorities(kubeconfig: &Path) -> Result<String> {
     let config = Config::from_kubeconfig(kubeconfig, None)
         .with_context(|| format!("--kubeconfig {} cannot be used", kubeconfig.display()))?;
-    Ok(config.authorities.iter().map(|der| pem(der)).collect())
+    Ok(config.authorities.iter().map(|der| pem::encode_certificate(der)).collect())
 }
 
 /// Serves a component's endpoint, and lets it work once it is elected, until a signal stops it.

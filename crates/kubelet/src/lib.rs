@@ -33,7 +33,6 @@ pub mod node;
 mod node_allocatable;
 mod node_shutdown;
 mod objects;
-mod pem;
 mod plugin_manager;
 mod pod_certificates;
 mod pod_cidr;

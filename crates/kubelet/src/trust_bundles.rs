@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pem;
 use client::{Change, Client, Informer, Selection};
 use component::Shutdown;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
@@ -16,7 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use objects::labels::{Selector, SelectorError};
 
 use crate::config::Config;
-use crate::pem;
 use crate::pods::spec;
 use crate::pods::workers::Workers;
 
@@ -159,7 +159,7 @@ fn normalize<'b>(bundles: impl IntoIterator<Item = &'b str>, order: &RandomState
     let all: BTreeSet<Vec<u8>> = bundles.into_iter().flat_map(pem::certificates).collect();
     let mut all: Vec<Vec<u8>> = all.into_iter().collect();
     all.sort_by_cached_key(|certificate| order.hash_one(certificate));
-    pem::encode_certificates(all.iter().map(Vec::as_slice))
+    all.iter().map(|der| pem::encode_certificate(der)).collect()
 }
 
 #[cfg(test)]

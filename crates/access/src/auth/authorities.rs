@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::certificate::pem;
+use api::pem;
 use jiff::Timestamp;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -92,7 +92,7 @@ impl Authorities {
 
     /// The present ones, PEM.
     pub fn pem(&self) -> String {
-        self.held().certificates.iter().map(|certificate| pem(certificate)).collect()
+        self.held().certificates.iter().map(|certificate| pem::encode_certificate(certificate)).collect()
     }
 
     /// The present ones.

@@ -1,5 +1,6 @@
 //! Bundles of certificates.
 
+use api::pem;
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -17,5 +18,5 @@ pub fn bundle(texts: &[&str], after: Timestamp) -> String {
             }
         }
     }
-    all.iter().map(|certificate| client::certificate::pem(certificate)).collect()
+    all.iter().map(|certificate| pem::encode_certificate(certificate)).collect()
 }

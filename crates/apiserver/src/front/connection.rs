@@ -39,6 +39,9 @@ use crate::server::Server;
 /// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
 const MAX_HEADERS: u32 = (1 << 20) + 4096;
 
+/// How many requests a client may have under way on a connection of HTTP/2.
+const STREAMS: u32 = 1000;
+
 /// How long a client may take for the headers of a request; upstream's `ReadHeaderTimeout`.
 const HEADERS_TIME: Duration = Duration::from_secs(32);
 
@@ -73,14 +76,15 @@ impl Server {
     pub(crate) async fn serve(&self, listener: TcpListener, tls: ServerTls, shutdown: Shutdown) {
         let mut h2 = auto::Builder::new(TokioExecutor::new()).http2_only();
         h2.http2()
-            .max_concurrent_streams(1000)
+            .max_concurrent_streams(STREAMS)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(16 << 20)
             .max_frame_size(1 << 20)
             .max_send_buf_size(1 << 20)
             .max_header_list_size(MAX_HEADERS)
-            // Streams that the client took back or misused: above these, the connection ends.
-            .max_pending_accept_reset_streams(20)
+            // Streams that the client took back before they were looked at, or misused: above these, the connection
+            // ends. A client that ends many calls at once is no attacker.
+            .max_pending_accept_reset_streams(STREAMS as usize)
             .max_local_error_reset_streams(1024)
             .timer(hyper_util::rt::TokioTimer::new());
         let mut h1 = auto::Builder::new(TokioExecutor::new()).http1_only();

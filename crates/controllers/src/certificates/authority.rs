@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use client::certificate::pem;
+use api::pem;
 use jiff::{SignedDuration, Timestamp};
 use rustls::SignatureScheme;
 use rustls::crypto::SecureRandom;
@@ -156,7 +156,7 @@ impl Authority {
         let signature = signature.ok_or_else(|| AuthorityError::Key("it does not sign".to_owned()))?;
         let whole =
             element(SEQUENCE, &[&content, &self.algorithm, &element(BIT_STRING, &[&[0], &signature])]);
-        Ok(pem(&whole))
+        Ok(pem::encode_certificate(&whole))
     }
 
     /// The extensions, in Go's order.

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use api::Status;
+use api::{Status, pem};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::bootstrap::Token;
-use client::certificate::pem;
 use client::{Client, Config, Remote};
 use component::{Clock, Shutdown};
 use jiff::Timestamp;
@@ -188,7 +187,7 @@ fn refused(server: &str, error: Error) -> Error {
 
 /// Writes the kubeconfig of the node, whose certificate is in a file of its own.
 pub(super) fn write(path: &Path, config: &Config, certificate: &Path) -> Result<()> {
-    let pem: String = config.authorities.iter().map(|der| pem(der)).collect();
+    let pem: String = config.authorities.iter().map(|der| pem::encode_certificate(der)).collect();
     let mut cluster = json!({"server": config.server, "certificate-authority-data": STANDARD.encode(pem)});
     if let Some(name) = &config.server_name {
         cluster["tls-server-name"] = name.as_str().into();

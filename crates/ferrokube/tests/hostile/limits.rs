@@ -267,19 +267,34 @@ fn flood(connection: &mut Http2, times: usize, bytes: &[u8]) {
     }
 }
 
+/// Requests that are opened and taken back at once, with streams of their own from the first.
+fn taken_back(requests: u32) -> Vec<u8> {
+    let request = Http2::request("GET", "/api/v1/namespaces");
+    let one = |n: u32| {
+        let stream = 2 * n + 1;
+        let open = Http2::bytes(HEADERS, END_HEADERS | END_STREAM, stream, &request);
+        [open, Http2::bytes(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
+    };
+    (0..requests).flat_map(one).collect()
+}
+
+#[test]
+fn calls_that_end_at_once_do_not_end_their_connection() -> Result<()> {
+    let server = Server::start(&[])?;
+    let mut connection = Http2::connect(&server, true)?;
+    // A program with so many calls under way may end all of them in one moment.
+    connection.0.send(taken_back(500))?;
+    connection.frame(HEADERS, END_HEADERS | END_STREAM, 1001, &Http2::request("GET", "/readyz"))?;
+    ensure!(!says_goodbye(&mut connection)?, "the connection has ended");
+    Ok(())
+}
+
 #[test]
 fn floods_of_frames_end_their_connection() -> Result<()> {
     let server = Server::start(&[])?;
     let request = Http2::request("GET", "/api/v1/namespaces");
     let mut resets = Http2::connect(&server, true)?;
-    let all: Vec<u8> = (0..20_000_u32)
-        .flat_map(|n| {
-            let stream = 2 * n + 1;
-            let open = Http2::bytes(HEADERS, END_HEADERS | END_STREAM, stream, &request);
-            [open, Http2::bytes(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
-        })
-        .collect();
-    flood(&mut resets, 1, &all);
+    flood(&mut resets, 1, &taken_back(20_000));
     serves_others(&server)?;
 
     let mut endless = Http2::connect(&server, true)?;

@@ -7,7 +7,7 @@ use api::structural::Structural;
 use api::view::View;
 
 use super::compile;
-use crate::validation::pem;
+use crate::validation::authorities::no_authorities;
 
 /// The names of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -138,7 +138,7 @@ impl Definition {
                     out
                 });
                 Conversion::Webhook {
-                    bad_authorities: pem::no_authorities(client_config.str("caBundle")).is_some(),
+                    bad_authorities: no_authorities(client_config.str("caBundle")).is_some(),
                     client_config: String::from_utf8_lossy(&config).into_owned(),
                     review_versions: webhook.strs("conversionReviewVersions").map(Text::from).collect(),
                 }

@@ -1,9 +1,9 @@
 //! Rules that several kinds share.
 
+pub(crate) mod authorities;
 mod diff;
 pub mod ip;
 pub mod meta;
-pub(crate) mod pem;
 pub mod print;
 mod semver;
 

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use api::pem;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, RsaKeySize};
 use rustls_pki_types::PrivatePkcs8KeyDer;
-
-use crate::pem;
 
 /// A private key in PEM (PKCS #8). It is never shown.
 #[derive(Clone, PartialEq, Eq)]

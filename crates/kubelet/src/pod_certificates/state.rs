@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use api::go::quote;
+use api::pem;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 
 use super::keys::PrivateKey;
-use crate::pem;
 
 /// After this time, and a little more, a request that is not seen was deleted. That it is not seen yet is possible, too,
 /// and nothing tells the two apart.
@@ -183,7 +183,7 @@ fn answer(
                 };
                 Some(Answer::Issued(Issued {
                     key: key.clone(),
-                    chain: pem::encode_certificates(all.iter().map(Vec::as_slice)).into(),
+                    chain: all.iter().map(|der| pem::encode_certificate(der)).collect(),
                     begin_refresh_at: later(time(&status.begin_refresh_at), jitter),
                     not_after: time(&status.not_after),
                     told_overdue: false,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     fn chain(number: u8) -> String {
-        pem::encode_certificates([[number; 30].as_slice(), &[9; 10]])
+        [[number; 30].as_slice(), &[9; 10]].into_iter().map(pem::encode_certificate).collect()
     }
 
     fn issued(number: u8) -> PodCertificateRequest {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn root(number: u8) -> String {
-    pem::encode_certificates([[number; 100].as_slice()])
+    pem::encode_certificate(&[number; 100])
 }
 
 fn bundle(name: &str, signer: &str, label: Option<&str>, anchors: &str) -> Arc<ClusterTrustBundle> {

@@ -17,8 +17,8 @@ use crate::custom::Approval;
 use crate::strategies::generic::{self, CLUSTER, STATUS_ALONE, check, check_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Form;
+use crate::validation::authorities::no_authorities;
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::pem;
 
 pub(crate) const DEFINITION: Rules = Rules {
     group: "apiextensions.k8s.io",
@@ -495,7 +495,7 @@ fn is_established(v: View<'_>) -> bool {
 fn ca_bundle(errs: &mut Errors, at: &Path<'_>, client: View<'_>, old: Option<View<'_>>) {
     let Some(old) = old.filter(|old| is_established(*old)) else { return };
     let before = old.st("spec").st("conversion").st("webhook").st("clientConfig");
-    let wrong = |v: View<'_>| pem::no_authorities(v.str("caBundle"));
+    let wrong = |v: View<'_>| no_authorities(v.str("caBundle"));
     if before.has("caBundle") && wrong(before).is_some() {
         return;
     }

@@ -7,20 +7,23 @@ pub(super) mod trust_bundle;
 use std::collections::{HashMap, HashSet};
 
 use api::field::{Errors, Path};
+use api::go::quote;
 use api::names;
+use api::pem::{self, Block};
 use api::view::{Edit, View, same};
 use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 pub(super) use pod_request::{POD_REQUEST, projected};
 pub(super) use trust_bundle::TRUST_BUNDLE;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
 use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
-use crate::validation::pem::blocks;
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 /// The least lifetime in seconds.
@@ -144,25 +147,43 @@ const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-/// Whether the first block of a PEM text is of the type.
-fn is_pem(text: &str, ty: &str) -> bool {
-    let Ok(bytes) = STANDARD.decode(text) else { return false };
-    let text = String::from_utf8_lossy(&bytes);
-    let (begin, end) = (format!("-----BEGIN {ty}-----"), format!("-----END {ty}-----"));
-    let Some(at) = text.find("-----BEGIN ") else { return false };
-    let Some(rest) = text[at..].strip_prefix(&begin) else { return false };
-    let body = rest.split(&end).next().filter(|b| b.len() < rest.len());
-    body.is_some_and(|b| {
-        let compact: String = b.split_whitespace().collect();
-        !compact.is_empty() && STANDARD.decode(compact).is_ok()
-    })
+/// The blocks of a PEM text in base64, as fields of bytes hold it.
+fn decoded(text: &str) -> Vec<Block> {
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    pem::blocks(&String::from_utf8_lossy(&bytes))
+}
+
+/// Checks the certificates that a signer issued; the error tells what is wrong. Upstream's `validateCertificate`.
+fn issued(text: &str) -> Result<(), String> {
+    let blocks = decoded(text);
+    for block in &blocks {
+        if block.kind != pem::CERTIFICATE {
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quote(&block.kind)));
+        }
+        if block.headers {
+            return Err("no PEM block headers are permitted".into());
+        }
+        let mut rest = block.bytes.as_slice();
+        if rest.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".into());
+        }
+        while !rest.is_empty() {
+            let (after, _) =
+                X509Certificate::from_der(rest).map_err(|_| "x509: malformed certificate".to_owned())?;
+            rest = after;
+        }
+    }
+    if blocks.is_empty() {
+        return Err("must contain at least one CERTIFICATE PEM block".into());
+    }
+    Ok(())
 }
 
 /// Checks that the first block of a PEM text is a request that its key signed; the error tells what is wrong.
 fn signed(text: &str) -> Result<(), &'static str> {
-    let pem = STANDARD.decode(text).unwrap_or_default();
-    let first = blocks(&String::from_utf8_lossy(&pem)).into_iter().next();
-    csr::check(&first.map(|block| block.bytes).unwrap_or_default())
+    let first = decoded(text).into_iter().next();
+    let request = first.filter(|block| block.kind == "CERTIFICATE REQUEST");
+    csr::check(&request.ok_or("PEM block type must be CERTIFICATE REQUEST")?.bytes)
 }
 
 fn repeated(all: &[&str]) -> bool {
@@ -182,9 +203,7 @@ fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     core_meta(errs, v.st("metadata"), false, |_, _| Vec::new());
     let at = Path::root("spec");
     let spec = v.st("spec");
-    if !is_pem(spec.str("request"), "CERTIFICATE REQUEST") {
-        errs.invalid(&at.field("request"), spec.get("request"), "PEM block type must be CERTIFICATE REQUEST");
-    } else if old.is_none()
+    if old.is_none()
         && let Err(why) = signed(spec.str("request"))
     {
         errs.invalid(&at.field("request"), spec.get("request"), why);
@@ -225,13 +244,9 @@ fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     if let Some(text) = certificate.map(Node::as_str)
         && !text.is_empty()
         && !unchanged
-        && !is_pem(text, "CERTIFICATE")
+        && let Err(why) = issued(text)
     {
-        errs.invalid(
-            &Path::root("status.certificate"),
-            "<certificate data>",
-            "must contain at least one CERTIFICATE PEM block",
-        );
+        errs.invalid(&Path::root("status.certificate"), "<certificate data>", why);
     }
 }
 
@@ -348,16 +363,44 @@ pub(super) fn signer_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
 mod tests {
     use super::*;
 
+    const SELF_SIGNED: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBLjCB4aADAgECAhQiyv+3qCoIAoZg+oGmP5smPAxddTAFBgMrZXAwDDEKMAgG\n\
+A1UEAwwBdDAgFw0yNjExMjgwOTU5MzZaGA8yMTI2MTEwNDA5NTkzNlowDDEKMAgG\n\
+A1UEAwwBdDAqMAUGAytlcAMhADG1F/ipWzX056s0dQibEFcVMXpevRJLU5GbF/vj\n\
+NGV7o1MwUTAdBgNVHQ4EFgQUCu+abU1SuwMZTZlXwhQ8RYHmaR4wHwYDVR0jBBgw\n\
+FoAUCu+abU1SuwMZTZlXwhQ8RYHmaR4wDwYDVR0TAQH/BAUwAwEB/zAFBgMrZXAD\n\
+QQDIhDHC9qx6aPanzSRu0QCsng6bQoFbF4vzD1Ozv5tlOPZGXNwUy34jrUhSMJuC\n\
+35vyPb98cIDhjrp82sewZaEJ\n\
+-----END CERTIFICATE-----\n";
+
     #[test]
-    fn pem() {
-        let check = |text: &str, expected: bool| {
-            assert_eq!(is_pem(&STANDARD.encode(text), "CERTIFICATE"), expected, "{text}");
+    fn issued_certificates() {
+        let check = |text: &str, expected: Result<(), &str>| {
+            assert_eq!(issued(&STANDARD.encode(text)), expected.map_err(str::to_owned), "{text}");
         };
-        check("-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n", true);
-        check("Subject: x\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", true);
-        check("-----BEGIN CERTIFICATE-----\nAAAA\n", false);
-        check("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", false);
-        check("", false);
+        let good = SELF_SIGNED;
+        let inner = good.lines().nth(1).unwrap();
+        check(good, Ok(()));
+        check(&format!("Subject: x\n{good}{good}"), Ok(()));
+        let none = Err("must contain at least one CERTIFICATE PEM block");
+        check("", none);
+        check("-----BEGIN CERTIFICATE-----\nAAAA\n", none);
+        let other = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
+        let found = Err("only CERTIFICATE PEM blocks are allowed, found \"PUBLIC KEY\"");
+        check(other, found);
+        check(&format!("{good}{other}"), found);
+        check(
+            &good.replacen(inner, &format!("Key: value\n\n{inner}"), 1),
+            Err("no PEM block headers are permitted"),
+        );
+        check(
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+            Err("x509: malformed certificate"),
+        );
+        check(
+            "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----",
+            Err("found CERTIFICATE PEM block containing 0 certificates"),
+        );
     }
 
     #[test]

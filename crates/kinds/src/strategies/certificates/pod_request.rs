@@ -3,6 +3,7 @@
 use api::Struct;
 use api::field::{BadValue, Errors, Path, Raw};
 use api::names::{self, name_subdomain};
+use api::pem::blocks;
 use api::view::{Edit, View, same};
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;
@@ -22,7 +23,6 @@ use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::immutable;
 use crate::validation::meta;
-use crate::validation::pem::blocks;
 
 const MAX_KEY: usize = 10 * 1024;
 const MAX_CHAIN: usize = 100 * 1024;

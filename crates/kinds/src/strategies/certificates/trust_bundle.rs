@@ -2,6 +2,7 @@
 
 use api::field::{Errors, Path};
 use api::names::name_subdomain;
+use api::pem::blocks;
 use api::view::View;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -14,7 +15,6 @@ use crate::strategies::meta::finalizers;
 use crate::strategies::rules::{Rules, going};
 use crate::validation::immutable;
 use crate::validation::meta::object_meta;
-use crate::validation::pem::blocks;
 
 const MAX_BUNDLE: usize = 1024 * 1024;
 
