@@ -1,12 +1,13 @@
 //! Deletions: immediate, graceful, held by finalizers; collections.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use access::admission::{DeleteOptions, Operation, OperationOptions, Propagation};
 use api::status::Details;
 use api::view::View;
 use api::{Object, Status, Struct};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use kinds::strategy::Dependents;
@@ -326,7 +327,41 @@ fn deleted_answer(scope: &Scope<'_>, object: &Arc<Object>) -> Result<Outcome, St
     }))
 }
 
-/// Deletes what a list selects and answers with that list. After an error, no further deletion begins.
+/// Deletes an object of a collection, which may be gone already.
+fn member<'s>(
+    scope: &'s Scope<'_>,
+    object: &'s Object,
+    options: &'s DeleteOptions,
+) -> BoxFuture<'s, Result<(), Status>> {
+    let item = Scope { namespace: &object.data.namespace, now: scope.handlers.objects.now(), ..*scope };
+    // As upstream, which tells admission the request's name.
+    let deletion = async move { one(&item, &object.data.name, options, Some("")).await };
+    deletion
+        .map(|ended| ended.map(|_| ()).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }))
+        .boxed()
+}
+
+/// Deletes the objects of a collection: several at a time, since the store writes at once what comes together. After an
+/// error no further deletion begins.
+async fn members(scope: &Scope<'_>, all: &[Arc<Object>], options: &DeleteOptions) -> Result<(), Status> {
+    let mut waiting = all.iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut result = Ok(());
+    loop {
+        while result.is_ok()
+            && under_way.len() < DELETIONS
+            && let Some(object) = waiting.next()
+        {
+            under_way.push(member(scope, object, options));
+        }
+        match under_way.next().await {
+            Some(ended) => result = result.and(ended),
+            None => return result,
+        }
+    }
+}
+
+/// Deletes what a list selects and answers with that list.
 pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let mut selection = ListOptions::from_query(&scope.req.query, false)?;
     selection.watch = false;
@@ -336,28 +371,7 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
         return Err(Status::invalid(options::META, "DeleteOptions", "", &[unreadable_option_error(why)]));
     }
     let found = list::select(scope, &selection).await?;
-    // The store writes at once what comes together.
-    let failed = AtomicBool::new(false);
-    let each = found.items.iter().map(|object| {
-        let (failed, options) = (&failed, &options);
-        let item = Scope { namespace: &object.data.namespace, now: scope.handlers.objects.now(), ..*scope };
-        async move {
-            if failed.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            // As upstream, which tells admission the request's name.
-            match one(&item, &object.data.name, options, Some("")).await {
-                Err(e) if !e.is_not_found() => {
-                    failed.store(true, Ordering::Relaxed);
-                    Err(e)
-                }
-                _ => Ok(()),
-            }
-        }
-        .boxed()
-    });
-    let ends: Vec<_> = futures::stream::iter(each).buffer_unordered(DELETIONS).collect().await;
-    ends.into_iter().collect::<Result<(), _>>()?;
+    members(scope, &found.items, &options).await?;
     Ok(Outcome::List(found))
 }
 
