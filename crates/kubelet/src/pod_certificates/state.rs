@@ -183,7 +183,7 @@ fn answer(
                 };
                 Some(Answer::Issued(Issued {
                     key: key.clone(),
-                    chain: all.iter().map(|der| pem::encode_certificate(der)).collect(),
+                    chain: all.iter().map(|der| pem::encode_certificate(der)).collect::<String>().into(),
                     begin_refresh_at: later(time(&status.begin_refresh_at), jitter),
                     not_after: time(&status.not_after),
                     told_overdue: false,
