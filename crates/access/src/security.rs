@@ -31,6 +31,11 @@ pub struct SecurityConfig {
     pub audiences: Vec<String>,
     /// Longest life of a token in seconds; 0 for no limit (`--service-account-max-token-expiration`).
     pub max_token_expiration: i64,
+    /// Whether tokens of Pods live on for a year after the hour that was asked for
+    /// (`--service-account-extend-token-expiration`).
+    pub extend_token_expiration: bool,
+    /// Whether a token of a Secret is taken only while the Secret and its account are there (`--service-account-lookup`).
+    pub account_lookup: bool,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
     /// The tokens of a file (`--token-auth-file`).
@@ -49,6 +54,9 @@ pub struct SecurityConfig {
     pub disable_admission: Vec<String>,
     /// The file of the plugins' configuration (`--admission-control-config-file`).
     pub admission_config: Option<PathBuf>,
+    /// How many seconds a Pod stays on a node that is not ready, and on one that is unreachable, if it does not say
+    /// (`--default-not-ready-toleration-seconds`, `--default-unreachable-toleration-seconds`).
+    pub toleration_seconds: [i64; 2],
 }
 
 impl Default for SecurityConfig {
@@ -59,6 +67,8 @@ impl Default for SecurityConfig {
             jwks_uri: None,
             audiences: Vec::new(),
             max_token_expiration: 0,
+            extend_token_expiration: true,
+            account_lookup: true,
             anonymous: true,
             token_file: TokenFile::default(),
             client_authorities: None,
@@ -68,6 +78,7 @@ impl Default for SecurityConfig {
             enable_admission: Vec::new(),
             disable_admission: Vec::new(),
             admission_config: None,
+            toleration_seconds: [300; 2],
         }
     }
 }
@@ -131,7 +142,8 @@ impl Security {
         } else {
             config.audiences.iter().map(Text::from).collect()
         };
-        let tokens = Arc::new(TokenService::new(&config.issuers, audiences, signer, others, reader.clone()));
+        let tokens = TokenService::new(&config.issuers, audiences, signer, others, reader.clone());
+        let tokens = Arc::new(tokens.looking_up(config.account_lookup));
         let token_uses = Arc::clone(tokens.uses());
         let authorizer = Arc::new(UnionAuthorizer::new(
             &config.modes,
@@ -168,11 +180,13 @@ impl Security {
             config.max_token_expiration,
             config.anonymous.then(auth::nobody),
         )
-        .keys_at(config.jwks_uri.clone());
-        let admission_config = match &config.admission_config {
+        .keys_at(config.jwks_uri.clone())
+        .extending(config.extend_token_expiration);
+        let mut admission_config = match &config.admission_config {
             Some(file) => AdmissionConfig::from_file(file)?,
             None => AdmissionConfig::default(),
         };
+        admission_config.toleration_seconds = config.toleration_seconds;
         let admission = Chain::new(
             schema,
             (reader, network),

@@ -1,6 +1,6 @@
 //! How a server is set up. The command line fills this in; the defaults are upstream's.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use access::security::SecurityConfig;
 use api::FeatureGates;
 use api::resources::ResourceInfo;
+use client::Offer;
 use component::Clock;
 use storage::{Durability, EtcdServers};
 
@@ -62,6 +63,22 @@ pub struct Serving {
     pub names: Vec<String>,
     /// DNS domain of the cluster.
     pub cluster_domain: String,
+    /// The host that others are told in URLs, in place of the address (`--external-hostname`).
+    pub external_host: Option<String>,
+    /// The versions, ciphers and key exchanges of TLS that are offered (`--tls-min-version`, `--tls-cipher-suites`,
+    /// `--tls-curve-preferences`).
+    pub offer: Offer,
+    /// Whether HTTP/2 is offered (`--disable-http2-serving`).
+    pub http2: bool,
+    /// Whether other processes may listen on the same address and port (`--permit-port-sharing`).
+    pub share_port: bool,
+    /// The directives of `Strict-Transport-Security`, which is not sent without any
+    /// (`--strict-transport-security-directives`).
+    pub transport_security: Vec<String>,
+    /// The origins whose scripts may ask, as expressions of RE2 (`--cors-allowed-origins`).
+    pub origins: Vec<String>,
+    /// The part of the requests after which a connection of HTTP/2 is to be made anew (`--goaway-chance`).
+    pub goaway_chance: f64,
 }
 
 /// A certificate, those that signed it, and its key, PEM.
@@ -73,11 +90,22 @@ pub struct Pair {
     pub key_pem: String,
 }
 
+/// A certificate for certain names.
+#[derive(Clone)]
+pub struct NamedPair {
+    /// The certificate and its key.
+    pub pair: Pair,
+    /// The domains, also as `*.example.com`, and addresses; none for the domains in the certificate.
+    pub names: Vec<String>,
+}
+
 /// Keys and certificates that others made. The server's own take the place of those that are absent.
 #[derive(Clone, Default)]
 pub struct Given {
     /// With which to serve (`--tls-cert-file`, `--tls-private-key-file`, `--cert-dir`).
     pub serving: Option<Pair>,
+    /// With which to serve clients that ask for certain names, the more important first (`--tls-sni-cert-key`).
+    pub named: Vec<NamedPair>,
     /// Which is shown to aggregated servers (`--proxy-client-cert-file`, `--proxy-client-key-file`).
     pub front_proxy: Option<Pair>,
     /// Which is shown to kubelets (`--kubelet-client-certificate`, `--kubelet-client-key`).
@@ -133,12 +161,31 @@ pub struct Limits {
     /// Whether priority levels share out the places of both (`--enable-priority-and-fairness`). Without them, what is
     /// too much is refused.
     pub priority_and_fairness: bool,
-    /// A watch without `timeoutSeconds` ends after this to twice this (`--min-request-timeout`).
+    /// How long a request that does not go on may take, its answer included (`--request-timeout`).
+    pub request_timeout: Duration,
+    /// A watch without `timeoutSeconds` ends after this to twice this, at once if it is zero (`--min-request-timeout`).
     pub min_request_timeout: Duration,
+    /// How long after the start `/livez` takes it that what the server begins with will be done (`--livez-grace-period`).
+    pub livez_grace: Duration,
+    /// How the server ends.
+    pub ending: Ending,
     /// Bytes for encoded forms that are kept.
     pub form_budget: usize,
     /// Whether long work is done by threads of its own. Without them, as on a paused clock, a request does it itself.
     pub threads: bool,
+}
+
+/// How a server ends.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// How long it goes on, not ready, before it takes no more requests (`--shutdown-delay-duration`).
+    pub delay: Duration,
+    /// Whether it listens on until the requests under way are answered, and tells others to come again elsewhere
+    /// (`--shutdown-send-retry-after`).
+    pub retry_after: bool,
+    /// Within what time watches are ended one after the other; all at once, and last, if it is zero
+    /// (`--shutdown-watch-termination-grace-period`).
+    pub watches: Duration,
 }
 
 /// The largest body of a request, in bytes.
@@ -178,11 +225,33 @@ impl Default for Serving {
             addresses: Vec::new(),
             names: Vec::new(),
             cluster_domain: "cluster.local".into(),
+            external_host: None,
+            offer: Offer::default(),
+            http2: true,
+            share_port: false,
+            transport_security: Vec::new(),
+            origins: Vec::new(),
+            goaway_chance: 0.0,
         }
     }
 }
 
 impl Serving {
+    /// The host and port that others are told.
+    pub(crate) fn external_address(&self) -> String {
+        let Some(host) = &self.external_host else {
+            return SocketAddr::new(self.advertised(), self.port).to_string();
+        };
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+        let bracketed = name.starts_with('[') && name.ends_with(']');
+        if !port.is_empty() && (bracketed || !name.contains(':')) {
+            host.clone()
+        } else if host.contains(':') {
+            format!("[{host}]:{}", self.port)
+        } else {
+            format!("{host}:{}", self.port)
+        }
+    }
     /// The address that others are told.
     pub(crate) fn advertised(&self) -> IpAddr {
         self.advertise_address
@@ -216,9 +285,34 @@ impl Default for Limits {
             max_in_flight: 400,
             max_mutating_in_flight: 200,
             priority_and_fairness: true,
+            request_timeout: Duration::from_mins(1),
             min_request_timeout: Duration::from_mins(30),
+            livez_grace: Duration::ZERO,
+            ending: Ending::default(),
             form_budget: 16 << 20,
             threads: true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_the_external_host() {
+        let check = |host: Option<&str>, expected: &str| {
+            let serving = Serving {
+                advertise_address: Some([192, 0, 2, 1].into()),
+                external_host: host.map(Into::into),
+                ..Serving::default()
+            };
+            assert_eq!(serving.external_address(), expected);
+        };
+        check(None, "192.0.2.1:6443");
+        check(Some("api.example.com"), "api.example.com:6443");
+        check(Some("api.example.com:443"), "api.example.com:443");
+        check(Some("2001:db8::1"), "[2001:db8::1]:6443");
+        check(Some("[2001:db8::1]:443"), "[2001:db8::1]:443");
     }
 }

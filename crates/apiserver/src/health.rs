@@ -36,6 +36,8 @@ struct Named {
     name: String,
     of: Of,
     check: Check,
+    /// It passes once something is done with which the server begins.
+    begins: bool,
 }
 
 /// The checks of a server.
@@ -44,19 +46,24 @@ pub struct Health {
     /// The hooks by their names, and whether they have run.
     hooks: Arc<[(&'static str, AtomicBool)]>,
     slis: Slis,
+    /// From when `/livez` fails for what the server has not begun with yet.
+    lives_from: tokio::time::Instant,
 }
 
 impl Health {
     /// Those of every API server, by upstream's names and in its order. The store goes by that of etcd, whatever it is.
+    /// The server is ready until its end begins; for the grace, `/livez` takes it that the hooks will be done.
     pub(crate) fn new(
-        shutdown: &Shutdown,
+        ending: &Shutdown,
         store: &Store,
-        hooks: &[&'static str],
+        (hooks, grace): (&[&'static str], Duration),
         feeds: Option<Feeds>,
     ) -> Self {
         let hooks: Arc<[_]> = hooks.iter().map(|name| (*name, AtomicBool::default())).collect();
         let mut checks = Vec::new();
-        let mut add = |name: String, of: Of, check: Check| checks.push(Named { name, of, check });
+        let mut add = |name: String, of: Of, check: Check| {
+            checks.push(Named { name, of, check, begins: false });
+        };
         add("ping".into(), Of::All, Arc::new(|| Ok(())));
         add("log".into(), Of::All, logging());
         for (name, of) in [("etcd", Of::All), ("etcd-readiness", Of::Readiness)] {
@@ -72,14 +79,15 @@ impl Health {
                 _ => Err("not finished".to_owned()),
             };
             let name = if *name == REGISTERED { (*name).to_owned() } else { format!("poststarthook/{name}") };
-            add(name, Of::All, Arc::new(check));
+            checks.push(Named { name, of: Of::All, check: Arc::new(check), begins: true });
         }
-        let shutdown = shutdown.clone();
+        let ending = ending.clone();
         let check = move || {
-            if shutdown.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
+            if ending.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
-        add("shutdown".into(), Of::Readiness, Arc::new(check));
-        Self { checks: RwLock::new(checks), hooks, slis: Slis::default() }
+        checks.push(Named { name: "shutdown".into(), of: Of::Readiness, check: Arc::new(check), begins: false });
+        let lives_from = tokio::time::Instant::now() + grace;
+        Self { checks: RwLock::new(checks), hooks, slis: Slis::default(), lives_from }
     }
     /// A hook has run.
     pub(crate) fn done(&self, hook: &str) {
@@ -91,7 +99,7 @@ impl Health {
     pub fn add(&self, name: impl Into<String>, of: Of, check: Check) {
         let mut checks = self.checks.write();
         let at = checks.iter().position(|c| c.name == INFORMERS).unwrap_or(checks.len());
-        checks.insert(at, Named { name: name.into(), of, check });
+        checks.insert(at, Named { name: name.into(), of, check, begins: false });
     }
     /// Whether every check of readiness passes.
     pub fn ready(&self) -> bool {
@@ -160,7 +168,15 @@ impl Health {
             "healthz" => of != Of::Readiness,
             _ => of == Of::All,
         };
-        self.checks.read().iter().filter(|c| has(c.of)).cloned().collect()
+        let grace = endpoint == "livez" && tokio::time::Instant::now() < self.lives_from;
+        let as_of_now = |named: &Named| {
+            let mut named = named.clone();
+            if grace && named.begins {
+                named.check = Arc::new(|| Ok(()));
+            }
+            named
+        };
+        self.checks.read().iter().filter(|c| has(c.of)).map(as_of_now).collect()
     }
 }
 
@@ -194,4 +210,41 @@ fn logging() -> Check {
         };
         if at.elapsed() < FLUSHED.1 { Ok(()) } else { Err("logging blocked".into()) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn ask(health: &Health, path: &str) -> (u16, String) {
+        let answer = health.serve(path, &Query::default()).unwrap();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_begins_lives_for_its_grace() {
+        let ending = Shutdown::new();
+        let store = crate::testing::Cluster::new().server.0.objects.store.clone();
+        let health = Health::new(&ending, &store, (&["slow"], Duration::from_secs(30)), None);
+        assert_eq!(ask(&health, "/livez").await, (200, "ok".into()));
+        assert_eq!(ask(&health, "/livez/poststarthook/slow").await.0, 200);
+        for path in ["/readyz", "/healthz"] {
+            let (status, body) = ask(&health, path).await;
+            assert!(status == 500 && body.contains("[-]poststarthook/slow failed"), "{body}");
+        }
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert_eq!(ask(&health, "/livez").await.0, 500);
+        health.done("slow");
+        for path in ["/livez", "/readyz", "/healthz"] {
+            assert_eq!(ask(&health, path).await, (200, "ok".into()));
+        }
+        ending.stop();
+        for (path, status) in [("/livez", 200), ("/readyz", 500), ("/healthz", 200)] {
+            assert_eq!(ask(&health, path).await.0, status, "{path}");
+        }
+    }
 }

@@ -4,14 +4,14 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use access::auth::{Authorities, ClientCaError, RequestHeaders};
-use access::pki::{Credential, Pki};
+use access::pki::{Credential, Named, Pki};
 use api::Gate;
 use client::Certificate;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::config::{Config, Pair};
-use crate::front::ServerTls;
+use crate::config::{Config, Pair, Serving};
+use crate::front::{Serves, ServerTls};
 use crate::hooks::AuthenticationInfo;
 
 /// A key or certificate that was given cannot be used.
@@ -23,6 +23,9 @@ pub struct GivenError {
     /// The reason.
     why: String,
 }
+
+/// The flag of certificates for certain names.
+const SNI: &str = "--tls-sni-cert-key";
 
 /// A certificate with those that signed it, and its key.
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -41,6 +44,8 @@ pub(crate) struct Identities {
     pub(crate) authentication: AuthenticationInfo,
     /// The certificate with which to serve.
     serving: Certificate,
+    /// Those for clients that ask for certain names.
+    named: Vec<Named>,
     kubelet_client: Identity,
     kubelet_authorities: Vec<CertificateDer<'static>>,
 }
@@ -87,6 +92,7 @@ fn authorities(flag: &'static str, text: &str) -> Result<Authorities, GivenError
 #[derive(Debug, Clone)]
 pub struct Exchange {
     serving: Certificate,
+    named: Vec<Certificate>,
     front_proxy: Certificate,
     client_ca: Authorities,
     front_proxy_ca: Option<Authorities>,
@@ -99,6 +105,13 @@ impl Exchange {
     /// Where the pair cannot be used; the one before stays.
     pub fn serving(&self, pair: &Pair) -> Result<(), GivenError> {
         exchange("--tls-cert-file", &self.serving, pair)
+    }
+    /// The certificate for certain names at this place of the list (`--tls-sni-cert-key`).
+    ///
+    /// # Errors
+    /// Where the pair cannot be used; the one before stays.
+    pub fn named(&self, at: usize, pair: &Pair) -> Result<(), GivenError> {
+        self.named.get(at).map_or(Ok(()), |place| exchange(SNI, place, pair))
     }
     /// The certificate that is shown to aggregated servers (`--proxy-client-cert-file`).
     ///
@@ -163,7 +176,14 @@ impl Identities {
             None => own(&pki.apiserver_kubelet_client),
         };
         let front_proxy = files.front_proxy.as_ref();
+        let named = files.named.iter().map(|named| {
+            let (chain, key) = given(SNI, &named.pair)?;
+            let place = Certificate::new(chain, key);
+            let place = place.map_err(|e| GivenError { flag: SNI, why: e.to_string() })?;
+            Ok(Named { place, names: named.names.clone() })
+        });
         Ok(Self {
+            named: named.collect::<Result<_, GivenError>>()?,
             signing_key_pem: files.signing_key.clone().unwrap_or_else(|| pki.service_account_key_pem.clone()),
             front_proxy: place("--proxy-client-cert-file", front_proxy, &pki.front_proxy_client)?,
             front_proxy_ca: front_proxies.as_ref().map(|(place, _)| place.clone()),
@@ -182,17 +202,24 @@ impl Identities {
     pub(crate) fn exchange(&self) -> Exchange {
         Exchange {
             serving: self.serving.clone(),
+            named: self.named.iter().map(|named| named.place.clone()).collect(),
             front_proxy: self.front_proxy.clone(),
             client_ca: self.client_ca.clone(),
             front_proxy_ca: self.front_proxy_ca.clone(),
         }
     }
-    /// How the server serves: with the certificate that is in its place, asking clients for one of the present
+    /// How the server serves: with the certificates that are in their places, asking clients for one of the present
     /// authorities.
-    pub(crate) fn server_tls(&self) -> Result<ServerTls, rustls::Error> {
+    pub(crate) fn server_tls(&self, config: &Serving) -> Result<ServerTls, rustls::Error> {
         let authorities: Vec<Authorities> =
             std::iter::once(&self.client_ca).chain(&self.front_proxy_ca).cloned().collect();
-        ServerTls::new(self.serving.clone(), authorities)
+        ServerTls::new(Serves {
+            usual: self.serving.clone(),
+            named: self.named.clone(),
+            authorities,
+            offer: config.offer.clone(),
+            http2: config.http2,
+        })
     }
     /// How kubelets are called: with the client certificate, verified by their authorities.
     pub(crate) fn kubelet_tls(&self) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {

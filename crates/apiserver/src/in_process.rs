@@ -60,6 +60,7 @@ pub async fn start(
         token_uses,
         metrics: Arc::clone(&server.0.front.metrics),
         flow: Arc::clone(&server.0.front.flow),
+        ending: server.0.front.ending.begun().clone(),
         shutdown: shutdown.clone(),
     };
     hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;

@@ -17,6 +17,7 @@ pub mod config;
 mod conversion_tests;
 mod discovery;
 mod encoder;
+mod ending;
 pub mod etcd;
 mod flow;
 mod front;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::aggregated::Elsewhere;
 use crate::catalog::{Catalog, ResourceEntry};
+use crate::ending::Counted;
 use crate::flow::{Asked, Caller, Room, Seat, Watches};
 use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
@@ -47,6 +48,8 @@ pub struct Request {
     pub(crate) room: Option<Room>,
     /// Its place among the watchers, if another server answers it.
     pub(crate) watches: Option<Watches>,
+    /// The end of the server waits for it.
+    pub(crate) counted: Option<Counted>,
     /// It counts as one that goes on for as long as it likes.
     pub(crate) running: Option<LongRunning>,
     /// `Content-Type`
@@ -105,6 +108,7 @@ impl Request {
             seat: None,
             room: None,
             watches: None,
+            counted: None,
             running: None,
             content_type: String::new(),
             accept: String::new(),

@@ -1,12 +1,15 @@
 //! The parts of a running server, by who reads them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::auth::Auth;
 
 use crate::catalog::Catalog;
 use crate::encoder::{Encoder, FormCache};
+use crate::ending::Ending;
 use crate::flow::Flow;
+use crate::front::Policy;
 use crate::handlers::Handlers;
 use crate::health::Health;
 use crate::lanes::Lanes;
@@ -30,6 +33,12 @@ pub(crate) struct Front {
     pub(crate) connect: Option<Connect>,
     /// HTTP/2 ends for who stays unknown; upstream's `UnauthenticatedHTTP2DOSMitigation`.
     pub(crate) strangers_leave: bool,
+    /// How long a request that does not go on may take.
+    pub(crate) request_timeout: Duration,
+    /// The end of the server.
+    pub(crate) ending: Ending,
+    /// What clients are told with every answer.
+    pub(crate) policy: Policy,
     /// The URL of this server in what it tells others.
     pub(crate) url: String,
 }

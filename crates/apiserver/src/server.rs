@@ -1,6 +1,5 @@
 //! The server, made of its parts.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::admission::Admission;
@@ -12,7 +11,9 @@ use crate::allocate::Allocators;
 use crate::authorization_feed::Feeds;
 use crate::config::Config;
 use crate::encoder::FormCache;
+use crate::ending::Ending;
 use crate::flow::Flow;
+use crate::front::Policy;
 use crate::handlers::Handlers;
 use crate::health::Health;
 use crate::hooks;
@@ -55,6 +56,8 @@ impl Server {
     pub(crate) fn new(config: &Config, parts: Parts) -> Result<Self, ServerError> {
         let Parts { objects, auth, admission, feeds, connect, shutdown } = parts;
         let flow = Arc::new(Flow::new(&config.limits, config.gates));
+        let ending = Ending::new(&config.limits, &shutdown);
+        let policy = Policy::new(&config.serving).map_err(ServerError)?;
         let metrics = Arc::new(Metrics::new(config.gates));
         metrics.register(|registry| {
             registry.register_collector(Box::new(flow.metrics()));
@@ -69,10 +72,18 @@ impl Server {
             flow,
             lanes: Lanes::with_threads(config.limits.threads),
             metrics: Arc::clone(&metrics),
-            health: Health::new(&shutdown, &objects.store, &hooks::NAMES, feeds),
+            health: Health::new(
+                ending.begun(),
+                &objects.store,
+                (&hooks::NAMES, config.limits.livez_grace),
+                feeds,
+            ),
             connect,
             strangers_leave: config.gates.enabled(Gate::UnauthenticatedHTTP2DOSMitigation),
-            url: format!("https://{}", SocketAddr::new(config.serving.advertised(), config.serving.port)),
+            request_timeout: config.limits.request_timeout,
+            ending,
+            policy,
+            url: format!("https://{}", config.serving.external_address()),
         };
         let handlers = Handlers {
             objects: Arc::clone(&objects),
@@ -95,6 +106,12 @@ impl Server {
     /// The stored objects and their catalog.
     pub fn objects(&self) -> &Arc<Objects> {
         &self.0.objects
+    }
+    /// Goes through the steps of the server's end up to its last request: it is not ready at once, goes on for
+    /// [`Ending::delay`](crate::config::Ending::delay), takes no more requests, and waits for those under way. The
+    /// shutdown's signal ends what is left then.
+    pub async fn end(&self) {
+        self.0.front.ending.run().await;
     }
     /// Health checks, to add to.
     pub fn health(&self) -> &Health {

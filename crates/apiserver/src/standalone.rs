@@ -13,7 +13,6 @@ use access::webhook::Network;
 use api::Status;
 use component::Shutdown;
 use storage::{EtcdConfig, EtcdOpenError, OpenError, Store, StoreConfig};
-use tokio::net::TcpListener;
 
 use crate::allocate;
 use crate::authorization_feed;
@@ -22,6 +21,7 @@ use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::config::{Config, Etcd, Storage};
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
+use crate::front;
 use crate::health::{Check, Of};
 use crate::hooks::{self, Env};
 use crate::identities::{GivenError, Identities};
@@ -101,6 +101,10 @@ impl Running {
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.address.port())
     }
+    /// Goes through the steps of the server's end, as [`Server::end`].
+    pub async fn end(&self) {
+        self.server.end().await;
+    }
     /// Writes the admin's kubeconfig, 0600.
     pub fn write_kubeconfig(&self, path: &std::path::Path) -> Result<(), PkiError> {
         let user = "kubernetes-admin";
@@ -122,8 +126,8 @@ pub(crate) fn own_identity() -> UserInfo {
 /// Starts the server and returns when it is ready. It runs until the shutdown's signal.
 pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, StartError> {
     let listen = SocketAddr::new(config.serving.bind, config.serving.port);
-    let listener =
-        TcpListener::bind(listen).await.map_err(|source| StartError::Listen { address: listen, source })?;
+    let listener = front::listen(listen, config.serving.share_port);
+    let listener = listener.map_err(|source| StartError::Listen { address: listen, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
     config.serving.port = address.port();
     let advertised = config.serving.advertised();
@@ -180,7 +184,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         let size = StoreSize { dir: store_dir(&config), store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
-    let tls = identities.server_tls()?;
+    let tls = identities.server_tls(&config.serving)?;
     let exchange = identities.exchange();
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
@@ -199,6 +203,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         token_uses,
         metrics: Arc::clone(&server.0.front.metrics),
         flow: Arc::clone(&server.0.front.flow),
+        ending: server.0.front.ending.begun().clone(),
         shutdown: shutdown.clone(),
     };
     hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;

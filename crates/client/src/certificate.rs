@@ -99,7 +99,8 @@ impl Certificate {
         self.0.held.read().is_some()
     }
 
-    fn held(&self) -> Option<Arc<CertifiedKey>> {
+    /// The present certificate with its key.
+    pub fn held(&self) -> Option<Arc<CertifiedKey>> {
         self.0.held.read().clone()
     }
 }

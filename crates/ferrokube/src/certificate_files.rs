@@ -20,6 +20,8 @@ const AGAIN: Duration = Duration::from_mins(1);
 pub(crate) struct Files {
     /// The certificate with which to serve, and its key.
     pub(crate) serving: Option<[PathBuf; 2]>,
+    /// The certificates for certain names, and their keys.
+    pub(crate) named: Vec<[PathBuf; 2]>,
     /// The certificate that is shown to aggregated servers, and its key.
     pub(crate) front_proxy: Option<[PathBuf; 2]>,
     /// The authorities of client certificates.
@@ -29,7 +31,7 @@ pub(crate) struct Files {
 }
 
 /// Takes over the texts of one part's files.
-type Take = fn(&Exchange, &[String]) -> Result<()>;
+type Take = Box<dyn Fn(&Exchange, &[String]) -> Result<()> + Send>;
 
 /// A part of the certificates: its files, what they held when they were looked at last, and what is done with it.
 struct Part {
@@ -52,12 +54,19 @@ impl Files {
         let both = |files: &Option<[PathBuf; 2]>| files.clone().map(Vec::from);
         let one = |file: &Option<PathBuf>| file.clone().map(|file| vec![file]);
         let all: [(Option<Vec<PathBuf>>, Take); 4] = [
-            (both(&self.serving), |to, texts| Ok(to.serving(&pair(texts))?)),
-            (both(&self.front_proxy), |to, texts| Ok(to.front_proxy(&pair(texts))?)),
-            (one(&self.client_authorities), |to, texts| Ok(to.client_authorities(first(texts))?)),
-            (one(&self.front_proxy_authorities), |to, texts| Ok(to.front_proxy_authorities(first(texts))?)),
+            (both(&self.serving), Box::new(|to, texts| Ok(to.serving(&pair(texts))?))),
+            (both(&self.front_proxy), Box::new(|to, texts| Ok(to.front_proxy(&pair(texts))?))),
+            (one(&self.client_authorities), Box::new(|to, texts| Ok(to.client_authorities(first(texts))?))),
+            (
+                one(&self.front_proxy_authorities),
+                Box::new(|to, texts| Ok(to.front_proxy_authorities(first(texts))?)),
+            ),
         ];
-        all.into_iter().filter_map(|(files, take)| Some(Part { files: files?, seen: None, take })).collect()
+        let named = self.named.iter().enumerate().map(|(at, files)| {
+            let take: Take = Box::new(move |to, texts| Ok(to.named(at, &pair(texts))?));
+            (Some(files.to_vec()), take)
+        });
+        all.into_iter().chain(named).filter_map(|(files, take)| Some(Part { files: files?, seen: None, take })).collect()
     }
 
     /// Follows the files until the shutdown.

@@ -10,7 +10,7 @@ use access::UserInfo;
 use access::pki::Pki;
 use anyhow::{Context, Result, anyhow, bail};
 use api::{FeatureGates, Text};
-use apiserver::config::{self, Config};
+use apiserver::config::{self, Config, Given};
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
 use client::{Client, Clients, Election};
@@ -22,6 +22,7 @@ use crate::certificate_files::Files;
 use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
 use crate::failure::Failure;
+use crate::say::warn;
 use crate::seat::{Identity, NodeFeatures, NodeParts, Seat};
 use crate::{cli, endpoints, machine, openapi, signing};
 
@@ -66,12 +67,17 @@ impl Settings {
     pub(crate) fn of_api_server(f: &cli::ApiServer) -> Result<Self> {
         let mut api = api_config(&f.api, &f.data_dir(), (f.bind_address, f.secure_port))?;
         f.security.configure(&mut api.security)?;
-        api.given = f.security.given()?;
+        f.times.configure(&mut api.limits)?;
+        api.security.toleration_seconds = f.times.toleration_seconds();
+        for warning in f.https.configure(&mut api.serving)? {
+            warn(&warning);
+        }
+        api.given = Given { named: f.https.named()?, ..f.security.given()? };
         api.services.cidrs.clone_from(&f.service_cluster_ip_range);
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
             api,
-            files: f.security.files(),
+            files: Files { named: f.https.named_files(), ..f.security.files() },
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
             controllers: controllers::Choice::parse([""; 0]).context("invalid --controllers")?,
@@ -361,6 +367,7 @@ impl ControlPlane {
     /// Stops all parts, each before those that it needs.
     pub(crate) async fn stop(self) {
         self.components.finish().await;
+        self.running.end().await;
         self.serving.finish().await;
         self.running.store.close().await;
     }

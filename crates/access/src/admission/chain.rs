@@ -100,7 +100,7 @@ static ORDER: [Place; 41] = [
     on("PodSecurity", PodSecurity::made),
     off("PodNodeSelector", PodNodeSelector::made),
     on("Priority", plain::<Priority>),
-    on("DefaultTolerationSeconds", plain::<DefaultTolerationSeconds>),
+    on("DefaultTolerationSeconds", DefaultTolerationSeconds::made),
     off("PodTolerationRestriction", PodTolerationRestriction::made),
     off("EventRateLimit", EventRateLimit::made),
     off("ExtendedResourceToleration", plain::<ExtendedResourceToleration>),

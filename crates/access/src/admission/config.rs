@@ -43,9 +43,18 @@ pub enum AdmissionConfigError {
 }
 
 /// The configuration of each plugin; empty by default.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AdmissionConfig {
     plugins: Vec<Plugin>,
+    /// How many seconds a Pod stays on a node that is not ready, and on one that is unreachable, if it does not say
+    /// (`--default-not-ready-toleration-seconds`, `--default-unreachable-toleration-seconds`).
+    pub toleration_seconds: [i64; 2],
+}
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self { plugins: Vec::new(), toleration_seconds: [300; 2] }
+    }
 }
 
 #[derive(Debug)]
@@ -97,7 +106,7 @@ impl AdmissionConfig {
             };
             plugins.push(Plugin { name: entry.name.unwrap_or_default(), document });
         }
-        Ok(Self { plugins })
+        Ok(Self { plugins, ..Self::default() })
     }
 
     /// Returns the configuration of a plugin: of several entries the first counts.

@@ -9,12 +9,22 @@ use api::{Status, Struct};
 use super::plugin::{Env, Plugin};
 use super::service_account::append;
 use super::toleration_list::{self, Toleration};
-use super::{AdmissionRequest, Operation};
+use super::{AdmissionConfig, AdmissionRequest, Operation};
 
-const SECONDS: i64 = 300;
+/// The taints that every Pod tolerates for a time.
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-#[derive(Default)]
-pub(super) struct DefaultTolerationSeconds;
+pub(super) struct DefaultTolerationSeconds {
+    /// The time of each taint, in seconds.
+    seconds: [i64; 2],
+}
+
+impl DefaultTolerationSeconds {
+    /// With the server's times.
+    pub(super) fn made(config: &AdmissionConfig) -> Result<Box<dyn Plugin>, String> {
+        Ok(Box::new(Self { seconds: config.toleration_seconds }))
+    }
+}
 
 impl Plugin for DefaultTolerationSeconds {
     fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
@@ -23,7 +33,7 @@ impl Plugin for DefaultTolerationSeconds {
         }
         let mut pod = Edit::new(env.schema, object);
         let Some(mut spec) = pod.make("spec") else { return Ok(()) };
-        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        for (key, seconds) in TAINTS.into_iter().zip(self.seconds) {
             let tolerated = spec.view().items("tolerations").any(|t| {
                 matches!(t.str("key"), k if k == key || k.is_empty())
                     && matches!(t.str("effect"), "NoExecute" | "")
@@ -34,7 +44,7 @@ impl Plugin for DefaultTolerationSeconds {
                     toleration.set("key", key);
                     toleration.set("operator", "Exists");
                     toleration.set("effect", "NoExecute");
-                    toleration.set("tolerationSeconds", SECONDS);
+                    toleration.set("tolerationSeconds", seconds);
                 });
             }
         }

@@ -40,6 +40,8 @@ pub struct Reviews {
     anonymous: Option<Arc<UserInfo>>,
     /// The address of the keys that the issuer's document tells (`--service-account-jwks-uri`).
     jwks_uri: Option<String>,
+    /// Whether tokens of Pods live on for a year.
+    extend: bool,
 }
 
 impl Reviews {
@@ -53,13 +55,29 @@ impl Reviews {
         max_lifetime: i64,
         anonymous: Option<Arc<UserInfo>>,
     ) -> Self {
-        Self { schema, authorizer, tokens, reader, clock, max_lifetime, anonymous, jwks_uri: None }
+        Self {
+            schema,
+            authorizer,
+            tokens,
+            reader,
+            clock,
+            max_lifetime,
+            anonymous,
+            jwks_uri: None,
+            extend: true,
+        }
     }
 
     /// With another address of the keys than the server's own.
     #[must_use]
     pub fn keys_at(self, jwks_uri: Option<String>) -> Self {
         Self { jwks_uri, ..self }
+    }
+    /// Whether tokens of Pods live on for a year after the hour that was asked for, so that clients that never read the
+    /// file again are told before they fail (`--service-account-extend-token-expiration`).
+    #[must_use]
+    pub fn extending(self, extend: bool) -> Self {
+        Self { extend, ..self }
     }
 
     fn token_review(&self, namespace: &str, review: &mut Struct, notes: &Notes) -> Result<(), Status> {
@@ -390,7 +408,8 @@ impl Reviewer for Reviews {
         if self.max_lifetime > 0 {
             lifetime = lifetime.min(self.max_lifetime);
         }
-        let extend = lifetime == WARN_ONLY
+        let extend = self.extend
+            && lifetime == WARN_ONLY
             && matches!(bound, Bound::Pod(..))
             && self.tokens.accounts().audiences().iter().all(|a| audiences.contains(a))
             && audiences.len() == self.tokens.accounts().audiences().len();

@@ -250,7 +250,7 @@ async fn reviews() {
 
 #[tokio::test]
 async fn token_requests() {
-    let world = world();
+    let mut world = world();
     let account = parse(
         "",
         "ServiceAccount",
@@ -267,11 +267,7 @@ async fn token_requests() {
     assert_eq!(made["spec"]["audiences"], json!([ISSUER]));
     assert_eq!(made["status"]["expirationTimestamp"], "2026-01-01T01:00:07Z");
     let token = made["status"]["token"].as_str().unwrap();
-    let payload = base64::Engine::decode(
-        &base64::engine::general_purpose::URL_SAFE_NO_PAD,
-        token.split('.').nth(1).unwrap(),
-    );
-    let claims: Claims = serde_json::from_slice(&payload.unwrap()).unwrap();
+    let claims = claims_of(&made);
     let second = world.start.as_second();
     assert_eq!(claims.kubernetes.warnafter, Some(second + 3607));
     assert_eq!(claims.exp, second + 365 * 24 * 60 * 60, "clients that never read the file again go on");
@@ -295,4 +291,20 @@ async fn token_requests() {
     for (spec, want) in refused {
         assert_eq!(ask(spec).map(|_| ()), Err(want.into()));
     }
+    world.reviews = world.reviews.extending(false);
+    let spec = json!({ "expirationSeconds": 3607, "boundObjectRef": pod("p", "u2") });
+    let mut tree = parse("authentication.k8s.io", "TokenRequest", json!({ "spec": spec }));
+    world.reviews.issue_token(&Arc::default(), &account, &mut tree).unwrap();
+    let claims = claims_of(&print(&tree));
+    assert_eq!((claims.kubernetes.warnafter, claims.exp), (None, second + 3607), "as long as was asked for");
+}
+
+/// The claims of the token in an answer.
+fn claims_of(made: &Value) -> Claims {
+    let token = made["status"]["token"].as_str().unwrap();
+    let payload = base64::Engine::decode(
+        &base64::engine::general_purpose::URL_SAFE_NO_PAD,
+        token.split('.').nth(1).unwrap(),
+    );
+    serde_json::from_slice(&payload.unwrap()).unwrap()
 }

@@ -8,6 +8,7 @@ mod error;
 mod files;
 mod issue;
 mod kubeconfig;
+mod named;
 mod pin;
 mod tls;
 
@@ -20,6 +21,7 @@ pub use bundle::bundle;
 pub use error::PkiError;
 pub use issue::{Authority, Credential, Profile, Usage};
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
+pub use named::{ByName, Named};
 pub use pin::public_key_hash;
 pub use tls::server_tls;
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use client::Offer;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ResolvesServerCert;
@@ -55,13 +56,14 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Makes the API server's TLS configuration: it serves with the certificate that is in its place, and asks clients for
-/// one from these authorities.
+/// Makes the API server's TLS configuration: it offers what was chosen, serves with the certificate that is in its place,
+/// and asks clients for one from these authorities.
 pub fn server_tls(
     serving: Arc<dyn ResolvesServerCert>,
     authorities: &[CertificateDer<'_>],
+    offer: &Offer,
 ) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(offer.provider());
     let name = |ca: &CertificateDer<'_>| {
         let (_, ca) = X509Certificate::from_der(ca).ok()?;
         Some(DistinguishedName::from(ca.subject().as_raw().to_vec()))
@@ -69,7 +71,7 @@ pub fn server_tls(
     let hints = authorities.iter().filter_map(name).collect();
     let verifier = Arc::new(AnyClient { provider: provider.clone(), hints });
     Ok(ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(offer.versions())?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(serving))
 }

@@ -28,9 +28,6 @@ use crate::config::Limits;
 /// The longest that a request waits for a seat; upstream's hard limit.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// How long a request without a deadline waits for a seat: a quarter of upstream's `--request-timeout`.
-const WITHOUT_DEADLINE: Duration = Duration::from_secs(15);
-
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
@@ -131,6 +128,8 @@ pub(crate) struct Flow {
     pub(super) stats: ArcSwap<HashMap<ResourceId, Stats>>,
     by_size: bool,
     watch_lists: bool,
+    /// How long a request without a deadline may take.
+    request_timeout: Duration,
 }
 
 impl Flow {
@@ -151,6 +150,7 @@ impl Flow {
             stats: ArcSwap::default(),
             by_size: gates.enabled(Gate::SizeBasedListCostEstimate),
             watch_lists: gates.enabled(Gate::WatchList),
+            request_timeout: limits.request_timeout,
         }
     }
 
@@ -195,8 +195,7 @@ impl Flow {
 
     /// A seat for a request, which may wait for it for a quarter of its time.
     pub(crate) async fn seat(&self, asked: Asked<'_>, patience: Patience) -> Result<Seat, TooMany> {
-        let time = asked.time.map_or(WITHOUT_DEADLINE, |time| time / 4);
-        let time = time.min(LONGEST);
+        let time = (asked.time.unwrap_or(self.request_timeout) / 4).min(LONGEST);
         let schema = asked.caller.schema.as_ref().filter(|_| self.fair);
         let Some(schema) = schema else { return self.in_flight_seat(asked, patience, time).await };
         let (estimate, hash) = self.measure(schema, asked);

@@ -39,10 +39,34 @@ impl Body {
     ) -> Self {
         Self { content: Content::Stream(body.boxed()), kept: None }
     }
+    /// The same body, which also ends once `end` is there, between two of its pieces.
+    pub(crate) fn until(self, end: Pin<Box<dyn Future<Output = ()> + Send + Sync>>) -> Self {
+        Self::stream(Until { body: self, end })
+    }
     /// The same body, which keeps something until it ends, such as the context of its request.
     pub(crate) fn keep(mut self, kept: Box<dyn Send + Sync>) -> Self {
         self.kept = Some(kept);
         self
+    }
+}
+
+/// A body with an end from outside.
+struct Until {
+    body: Body,
+    end: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+}
+
+impl http_body::Body for Until {
+    type Data = Bytes;
+    type Error = BodyError;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.end.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Query, RequestInfo, request_info, unescape};
+use api::Status;
 use bytes::Bytes;
 use component::Shutdown;
 use http::header::{self, HeaderValue};
-use http::{Method, Response};
+use http::{Method, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -25,9 +26,11 @@ use super::coalesce::{Coalesce, after_others};
 use super::lifetime::{End, Lifetime};
 use super::outbox::Outbox;
 use super::peer::Peer;
+use super::policy::Policy;
 use super::response::{add_warnings, status_response, text};
 use super::strangers::{Limits, Stranger, Strangers};
 use super::tls::ServerTls;
+use crate::ending::{Late, Sort};
 use crate::lanes::timed_out;
 use crate::negotiate::Form;
 use crate::options;
@@ -44,9 +47,6 @@ const STREAMS: u32 = 1000;
 
 /// How long a client may take for the headers of a request; upstream's `ReadHeaderTimeout`.
 const HEADERS_TIME: Duration = Duration::from_secs(32);
-
-/// How long a request that does not go on may take, its answer included; upstream's `--request-timeout`.
-const REQUEST_TIME: Duration = Duration::from_mins(1);
 
 /// How many headers a request of HTTP/1 may have: a table of them is made for each request, so a large one costs every
 /// client. One that acts for a user with more groups has HTTP/2, where as many are taken as the table of them can hold.
@@ -72,7 +72,8 @@ struct Arrived {
 const AUDIT_ID: &str = "audit-id";
 
 impl Server {
-    /// Serves HTTPS until the shutdown's signal; then lets the requests under way end.
+    /// Serves HTTPS until the server's end takes no more connections; then lets the requests under way end, until the
+    /// shutdown's signal.
     pub(crate) async fn serve(&self, listener: TcpListener, tls: ServerTls, shutdown: Shutdown) {
         let mut h2 = auto::Builder::new(TokioExecutor::new()).http2_only();
         h2.http2()
@@ -96,17 +97,18 @@ impl Server {
         let builders = Arc::new((h1, h2));
         let strangers = Strangers::new(Limits::of_process());
         let mut complaints = Complaints::default();
-        let connections = shutdown.child();
+        let (connections, parting) = (shutdown.child(), self.0.front.ending.parting().clone());
         loop {
             let accepted = tokio::select! {
-                () = shutdown.wait() => break,
+                () = parting.wait() => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
                 Ok((stream, address)) => {
                     let lifetime = Arc::new(Lifetime::default());
                     let Some(stranger) = strangers.admit(address.ip(), &lifetime) else { continue };
-                    let (server, acceptor, builders) = (self.clone(), tls.acceptor(), Arc::clone(&builders));
+                    let local = stream.local_addr().ok().map(|to| to.ip());
+                    let (server, acceptor, builders) = (self.clone(), tls.acceptor(local), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn_one(async move {
                         let arrived = Arrived { stream, address, lifetime, stranger };
@@ -125,6 +127,9 @@ impl Server {
                 }
             }
         }
+        // Those who come now are refused by the system, and go elsewhere.
+        drop(listener);
+        shutdown.wait().await;
         connections.finish().await;
     }
     async fn connection(
@@ -152,6 +157,7 @@ impl Server {
             stranger,
             strangers_leave: is_h2 && self.0.front.strangers_leave,
         });
+        let parting = self.0.front.ending.parting().clone();
         let service = hyper::service::service_fn(move |request| {
             let (server, peer) = (self.clone(), Arc::clone(&peer));
             async move { Ok::<_, Infallible>(server.respond(request, &peer).await) }
@@ -159,10 +165,10 @@ impl Server {
         if is_h2 {
             tls.get_mut().0.gather();
             let io = TokioIo::new(Coalesce::new(tls));
-            after_others(serve_until(h2.serve_connection(io, service), stop, &lifetime)).await
+            after_others(serve_until(h2.serve_connection(io, service), (&parting, stop), &lifetime)).await
         } else {
             let connection = h1.serve_connection_with_upgrades(TokioIo::new(tls), service);
-            serve_until(connection, stop, &lifetime).await
+            serve_until(connection, (&parting, stop), &lifetime).await
         }
     }
     /// Answers one HTTP request.
@@ -171,7 +177,7 @@ impl Server {
         let rooms = &self.0;
         let started = Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
-        let head = request.method() == Method::HEAD;
+        let (head, version) = (request.method() == Method::HEAD, request.version());
         let audit_id = request.headers().get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
         let path = unescape(request.uri().path(), false);
         let info = path.map(|path| request_info::parse(request.method(), &path, &query));
@@ -181,8 +187,16 @@ impl Server {
             None => (RequestInfo::default(), Some(text(400, "400 Bad Request"))),
         };
         let mut ctx = Box::new(Request::new(rooms.objects.catalog(), info, query, audit_id));
+        let refused = match self.is_late(&request, &mut ctx) {
+            Some(Late::Elsewhere) => return too_late(version, peer, ctx.audit_id()),
+            Some(Late::Unavailable) => Some(ending()),
+            None => refused,
+        };
+        rooms.front.policy.part_with(version, peer);
+        let origin = rooms.front.policy.origin(request.headers());
+        let preflight = origin.as_ref().and_then(|_| Policy::preflight(request.method()));
         let seen = ctx.seen(&request);
-        let mut response = match refused {
+        let mut response = match refused.or(preflight) {
             Some(refused) => refused,
             None => in_time(rooms, request, peer, &mut ctx, started).await,
         };
@@ -196,11 +210,62 @@ impl Server {
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         headers.insert(AUDIT_ID, ctx.audit_id().clone());
+        Policy::let_in(origin, headers);
+        rooms.front.policy.tell(headers);
         if pipe::takes_seat(&ctx.info) {
             ctx.caller.tell(headers);
         }
+        if ctx.counted.is_some() && sort(&ctx) == Sort::Watch {
+            let ending = rooms.front.ending.clone();
+            response = response.map(|body| body.until(Box::pin(async move { ending.watch_turn().await })));
+        }
         response.map(|body| body.keep(ctx))
     }
+    /// Whether a request comes too late for this server; otherwise it is counted.
+    fn is_late(&self, request: &http::Request<Incoming>, ctx: &mut Request) -> Option<Late> {
+        let agent = request.headers().get(header::USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
+        match self.0.front.ending.request(sort(ctx), agent, request.uri().path()) {
+            Ok(counted) => {
+                ctx.counted = counted;
+                None
+            }
+            Err(late) => Some(late),
+        }
+    }
+}
+
+/// A request, as far as the server's end is concerned.
+fn sort(ctx: &Request) -> Sort {
+    match ctx.info.verb {
+        // The end of another server's watch is that one's affair.
+        "watch" if ctx.elsewhere.is_none() => Sort::Watch,
+        _ if pipe::is_long_running(&ctx.info) => Sort::LongRunning,
+        _ => Sort::Short,
+    }
+}
+
+/// Upstream's answer once the server takes no more requests, but still listens; the connection ends with it.
+fn too_late(version: Version, peer: &Peer, audit_id: &HeaderValue) -> Response<Body> {
+    let mut response = text(429, "The apiserver is shutting down, please try again later.\n");
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    headers.insert(AUDIT_ID, audit_id.clone());
+    if version == Version::HTTP_2 {
+        peer.lifetime.farewell();
+    } else {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Upstream's answer on a connection that is there once the server waits for its last requests.
+fn ending() -> Response<Body> {
+    let status = Status::failure(503, "ServiceUnavailable", "apiserver is shutting down");
+    let mut response = status_response(&status, Form::JSON);
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// Answers a request within its time, unless it is one of those that go on.
@@ -215,8 +280,9 @@ async fn in_time(
         let response = pipe::http(rooms, request, peer, ctx).await;
         return response.map(|body| peer.lifetime.answer(body, None));
     }
+    let longest = rooms.front.request_timeout;
     let deadline = match options::timeout(&ctx.query) {
-        Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
+        Ok(wanted) => started + wanted.unwrap_or(longest).min(longest),
         Err(status) => return status_response(&status, Form::JSON),
     };
     ctx.deadline = Some(deadline);
@@ -226,18 +292,24 @@ async fn in_time(
     status_response(&timed_out(), Form::JSON)
 }
 
-/// Drives a connection to its end. After the signal, and when nothing was asked for long, only until the
-/// requests under way have ended; not any more once a client does not take its answers.
+/// Drives a connection to its end. Once the server parts with its connections, and when nothing was asked for long, only
+/// until the requests under way have ended; not much longer after the last signal, and not any more once a client does
+/// not take its answers.
 async fn serve_until(
     connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
-    stop: &Shutdown,
+    (parting, stop): (&Shutdown, &Shutdown),
     lifetime: &Lifetime,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tokio::pin!(connection);
+    let mut parted = false;
     loop {
         let end = tokio::select! {
             done = connection.as_mut() => return done,
             () = stop.wait() => break,
+            () = parting.wait(), if !parted => {
+                parted = true;
+                End::Farewell
+            }
             end = lifetime.end() => end,
         };
         match end {

@@ -58,6 +58,8 @@ pub(crate) struct Env {
     pub(crate) metrics: Arc<Metrics>,
     /// The flow control of requests.
     pub(crate) flow: Arc<Flow>,
+    /// The beginning of the server's end, with which others are told no more of it.
+    pub(crate) ending: Shutdown,
     pub(crate) shutdown: Shutdown,
 }
 

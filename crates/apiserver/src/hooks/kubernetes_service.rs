@@ -99,7 +99,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
     let servers = env.objects.store.servers();
     // Others would list an address that leads nowhere.
     if let Some(servers) = servers.as_ref().filter(|_| !env.advertised.is_loopback()) {
-        servers.announce(env.advertised, &env.shutdown).await.map_err(Status::internal)?;
+        servers.announce(env.advertised, &env.ending).await.map_err(Status::internal)?;
     }
     let (port, first) = (env.port, env.allocators.cidrs()[0].first());
     let all = wanted(port, first, &addresses(env.advertised, servers.as_ref()));

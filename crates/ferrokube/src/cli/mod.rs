@@ -2,11 +2,13 @@
 
 mod component;
 mod fields;
+mod https;
 mod images;
 mod logging;
 mod node;
 mod security;
 mod server;
+mod times;
 mod values;
 
 use std::path::PathBuf;

@@ -97,7 +97,8 @@ fn mode(name: &str) -> Result<AuthorizationMode, String> {
         .ok_or_else(|| "the authorizers are Node, RBAC, AlwaysAllow and AlwaysDeny".into())
 }
 
-fn read(flag: &str, file: &Path) -> Result<String> {
+/// The text of a file that a flag names.
+pub(super) fn read(flag: &str, file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("cannot read {flag} {}", file.display()))
 }
 
@@ -224,6 +225,7 @@ impl Security {
         let of_dir = || self.cert_dir.as_deref().and_then(of_cert_dir);
         Files {
             serving: both(&self.tls_cert_file, &self.tls_private_key_file).or_else(of_dir),
+            named: Vec::new(),
             front_proxy: both(&self.proxy_client_cert_file, &self.proxy_client_key_file),
             client_authorities: self.client_ca_file.clone(),
             front_proxy_authorities: self.requestheader_client_ca_file.clone(),
@@ -243,6 +245,7 @@ impl Security {
         let signing = self.service_account_signing_key_file.as_ref();
         Ok(Given {
             serving,
+            named: Vec::new(),
             front_proxy: pair(
                 ("--proxy-client-cert-file", "--proxy-client-key-file"),
                 (self.proxy_client_cert_file.as_ref(), self.proxy_client_key_file.as_ref()),

@@ -8,9 +8,11 @@ use std::time::Duration;
 use apiserver::config;
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::https::Https;
 use super::logging::Logging;
 use super::node::{Hosts, Network, Node};
 use super::security::Security;
+use super::times::Times;
 use super::values::{duration, port_range};
 
 /// The flags of a control plane.
@@ -184,6 +186,10 @@ pub(crate) struct ApiServer {
     pub(crate) enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     pub(crate) security: Security,
+    #[command(flatten)]
+    pub(crate) https: Https,
+    #[command(flatten)]
+    pub(crate) times: Times,
     #[command(flatten)]
     pub(crate) api: Api,
     #[command(flatten)]

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 /// Reads a range of ports as upstream takes it: `30000-32767`, or the first and how many follow: `30000+2767`.
 pub(super) fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let read = || {
@@ -23,4 +25,9 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     api::time::parse_duration(text)
         .and_then(|d| Duration::try_from(d).ok())
         .ok_or_else(|| "not a duration such as 5m0s".to_owned())
+}
+
+/// Reads a duration as Go writes it, which may be negative.
+pub(super) fn signed_duration(text: &str) -> Result<SignedDuration, String> {
+    api::time::parse_duration(text).ok_or_else(|| "not a duration such as 5m0s".to_owned())
 }

@@ -44,6 +44,8 @@ pub struct TokenService {
     reader: Arc<dyn Reader>,
     cache: Cache<Digest, Arc<Verified>>,
     uses: Arc<Uses>,
+    /// Whether Secrets and accounts of tokens in Secrets are looked up.
+    lookup: bool,
 }
 
 /// A token whose signature is good; it may still be expired or revoked.
@@ -81,7 +83,14 @@ impl TokenService {
         let verifiers = std::iter::once(signer.public().clone()).chain(others).collect();
         let issuers = issuers.iter().map(|issuer| issuer.as_ref().to_owned()).collect();
         let (cache, uses) = (Cache::new(CACHED), Arc::default());
-        Self { issuers, audiences, signer, verifiers, reader, cache, uses }
+        Self { issuers, audiences, signer, verifiers, reader, cache, uses, lookup: true }
+    }
+
+    /// Whether a token of a Secret is taken only while the Secret and its account are there
+    /// (`--service-account-lookup`).
+    #[must_use]
+    pub fn looking_up(self, lookup: bool) -> Self {
+        Self { lookup, ..self }
     }
 
     /// The audiences of the API server.
@@ -140,6 +149,7 @@ impl TokenService {
                     self.uses.renewable(&claims.sub, warn_after, now, notes);
                 }
             }
+            Verified::Legacy(claims, _) if !self.lookup => validate::legacy_claims(claims)?,
             Verified::Legacy(claims, _) => {
                 let (secret, sort) = validate::legacy(claims, token, &*self.reader)?;
                 self.uses.of_secret(&secret, sort, now, notes);

@@ -282,3 +282,19 @@ fn published_keys() {
     let configuration = service.openid_configuration("https://1.2.3.4:6443/openid/v1/jwks");
     assert_eq!(configuration["id_token_signing_alg_values_supported"], json!(["ES256"]));
 }
+
+#[test]
+fn without_a_look_a_token_outlives_its_secret() {
+    let service = service(cluster());
+    let token = legacy(&service.signer, "a", "robot", "u1", "s").unwrap();
+    let ask = |service: &TokenService| {
+        let answer = service.authenticate(&token, &[], now(), &Notes::default());
+        answer.map(|who| who.unwrap().user.name.clone()).map_err(|e| e.to_string())
+    };
+    assert_eq!(ask(&service), Err("Token has been invalidated".into()));
+    let service = service.looking_up(false);
+    assert_eq!(ask(&service), Ok("system:serviceaccount:a:robot".into()));
+    let other = legacy(&service.signer, "a", "robot", "u1", "").unwrap();
+    let refused = service.authenticate(&other, &[], now(), &Notes::default()).unwrap_err();
+    assert_eq!(refused.to_string(), "secretName claim is missing");
+}

@@ -102,6 +102,25 @@ pub(super) fn bound(claims: &Claims, reader: &dyn Reader, now: Timestamp) -> Res
     Ok(())
 }
 
+/// Checks that the claims of a token of a Secret are there and fit each other.
+pub(super) fn legacy_claims(claims: &LegacyClaims) -> Result<(), TokenError> {
+    let required = [
+        (&claims.sub, "sub"),
+        (&claims.namespace, "namespace"),
+        (&claims.secret, "secretName"),
+        (&claims.account, "serviceAccountName"),
+        (&claims.uid, "serviceAccountUID"),
+    ];
+    if let Some((_, name)) = required.iter().find(|(value, _)| value.is_empty()) {
+        return Err(TokenError(format!("{name} claim is missing")));
+    }
+    let (namespace, account) = (&claims.namespace, &claims.account);
+    if claims.sub != format!("system:serviceaccount:{namespace}:{account}").as_str() {
+        return Err(TokenError::new("sub claim is invalid"));
+    }
+    Ok(())
+}
+
 /// Checks a token of a Secret, but for whether it is marked as invalid; returns the Secret and its sort.
 pub(super) fn legacy(
     claims: &LegacyClaims,
@@ -128,20 +147,8 @@ pub(super) fn legacy(
     struct Named {
         name: Text,
     }
-    let required = [
-        (&claims.sub, "sub"),
-        (&claims.namespace, "namespace"),
-        (&claims.secret, "secretName"),
-        (&claims.account, "serviceAccountName"),
-        (&claims.uid, "serviceAccountUID"),
-    ];
-    if let Some((_, name)) = required.iter().find(|(value, _)| value.is_empty()) {
-        return Err(TokenError(format!("{name} claim is missing")));
-    }
+    legacy_claims(claims)?;
     let (namespace, account) = (&claims.namespace, &claims.account);
-    if claims.sub != format!("system:serviceaccount:{namespace}:{account}").as_str() {
-        return Err(TokenError::new("sub claim is invalid"));
-    }
     let secret = reader
         .get(SECRETS, namespace, &claims.secret)
         .filter(|s| !s.data.deleting)
