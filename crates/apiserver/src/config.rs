@@ -1,5 +1,6 @@
 //! How a server is set up. The command line fills this in; the defaults are upstream's.
 
+use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -11,9 +12,11 @@ use api::FeatureGates;
 use api::resources::ResourceInfo;
 use client::Offer;
 use component::Clock;
+use futures::future::BoxFuture;
 use storage::{Durability, EtcdServers};
 
 use crate::catalog::{Documents, NoDocuments};
+use crate::etcd::Media;
 use crate::served::RuntimeConfig;
 use crate::usage::Pages;
 
@@ -29,10 +32,14 @@ pub struct Config {
     pub services: Services,
     /// The limits of requests.
     pub limits: Limits,
+    /// How nodes and backends are called.
+    pub calls: Calls,
     /// Authentication, authorization and admission.
     pub security: SecurityConfig,
     /// Keys and certificates in place of the server's own.
     pub given: Given,
+    /// Whether containers may be privileged (`--allow-privileged`).
+    pub privileged: bool,
     /// Which features are on (`--feature-gates`).
     pub gates: FeatureGates,
     /// Which APIs are on (`--runtime-config`).
@@ -41,9 +48,18 @@ pub struct Config {
     pub documents: Arc<dyn Documents>,
     /// The source of what nodes tell of their use of resources, instead of their kubelets.
     pub pages: Option<Arc<dyn Pages>>,
+    /// The files of this machine's logs, if they are served (`--enable-logs-handler`).
+    pub logs: Option<LogFiles>,
+    /// The page `/flagz`.
+    pub flags: String,
     /// The wall clock.
     pub clock: Clock,
 }
+
+/// Answers for a path below `/logs/`.
+pub type LogFiles = Arc<dyn Fn(String) -> BoxFuture<'static, http::Response<LogBody>> + Send + Sync>;
+/// The body of such an answer.
+pub type LogBody = http_body_util::combinators::BoxBody<bytes::Bytes, Box<dyn Error + Send + Sync>>;
 
 /// Where a server is, for others.
 #[derive(Debug, Clone)]
@@ -129,10 +145,13 @@ pub struct Storage {
     pub compaction_interval: Duration,
     /// How long Events are kept (`--event-ttl`).
     pub event_ttl: Duration,
+    /// Whether somebody removes the dependents of objects: without that, a deletion leaves no finalizer that asks for it
+    /// (`--enable-garbage-collector`).
+    pub garbage_collector: bool,
 }
 
 /// An etcd that holds the objects.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Etcd {
     /// Where it is.
     pub servers: EtcdServers,
@@ -140,7 +159,18 @@ pub struct Etcd {
     pub prefix: String,
     /// How values are encrypted (`--encryption-provider-config`); they are not if absent.
     pub encryption: Option<PathBuf>,
+    /// Whether the file of encryption is read again when it changes (`--encryption-provider-config-automatic-reload`).
+    pub reload: bool,
+    /// The form of values for which there is a choice (`--storage-media-type`).
+    pub media: Media,
+    /// Within what time it must answer for `/livez` and `/healthz` (`--etcd-healthcheck-timeout`).
+    pub health_timeout: Duration,
+    /// Within what time it must answer for `/readyz` besides (`--etcd-readycheck-timeout`).
+    pub ready_timeout: Duration,
 }
+
+/// The time in which etcd answers, if nothing else is said.
+const ETCD_ANSWERS: Duration = Duration::from_secs(2);
 
 /// The addresses and ports of Services.
 #[derive(Debug, Clone)]
@@ -149,6 +179,10 @@ pub struct Services {
     pub cidrs: Vec<String>,
     /// Where node ports come from (`--service-node-port-range`).
     pub node_ports: RangeInclusive<u16>,
+    /// The port on which nodes lead to the `kubernetes` Service; zero for none (`--kubernetes-service-node-port`).
+    pub kubernetes_node_port: u16,
+    /// Whether the endpoints of the `kubernetes` Service are kept (`--endpoint-reconciler-type`).
+    pub kubernetes_endpoints: bool,
 }
 
 /// The limits of requests.
@@ -173,6 +207,29 @@ pub struct Limits {
     pub form_budget: usize,
     /// Whether long work is done by threads of its own. Without them, as on a paused clock, a request does it itself.
     pub threads: bool,
+}
+
+/// How nodes and backends are called.
+#[derive(Debug, Clone)]
+pub struct Calls {
+    /// The types of a Node's addresses of which the first that it has leads to its kubelet
+    /// (`--kubelet-preferred-address-types`).
+    ///
+    /// `DIFFERENCE`: upstream's list begins with `Hostname`; a node registers its own name as that, and few networks
+    /// resolve it.
+    pub kubelet_addresses: Vec<String>,
+    /// How many bytes a second go each way at most on a connection that lasts; any number if it is zero
+    /// (`--max-connection-bytes-per-sec`).
+    pub bytes_per_second: u64,
+    /// Whether clients never get redirects of aggregated API servers (`--aggregator-reject-forwarding-redirect`).
+    pub reject_redirects: bool,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let types = ["InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP", "Hostname"];
+        Self { kubelet_addresses: types.map(Into::into).to_vec(), bytes_per_second: 0, reject_redirects: true }
+    }
 }
 
 /// How a server ends.
@@ -200,12 +257,16 @@ impl Config {
             storage: Storage::default(),
             services: Services::default(),
             limits: Limits::default(),
+            calls: Calls::default(),
             security: SecurityConfig::default(),
             given: Given::default(),
+            privileged: true,
             gates: FeatureGates::default(),
             runtime_config: RuntimeConfig::default(),
             documents: Arc::new(NoDocuments),
             pages: None,
+            logs: None,
+            flags: String::new(),
             clock: Clock::system(),
         }
     }
@@ -269,13 +330,33 @@ impl Default for Storage {
             quota: Some(storage::DEFAULT_QUOTA),
             compaction_interval: Duration::from_mins(5),
             event_ttl: Duration::from_hours(1),
+            garbage_collector: true,
+        }
+    }
+}
+
+impl Default for Etcd {
+    fn default() -> Self {
+        Self {
+            servers: EtcdServers::default(),
+            prefix: String::new(),
+            encryption: None,
+            reload: false,
+            media: Media::default(),
+            health_timeout: ETCD_ANSWERS,
+            ready_timeout: ETCD_ANSWERS,
         }
     }
 }
 
 impl Default for Services {
     fn default() -> Self {
-        Self { cidrs: vec!["10.96.0.0/12".into()], node_ports: 30000..=32767 }
+        Self {
+            cidrs: vec!["10.96.0.0/12".into()],
+            node_ports: 30000..=32767,
+            kubernetes_node_port: 0,
+            kubernetes_endpoints: true,
+        }
     }
 }
 

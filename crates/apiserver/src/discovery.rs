@@ -71,9 +71,9 @@ fn json_response(body: Bytes, media: &'static str) -> Response<Body> {
     response
 }
 
-/// Answers a path of discovery.
+/// Answers a path of discovery. `server` is the host and port that clients are told.
 pub(crate) fn serve(
-    catalog: &Catalog,
+    (catalog, server): (&Catalog, &str),
     parts: &http::request::Parts,
     path: &str,
     query: &Query,
@@ -85,7 +85,7 @@ pub(crate) fn serve(
     }
     let accept = header_of(parts, header::ACCEPT);
     let asked = aggregated_version(&accept);
-    let (document, is_aggregated) = match catalog.discovery.find(path, asked.is_some()) {
+    let (document, is_aggregated) = match catalog.discovery.find(path, asked.is_some(), server) {
         Some(found) => found,
         // Below a group that is served, what is missing is a resource.
         None if catalog.discovery.is_group(path) => {

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use crate::authorization_feed::Feeds;
 use access::Query;
 use component::{Shutdown, Slis};
+use futures::future::BoxFuture;
 use http::Response;
 use parking_lot::{Mutex, RwLock};
 use storage::Store;
 
+use crate::config::Etcd;
 use crate::front::{Body, text};
+use crate::store_probe::StoreProbe;
 
 /// The check that all that this server answers itself has its APIService; upstream's name, which is no hook's.
 pub(crate) const REGISTERED: &str = "autoregister-completion";
@@ -55,7 +58,7 @@ impl Health {
     /// The server is ready until its end begins; for the grace, `/livez` takes it that the hooks will be done.
     pub(crate) fn new(
         ending: &Shutdown,
-        store: &Store,
+        (store, times): (&Store, Option<&Etcd>),
         (hooks, grace): (&[&'static str], Duration),
         feeds: Option<Feeds>,
     ) -> Self {
@@ -66,9 +69,19 @@ impl Health {
         };
         add("ping".into(), Of::All, Arc::new(|| Ok(())));
         add("log".into(), Of::All, logging());
-        for (name, of) in [("etcd", Of::All), ("etcd-readiness", Of::Readiness)] {
+        let times = times.map(|etcd| [etcd.health_timeout, etcd.ready_timeout]);
+        for (at, (name, of)) in [("etcd", Of::All), ("etcd-readiness", Of::Readiness)].into_iter().enumerate() {
+            let probe = times.map(|times| {
+                let asked = store.clone();
+                let ask = move || {
+                    let asked = asked.clone();
+                    Box::pin(async move { asked.probe().await }) as BoxFuture<'static, _>
+                };
+                StoreProbe::new(Arc::new(ask), times[at])
+            });
             let store = store.clone();
-            add(name.into(), of, Arc::new(move || store.healthy()));
+            let check = move || store.healthy().and_then(|()| probe.as_ref().map_or(Ok(()), StoreProbe::check));
+            add(name.into(), of, Arc::new(check));
         }
         let synced = move || feeds.as_ref().map_or(Ok(()), Feeds::healthy);
         add(INFORMERS.into(), Of::Readiness, Arc::new(synced));
@@ -229,7 +242,7 @@ mod tests {
     async fn a_server_that_begins_lives_for_its_grace() {
         let ending = Shutdown::new();
         let store = crate::testing::Cluster::new().server.0.objects.store.clone();
-        let health = Health::new(&ending, &store, (&["slow"], Duration::from_secs(30)), None);
+        let health = Health::new(&ending, (&store, None), (&["slow"], Duration::from_secs(30)), None);
         assert_eq!(ask(&health, "/livez").await, (200, "ok".into()));
         assert_eq!(ask(&health, "/livez/poststarthook/slow").await.0, 200);
         for path in ["/readyz", "/healthz"] {

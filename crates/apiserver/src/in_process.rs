@@ -50,6 +50,8 @@ pub async fn start(
         allocators: Arc::clone(&server.0.handlers.allocators),
         conversions: Arc::new(ConversionWebhooks::new(Arc::clone(&network))),
         port: config.serving.port,
+        node_port: config.services.kubernetes_node_port,
+        endpoints: config.services.kubernetes_endpoints,
         transport: server.transport(standalone::own_identity(), "kube-apiserver"),
         advertised: config.serving.advertised(),
         network,

@@ -50,6 +50,7 @@ mod server;
 pub mod snapshot;
 pub mod standalone;
 mod store_metrics;
+mod store_probe;
 #[cfg(test)]
 mod strategy_tests;
 #[cfg(test)]

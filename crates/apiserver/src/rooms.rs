@@ -6,6 +6,7 @@ use std::time::Duration;
 use access::auth::Auth;
 
 use crate::catalog::Catalog;
+use crate::config::LogFiles;
 use crate::encoder::{Encoder, FormCache};
 use crate::ending::Ending;
 use crate::flow::Flow;
@@ -33,6 +34,12 @@ pub(crate) struct Front {
     pub(crate) connect: Option<Connect>,
     /// HTTP/2 ends for who stays unknown; upstream's `UnauthenticatedHTTP2DOSMitigation`.
     pub(crate) strangers_leave: bool,
+    /// Whether redirects of aggregated servers are kept from clients.
+    pub(crate) reject_redirects: bool,
+    /// The files of this machine's logs, if they are served.
+    pub(crate) logs: Option<LogFiles>,
+    /// The page `/flagz`, if it is served.
+    pub(crate) flags: Option<String>,
     /// How long a request that does not go on may take.
     pub(crate) request_timeout: Duration,
     /// The end of the server.

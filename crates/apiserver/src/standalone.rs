@@ -19,7 +19,7 @@ use crate::authorization_feed;
 use crate::catalog::unreadable;
 use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::config::{Config, Etcd, Storage};
-use crate::etcd::StoredForms;
+use crate::etcd::{Reload, StoredForms};
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::front;
 use crate::health::{Check, Of};
@@ -154,7 +154,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let kubelet = identities.kubelet_tls()?;
     let authorizer = Arc::clone(&security.auth.authorizer);
-    let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone());
+    let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone(), &config.calls);
     let (admission, token_uses) = (Arc::clone(&security.admission), security.token_uses);
     let parts = Parts {
         objects,
@@ -193,6 +193,8 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
         allocators: Arc::clone(&server.0.handlers.allocators),
         conversions,
         port: address.port(),
+        node_port: config.services.kubernetes_node_port,
+        endpoints: config.services.kubernetes_endpoints,
         transport: server.transport(own_identity(), "kube-apiserver"),
         advertised,
         network,
@@ -269,14 +271,28 @@ async fn open_etcd(
     shutdown: &Shutdown,
 ) -> Result<(Store, Option<Check>), StartError> {
     let forms = StoredForms::builtin().ok_or_else(|| CatalogError::lacks("ObjectMeta"))?;
-    let Etcd { servers, prefix, encryption } = etcd;
-    let encryption = match encryption {
-        Some(file) => Encryption::from_file(file, config.gates)?,
-        None => Encryption::default(),
+    let Etcd { servers, prefix, encryption, reload, media } = etcd;
+    let (encryption, reload) = match encryption {
+        Some(file) if *reload => {
+            let (encryption, reload) = Reload::new(file.clone(), config.gates, shutdown).await?;
+            (encryption, Some(reload))
+        }
+        Some(file) => (Encryption::from_file(file, config.gates)?, None),
+        None => (Encryption::default(), None),
     };
-    encryption.start(shutdown).await;
-    let key_services = encryption.health();
-    let forms = Arc::new(forms.encrypted(encryption));
+    if reload.is_none() {
+        encryption.start(shutdown).await;
+    }
+    // Another configuration may have plugins.
+    let checked = reload.is_some() || encryption.has_plugins();
+    let forms = Arc::new(forms.encrypted(encryption).in_media(*media));
+    let key_services = checked.then(|| {
+        let forms = Arc::clone(&forms);
+        Arc::new(move || forms.encryption().healthy()) as Check
+    });
+    if let Some(reload) = reload {
+        reload.follow(Arc::clone(&forms), shutdown);
+    }
     let config = EtcdConfig {
         prefix: prefix.clone(),
         clock: config.clock,

@@ -68,6 +68,8 @@ impl Settings {
         let mut api = api_config(&f.api, &f.data_dir(), (f.bind_address, f.secure_port))?;
         f.security.configure(&mut api.security)?;
         f.times.configure(&mut api.limits)?;
+        f.behaviour.configure(&mut api)?;
+        api.flags = flags_page();
         api.security.toleration_seconds = f.times.toleration_seconds();
         for warning in f.https.configure(&mut api.serving)? {
             warn(&warning);
@@ -94,6 +96,13 @@ impl Settings {
     }
 }
 
+/// The page `/flagz`: the flags of upstream's with their values, as the command line gives them or by default.
+fn flags_page() -> String {
+    let line = crate::flags::read(std::env::args_os()).unwrap_or_default();
+    let flags = cli::values_of(line.arguments).unwrap_or_default();
+    serving::pages::flagz("apiserver", &flags)
+}
+
 /// The API server's configuration by its flags, on this machine.
 fn api_config(f: &cli::Api, data_dir: &Path, (bind, port): (IpAddr, u16)) -> Result<Config> {
     let mut config = Config::new(data_dir);
@@ -110,11 +119,12 @@ fn api_config(f: &cli::Api, data_dir: &Path, (bind, port): (IpAddr, u16)) -> Res
         ..config::Serving::default()
     };
     config.storage = config::Storage {
-        etcd: f.etcd.chosen(),
+        etcd: f.etcd.chosen()?,
         durability: f.durability.into(),
         quota: quota(f.quota_backend_bytes),
         compaction_interval: f.etcd_compaction_interval,
         event_ttl: f.event_ttl,
+        ..config::Storage::default()
     };
     config.services.node_ports = f.service_node_port_range.clone();
     config.security.enable_admission.clone_from(&f.enable_admission_plugins);

@@ -117,9 +117,9 @@ mod tests {
         check(&format!("{api} -v 2"), Ok(&[]));
         let audit = "--audit-log-path=/a cannot be had: audit logs are not there yet; leave it out";
         check(&format!("{api} --audit-log-path=/a"), Err(audit));
-        let twice =
-            "--service-account-lookup=false cannot be had: accounts are always looked up; leave it out";
-        check(&format!("{api} --service_account_lookup=false"), Err(twice));
+        let one_store =
+            "--etcd-servers-overrides=/events#http://b cannot be had: all objects are in one store; leave it out";
+        check(&format!("{api} --etcd_servers_overrides=/events#http://b"), Err(one_store));
         check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
         check("up --audit-log-path=/a", Ok(&[]));
         check("kubelet --kubeconfig=k --authorization-mode=Webhook --anonymous-auth=false", Ok(&[]));

@@ -22,6 +22,8 @@ pub struct Ctx<'a> {
     pub now: &'a str,
     /// The feature gates that are on.
     pub gates: FeatureGates,
+    /// Whether containers may be privileged (`--allow-privileged`).
+    pub privileged: bool,
     /// Takes a warning that is sent whether or not the request succeeds.
     pub warn: &'a (dyn Fn(String) + Sync),
 }

@@ -15,7 +15,7 @@ fn statuses_are_refused_as_upstream_refuses_them() {
     let rows = include_str!("data/statuses.jsonl").lines().map(|l| l.parse::<Value>().unwrap());
     let gates = support::all_but(&[Gate::DRANodeAllocatableResources, Gate::ImageVolumeWithDigest]);
     let warn = |_: String| {};
-    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates, warn: &warn };
+    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates, privileged: true, warn: &warn };
     for row in rows {
         let stored = &row["stored"];
         let (kind, plural) = support::kind_of(stored);

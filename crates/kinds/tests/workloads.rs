@@ -35,7 +35,7 @@ fn written(row: &Value) -> (Vec<String>, Struct) {
     let on = |gate: Gate| row["gates"].as_array().unwrap().iter().any(|g| g == &gate.to_string());
     let gates = GATES.into_iter().fold(FeatureGates::default(), |all, gate| all.with(gate, on(gate)));
     let warn = |_: String| {};
-    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates, warn: &warn };
+    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates, privileged: true, warn: &warn };
     let rules = strategy(&kind.group, plural);
     let (mut new, old) = (read(&row["object"]), row.get("old").map(read));
     let drops = row["drops"] == true;

@@ -45,6 +45,11 @@ pub(crate) trait Backend: Send + Sync {
     /// Whether the backend takes writes; the reason if not.
     fn healthy(&self) -> Result<(), String>;
 
+    /// Asks whoever has the data whether it answers.
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(std::future::ready(self.healthy()))
+    }
+
     /// Called when the first watcher came that wants to hear of progress.
     fn nudge(&self);
 

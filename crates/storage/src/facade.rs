@@ -366,6 +366,14 @@ impl Store {
         self.backend.healthy()
     }
 
+    /// Asks etcd whether it answers; a store of this process is asked nothing more than by [`Store::healthy`].
+    ///
+    /// # Errors
+    /// With the reason if it does not.
+    pub async fn probe(&self) -> Result<(), String> {
+        self.backend.probe().await
+    }
+
     /// The value of an object of a scope that was written after a revision and cannot be read. Until it can be read,
     /// readers see the object's state before, or no object.
     pub fn unreadable(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {

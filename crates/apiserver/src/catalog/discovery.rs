@@ -298,8 +298,9 @@ impl Discovery {
         }
         paths
     }
-    /// The document of a path, and whether it is one of all resources.
-    pub(crate) fn find(&self, path: &str, wants_aggregated: bool) -> Option<(Document, bool)> {
+    /// The document of a path, and whether it is one of all resources. `server` is the host and port that clients are
+    /// told.
+    pub(crate) fn find(&self, path: &str, wants_aggregated: bool, server: &str) -> Option<(Document, bool)> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let all = |core| {
             self.made.inc();
@@ -312,7 +313,7 @@ impl Discovery {
             ["apis"] if wants_aggregated => {
                 return Some((self.aggregated_groups.get_or_init(|| all(false)).clone(), true));
             }
-            ["api"] => Some(core_versions()),
+            ["api"] => Some(core_versions(server)),
             ["apis"] => Some(self.groups.get_or_init(|| self.group_list()).clone()),
             ["api", v] => self.version("", v),
             ["apis", g] => self.group(g),
@@ -324,10 +325,10 @@ impl Discovery {
 }
 
 /// The versions of the core group.
-fn core_versions() -> Document {
+fn core_versions(server: &str) -> Document {
     Document::new(&json!({
         "kind": "APIVersions",
         "versions": ["v1"],
-        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server}],
     }))
 }

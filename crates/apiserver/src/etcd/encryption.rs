@@ -27,7 +27,6 @@ use super::kms::Kms;
 use super::kms_v1::KmsV1;
 use super::probe::{self, Probed};
 use super::{cbc, gcm};
-use crate::health::Check;
 
 /// The beginning of every encrypted value; then come the method, a version and the name of a key.
 const MARK: &[u8] = b"k8s:enc:";
@@ -123,9 +122,14 @@ struct Key {
 impl Encryption {
     /// Reads a configuration. The providers of KMS v1 are behind the gate `KMSv1`.
     pub fn from_file(file: &Path, gates: FeatureGates) -> Result<Self, EncryptionError> {
+        Self::with_text(file, gates).map(|(encryption, _)| encryption)
+    }
+
+    /// Reads a configuration, and returns its text, too.
+    pub(super) fn with_text(file: &Path, gates: FeatureGates) -> Result<(Self, Vec<u8>), EncryptionError> {
         let failed = |why: String| EncryptionError { file: file.to_owned(), why };
         let text = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
-        Self::parse(&text, gates.enabled(Gate::KMSv1)).map_err(failed)
+        Ok((Self::parse(&text, gates.enabled(Gate::KMSv1)).map_err(failed)?, text))
     }
 
     fn parse(text: &[u8], kms_v1: bool) -> Result<Self, String> {
@@ -170,18 +174,18 @@ impl Encryption {
         }
     }
 
-    /// The check of the health of all KMS providers; `None` if there is none.
-    pub(crate) fn health(&self) -> Option<Check> {
-        let all = self.with_plugins();
-        let some = !all.is_empty();
-        let check = move || {
-            all.iter().try_for_each(|provider| match &provider.method {
-                Method::Kms(kms) => kms.probe().healthy(),
-                Method::KmsV1(kms) => kms.probe().healthy(),
-                _ => Ok(()),
-            })
-        };
-        some.then(|| Arc::new(check) as Check)
+    /// Whether a plugin has any of its keys.
+    pub(crate) fn has_plugins(&self) -> bool {
+        !self.with_plugins().is_empty()
+    }
+
+    /// Whether the plugins of all KMS providers were well when they were last asked.
+    pub(crate) fn healthy(&self) -> Result<(), String> {
+        self.with_plugins().iter().try_for_each(|provider| match &provider.method {
+            Method::Kms(kms) => kms.probe().healthy(),
+            Method::KmsV1(kms) => kms.probe().healthy(),
+            _ => Ok(()),
+        })
     }
 
     /// Every KMS provider once.
@@ -202,16 +206,19 @@ impl Encryption {
         &self,
         group: &str,
         plural: &str,
-    ) -> Option<BoxFuture<'_, Result<(), CodecError>>> {
+    ) -> Option<BoxFuture<'static, Result<(), CodecError>>> {
         match &self.providers(group, plural).first()?.method {
-            Method::KmsV1(kms) => Some(kms.prepare_write().boxed()),
+            Method::KmsV1(kms) => {
+                let kms = Arc::clone(kms);
+                Some(async move { kms.prepare_write().await }.boxed())
+            }
             _ => None,
         }
     }
 
     /// Fetches the key of a value from a KMS plugin, if one has it.
     pub(super) fn prepare<'a>(
-        &'a self,
+        &self,
         group: &str,
         plural: &str,
         value: &'a [u8],
@@ -222,8 +229,14 @@ impl Encryption {
         self.providers(group, plural).iter().find_map(|provider| {
             let sealed = || value.strip_prefix(provider.prefix.as_bytes());
             match &provider.method {
-                Method::Kms(kms) => Some(kms.prepare(sealed()?).boxed()),
-                Method::KmsV1(kms) => Some(kms.prepare(sealed()?).boxed()),
+                Method::Kms(kms) => {
+                    let (kms, sealed) = (Arc::clone(kms), sealed()?);
+                    Some(async move { kms.prepare(sealed).await }.boxed())
+                }
+                Method::KmsV1(kms) => {
+                    let (kms, sealed) = (Arc::clone(kms), sealed()?);
+                    Some(async move { kms.prepare(sealed).await }.boxed())
+                }
                 _ => None,
             }
         })

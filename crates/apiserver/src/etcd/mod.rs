@@ -12,6 +12,7 @@ mod kms_tests;
 mod kms_v1;
 mod probe;
 mod recent;
+mod reload;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use api::codec::{json, proto};
 use api::schema::Gvk;
 use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Struct, StructId, Text};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kinds::Strategy;
@@ -30,6 +32,7 @@ use storage::{Codec, CodecError, Placement};
 
 use self::encryption::Encryption;
 use self::failed::failed;
+pub(crate) use self::reload::Reload;
 use crate::allocate::NODE_PORTS;
 use crate::catalog::conversion::by_strategy;
 use crate::catalog::meta::Meta;
@@ -55,7 +58,42 @@ pub struct StoredForms {
     meta: Meta,
     defaults: Defaults,
     rows: HashMap<(Text, Text), Row>,
-    encryption: Encryption,
+    /// The form of what upstream keeps in protobuf by default.
+    media: Media,
+    encryption: ArcSwap<Encryption>,
+}
+
+/// The form of values for which there is a choice (`--storage-media-type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Media {
+    /// Protobuf.
+    #[default]
+    Protobuf,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl Media {
+    /// The one of a media type, if values can have it.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
+            "application/json" => Some(Self::Json),
+            "application/yaml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+
+    /// That of a value.
+    fn of(value: &[u8]) -> Self {
+        match value {
+            [b'{', ..] => Self::Json,
+            [b'k', b'8', b's', 0, ..] => Self::Protobuf,
+            _ => Self::Yaml,
+        }
+    }
 }
 
 impl StoredForms {
@@ -74,18 +112,30 @@ impl StoredForms {
             }
         }
         let defaults = Defaults::new(schema);
-        Some(Self { schema, meta: Meta::new(schema)?, defaults, rows, encryption: Encryption::default() })
+        let (media, encryption) = (Media::default(), ArcSwap::default());
+        Some(Self { schema, meta: Meta::new(schema)?, defaults, rows, media, encryption })
     }
 
     /// With values that are encrypted.
     #[must_use]
     pub fn encrypted(self, encryption: Encryption) -> Self {
-        Self { encryption, ..self }
+        Self { encryption: ArcSwap::from_pointee(encryption), ..self }
+    }
+
+    /// With another form of values than protobuf, where there is a choice.
+    #[must_use]
+    pub fn in_media(self, media: Media) -> Self {
+        Self { media, ..self }
     }
 
     /// How values are encrypted.
-    pub fn encryption(&self) -> &Encryption {
-        &self.encryption
+    pub fn encryption(&self) -> Arc<Encryption> {
+        self.encryption.load_full()
+    }
+
+    /// Has values be encrypted in another way from now on.
+    fn exchange(&self, encryption: Encryption) {
+        self.encryption.store(Arc::new(encryption));
     }
 
     fn row(&self, group: &str, plural: &str) -> Option<&Row> {
@@ -101,14 +151,18 @@ impl StoredForms {
         }
         let Storage { kind, etcd, form, .. } = &row.storage;
         tree = by_strategy(&*row.strategy, self.schema, tree, kind, etcd).map_err(failed)?;
+        let in_json = || codec::json_with(self.schema, row.type_meta.as_bytes(), &tree);
         match form {
             Form::Definition => definitions::from_v1(&codec::json_with(self.schema, b"", &tree)),
-            Form::Json => {
-                let mut value = codec::json_with(self.schema, row.type_meta.as_bytes(), &tree).to_vec();
+            Form::Protobuf if self.media == Media::Yaml => {
+                codec::yaml(&in_json()).map(Into::into).map_err(|s| failed(s.message))
+            }
+            Form::Protobuf if self.media == Media::Protobuf => Ok(proto::encode(self.schema, &etcd.api_version(), &etcd.kind, &tree)),
+            Form::Json | Form::Protobuf => {
+                let mut value = in_json().to_vec();
                 value.push(b'\n');
                 Ok(value)
             }
-            Form::Protobuf => Ok(proto::encode(self.schema, &etcd.api_version(), &etcd.kind, &tree)),
         }
     }
 
@@ -143,7 +197,7 @@ impl Codec for StoredForms {
 
     fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
         let value = self.plain(group, plural, object)?;
-        self.encryption.seal((group, plural), key, value).map(Bytes::from)
+        self.encryption.load().seal((group, plural), key, value).map(Bytes::from)
     }
 
     fn prepare<'a>(
@@ -152,21 +206,32 @@ impl Codec for StoredForms {
         plural: &str,
         value: &'a [u8],
     ) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
-        self.encryption.prepare(group, plural, value)
+        self.encryption.load().prepare(group, plural, value)
     }
 
     fn prepare_write(&self, group: &str, plural: &str) -> Option<BoxFuture<'_, Result<(), CodecError>>> {
-        self.encryption.prepare_write(group, plural)
+        self.encryption.load().prepare_write(group, plural)
     }
 
     fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
-        let opened = self.encryption.open((group, plural), key, value);
+        let opened = self.encryption.load().open((group, plural), key, value);
         let (mut value, stale) = opened.map_err(|e| CodecError { sealed: true, ..e })?;
         let stale = if stale { STALE } else { 0 };
         let Some(row) = self.row(group, plural) else {
             return custom::decode(&value).map(|object| NewObject { stamp: stale, ..object });
         };
-        let in_json = value.first() == Some(&b'{');
+        let media = Media::of(&value);
+        if media == Media::Yaml {
+            let unreadable = || failed("it is neither protobuf nor JSON of Kubernetes");
+            let parsed = api::yaml::parse(&value).map_err(|_| unreadable())?;
+            if !matches!(parsed, Node::Map(_)) {
+                return Err(unreadable());
+            }
+            let mut json = Vec::new();
+            json::encode_any(&parsed, &mut json);
+            value = Cow::Owned(json);
+        }
+        let in_json = media != Media::Protobuf;
         let (api_version, kind) = if in_json {
             let meta: TypeMeta = serde_json::from_slice(&value).map_err(failed)?;
             if row.storage.form == Form::Definition && meta.api_version == definitions::API_VERSION {
@@ -195,7 +260,8 @@ impl Codec for StoredForms {
         tree = by_strategy(&*row.strategy, self.schema, tree, &found, kind).map_err(failed)?;
         // The stored object may be older than a default.
         self.defaults.apply(self.schema, &mut tree);
-        let ours = found == *etcd && in_json == (*form != Form::Protobuf);
+        let wanted = if *form == Form::Protobuf { self.media } else { Media::Json };
+        let ours = found == *etcd && media == wanted;
         self.object(row, tree, if ours { stale } else { STALE })
     }
 }
@@ -387,6 +453,30 @@ mod tests {
             r#"{"metadata":{"name":"x","resourceVersion":"","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"groupPriorityMinimum":1,"versionPriority":1},"status":{}}"#,
             br#"{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"x","#,
         );
+    }
+
+    #[test]
+    fn values_in_another_form() {
+        let body = r#"{"metadata":{"name":"x","namespace":"n","resourceVersion":"","uid":"u"},"data":{"a":"1\n2","b":"yes"}}"#;
+        let check = |media: Media, begins: &[u8]| {
+            let forms = forms().in_media(media);
+            let row = forms.row("", "configmaps").unwrap();
+            let tree = json::decode(forms.schema, row.root, body.as_bytes()).unwrap().tree;
+            let object = forms.object(row, tree, 0).unwrap();
+            let value = forms.encode("", "configmaps", b"k", &object).unwrap();
+            assert!(value.starts_with(begins), "{value:?}");
+            for reader in [Media::Protobuf, Media::Json, Media::Yaml] {
+                let back = super::tests::forms().in_media(reader).decode("", "configmaps", b"k", &value).unwrap();
+                assert_eq!(back.body, object.body);
+                let stamp = if reader == media { 0 } else { STALE };
+                assert_eq!(back.stamp, stamp, "{media:?} read where {reader:?} is written");
+            }
+        };
+        check(Media::Protobuf, b"k8s\0");
+        check(Media::Json, br#"{"kind":"ConfigMap","apiVersion":"v1","#);
+        check(Media::Yaml, b"apiVersion: v1\n");
+        assert_eq!(Media::named("application/json"), Some(Media::Json));
+        assert_eq!(Media::named("application/cbor"), None);
     }
 
     /// Upstream keeps these in the beta version, and this server in the one that is served.

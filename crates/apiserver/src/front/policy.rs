@@ -39,7 +39,7 @@ impl Policy {
     /// # Errors
     /// An expression or a directive cannot be used.
     pub(crate) fn new(serving: &Serving) -> Result<Self, String> {
-        let compile = |pattern: &String| {
+        let compile = |pattern: &String| -> Result<Matches, String> {
             let compiled = api::re2::compile(pattern)
                 .map_err(|why| format!("--cors-allowed-origins has an invalid regular expression: {why}"))?;
             Ok(Box::new(move |origin: &str| compiled.is_match(origin)) as Matches)

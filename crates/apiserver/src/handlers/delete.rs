@@ -187,7 +187,13 @@ pub(crate) async fn one(
         }
         let has: Vec<String> = meta.finalizers().iter().map(|f| (*f).to_owned()).collect();
         let has: Vec<&str> = has.iter().map(String::as_str).collect();
-        let wanted = finalizers(&has, options, scope.facts().deletion.dependents);
+        // Finalizers that nobody takes away must not be set.
+        let collected = scope.handlers.garbage_collector;
+        let wanted = if collected {
+            finalizers(&has, options, scope.facts().deletion.dependents)
+        } else {
+            has.iter().map(|f| (*f).to_owned()).collect()
+        };
         if graceful != Grace::None || !wanted.is_empty() {
             let period = mark(scope, &mut tree, &graceful, &wanted)?;
             if options.dry_run {

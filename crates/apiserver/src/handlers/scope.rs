@@ -41,6 +41,10 @@ pub(crate) struct Handlers {
     pub(crate) usage: Option<Usage>,
     /// The metrics of writes and of deprecated versions.
     pub(crate) metrics: Arc<Metrics>,
+    /// Whether containers may be privileged.
+    pub(crate) privileged: bool,
+    /// Whether somebody removes the dependents of objects, and takes away the finalizers that ask for it.
+    pub(crate) garbage_collector: bool,
     /// How long Events are kept.
     pub(crate) event_ttl: Duration,
     /// A watch without `timeoutSeconds` ends after this to twice this.
@@ -145,7 +149,13 @@ impl<'a> Scope<'a> {
     }
     /// The context of the kind's rules.
     pub(crate) fn ctx<'c>(&'c self, warn: &'c (dyn Fn(String) + Sync)) -> Ctx<'c> {
-        Ctx { schema: self.catalog.schema(), now: &self.now, gates: self.handlers.objects.gates, warn }
+        Ctx {
+            schema: self.catalog.schema(),
+            now: &self.now,
+            gates: self.handlers.objects.gates,
+            privileged: self.handlers.privileged,
+            warn,
+        }
     }
     /// Whether a feature is on.
     pub(crate) fn enabled(&self, gate: Gate) -> bool {

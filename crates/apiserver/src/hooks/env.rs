@@ -38,6 +38,10 @@ pub(crate) struct Env {
     pub(crate) conversions: Arc<ConversionWebhooks>,
     /// The port of this server.
     pub(crate) port: u16,
+    /// The port on which nodes lead to the `kubernetes` Service; zero for none.
+    pub(crate) node_port: u16,
+    /// Whether the endpoints of the `kubernetes` Service are kept.
+    pub(crate) endpoints: bool,
     /// As a superuser.
     pub(crate) transport: Arc<dyn Transport>,
     /// Where others reach this server.

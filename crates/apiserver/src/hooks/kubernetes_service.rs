@@ -10,8 +10,32 @@ use storage::Servers;
 use super::env::Env;
 use super::kept_object::{Changes, KeptObject, failed};
 
-/// The objects for servers at these addresses; `first` is the first address of the Services' range.
-fn wanted(port: u16, first: IpAddr, addresses: &[IpAddr]) -> Vec<KeptObject> {
+/// What the objects are made of besides the servers' addresses.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    /// The port of the servers.
+    port: u16,
+    /// The first address of the Services' range.
+    first: IpAddr,
+    /// The port on which nodes lead to the Service; zero for none (`--kubernetes-service-node-port`).
+    node_port: u16,
+    /// Whether the Service's endpoints are kept (`--endpoint-reconciler-type`).
+    endpoints: bool,
+}
+
+impl Facts {
+    fn of(env: &Env) -> Self {
+        Self {
+            port: env.port,
+            first: env.allocators.cidrs()[0].first(),
+            node_port: env.node_port,
+            endpoints: env.endpoints,
+        }
+    }
+}
+
+/// The objects for servers at these addresses.
+fn wanted(Facts { port, first, node_port, endpoints }: Facts, addresses: &[IpAddr]) -> Vec<KeptObject> {
     // Nobody could be led to a loopback address, and none is allowed there: such a machine has no network.
     let mut led: Vec<IpAddr> = addresses.iter().copied().filter(|a| !a.is_loopback()).collect();
     led.sort();
@@ -24,6 +48,10 @@ fn wanted(port: u16, first: IpAddr, addresses: &[IpAddr]) -> Vec<KeptObject> {
         .map(|a| json!({"addresses": [a.to_string()], "conditions": {"ready": true}}))
         .collect();
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    let mut service_port = json!({"name": "https", "port": 443, "protocol": "TCP", "targetPort": port});
+    if node_port > 0 {
+        service_port["nodePort"] = node_port.into();
+    }
     let mut all = vec![
         KeptObject {
             group: "",
@@ -38,9 +66,9 @@ fn wanted(port: u16, first: IpAddr, addresses: &[IpAddr]) -> Vec<KeptObject> {
                     "labels": {"component": "apiserver", "provider": "kubernetes"},
                 },
                 "spec": {
-                    "type": "ClusterIP",
+                    "type": if node_port > 0 { "NodePort" } else { "ClusterIP" },
                     "clusterIP": first.to_string(),
-                    "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+                    "ports": [service_port],
                     "sessionAffinity": "None",
                 },
             }),
@@ -81,7 +109,7 @@ fn wanted(port: u16, first: IpAddr, addresses: &[IpAddr]) -> Vec<KeptObject> {
             ours: &["addressType", "endpoints", "ports"],
         },
     ];
-    if led.is_empty() {
+    if led.is_empty() || !endpoints {
         all.retain(|kept| kept.plural == "services");
     }
     all
@@ -96,13 +124,13 @@ fn addresses(own: IpAddr, servers: Option<&Servers>) -> Vec<IpAddr> {
 
 /// Makes them, and keeps them up from then on.
 pub(super) async fn run(env: &Env) -> Result<(), Status> {
-    let servers = env.objects.store.servers();
+    let facts = Facts::of(env);
+    let servers = env.objects.store.servers().filter(|_| facts.endpoints);
     // Others would list an address that leads nowhere.
     if let Some(servers) = servers.as_ref().filter(|_| !env.advertised.is_loopback()) {
         servers.announce(env.advertised, &env.ending).await.map_err(Status::internal)?;
     }
-    let (port, first) = (env.port, env.allocators.cidrs()[0].first());
-    let all = wanted(port, first, &addresses(env.advertised, servers.as_ref()));
+    let all = wanted(facts, &addresses(env.advertised, servers.as_ref()));
     for kept in all {
         let changes = Changes::of(&env.objects, &kept);
         kept.ensure(&*env.transport).await?;
@@ -115,7 +143,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
 fn keep(env: &Env, mut kept: KeptObject, mut changes: Changes, servers: Option<Servers>) {
     let (objects, transport) = (Arc::clone(&env.objects), Arc::clone(&env.transport));
     let (advertised, stop) = (env.advertised, env.shutdown.clone());
-    let (port, first) = (env.port, env.allocators.cidrs()[0].first());
+    let facts = Facts::of(env);
     let mut servers = servers.filter(|_| kept.plural != "services");
     env.shutdown.spawn(async move {
         let keep = async {
@@ -129,7 +157,7 @@ fn keep(env: &Env, mut kept: KeptObject, mut changes: Changes, servers: Option<S
                 tokio::select! {
                     () = changes.next(&objects, &kept) => {}
                     () = others_changed => {
-                        let now = wanted(port, first, &addresses(advertised, servers.as_ref()));
+                        let now = wanted(facts, &addresses(advertised, servers.as_ref()));
                         if let Some(now) = now.into_iter().find(|now| now.plural == kept.plural) {
                             kept = now;
                         }

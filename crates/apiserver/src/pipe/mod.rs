@@ -35,7 +35,7 @@ use crate::handlers;
 use crate::lanes;
 use crate::negotiate::{self, Allowed, Form, Format};
 use crate::outcome::Outcome;
-use crate::proxy::route;
+use crate::proxy::route::{self, Told};
 use crate::relay::Relay;
 use crate::request::Request;
 use crate::rooms::Rooms;
@@ -67,7 +67,8 @@ pub(crate) async fn http(
         let mut request = http::Request::from_parts(parts, body);
         request.extensions_mut().insert(peer.address);
         let uid = rooms.objects.gates.enabled(Gate::RemoteRequestHeaderUID);
-        return route::lead(&other, request, &ctx.user, uid, &ctx.notes).await;
+        let told = Told { uid, reject_redirects: rooms.front.reject_redirects };
+        return route::lead(&other, request, &ctx.user, told, &ctx.notes).await;
     }
     if !ctx.info.is_resource {
         throw_away(body, MAX_BODY).await;

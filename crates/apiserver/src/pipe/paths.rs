@@ -19,6 +19,14 @@ pub(super) async fn answer(rooms: &Arc<Rooms>, parts: Parts, ctx: &Request) -> R
     if ctx.info.path == snapshot::PATH && parts.method == Method::GET {
         return snapshot::serve(&rooms.objects.store).await;
     }
+    if let Some(logs) = &rooms.front.logs
+        && let Some(below) = log_file(&ctx.info.path)
+    {
+        if parts.method != Method::GET {
+            return status_response(&method_not_allowed(), Form::JSON);
+        }
+        return logs(below.to_owned()).await.map(Body::stream);
+    }
     // Documents are made when they are first asked for.
     if !ctx.info.path.starts_with("/openapi") {
         return plain(rooms, &parts, ctx);
@@ -56,11 +64,13 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
                 .map(|page| text(200, page))
         })
         .or_else(|| issuer_document(rooms, path))
+        .or_else(|| (path == "/flagz").then(|| flags(rooms, parts)).flatten())
         .or_else(|| {
             if path.starts_with("/openapi/") {
                 openapi::serve(&rooms.encoder(&ctx.catalog), parts, path, query)
             } else {
-                discovery::serve(&ctx.catalog, parts, path, query)
+                let server = rooms.front.url.trim_start_matches("https://");
+                discovery::serve((&ctx.catalog, server), parts, path, query)
             }
         });
     // Upstream's mux leads every method to most of these.
@@ -75,6 +85,24 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
         return status_response(&method_not_allowed(), Form::JSON);
     }
     answer.unwrap_or_else(|| text(404, "404 page not found\n"))
+}
+
+/// The path below the logs, if it is one of theirs.
+fn log_file(path: &str) -> Option<&str> {
+    path.strip_prefix("/logs").filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The page of the flags.
+fn flags(rooms: &Rooms, parts: &Parts) -> Option<Response<Body>> {
+    let page = rooms.front.flags.as_ref()?;
+    let accepted = header_of(parts, header::ACCEPT);
+    let text_wanted = accepted.is_empty() || accepted.contains("*/*") || accepted.contains("text/");
+    // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
+    Some(if text_wanted {
+        text(200, page.clone())
+    } else {
+        text(406, "only the following media types are accepted: text/plain\n")
+    })
 }
 
 /// The documents by which others verify service account tokens.

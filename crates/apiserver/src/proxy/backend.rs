@@ -9,6 +9,7 @@ use client::tls::AnyCertificate;
 use http::Request;
 use http::header::{HOST, HeaderValue};
 use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, SignatureScheme};
 use rustls_pki_types::ServerName;
@@ -17,6 +18,7 @@ use tokio::net::TcpStream;
 
 use super::guard::{Own, Purpose};
 use super::location::{Location, Transport, not_allowed};
+use super::pace::Paced;
 use crate::front::Body;
 
 /// How long a backend may take to accept a connection; Go's default dialer.
@@ -61,11 +63,14 @@ pub(super) struct Dialer {
     unverified_kubelet: Arc<ClientConfig>,
     workload: Arc<ClientConfig>,
     own: Own,
+    /// How many bytes a second go each way at most on a connection that lasts; any number if it is zero.
+    rate: u64,
 }
 
 impl Dialer {
-    /// From the settings that verify kubelets, and where the server itself is.
-    pub(super) fn new(kubelet: Arc<ClientConfig>, own: Own) -> Self {
+    /// From the settings that verify kubelets, where the server itself is, and the bytes a second on connections that
+    /// last.
+    pub(super) fn new(kubelet: Arc<ClientConfig>, own: Own, rate: u64) -> Self {
         let verifier = Arc::new(AnyCertificate::new(kubelet.crypto_provider().clone()));
         let mut unverified = (*kubelet).clone();
         unverified.dangerous().set_certificate_verifier(verifier.clone());
@@ -73,7 +78,12 @@ impl Dialer {
         workload.dangerous().set_certificate_verifier(verifier);
         // The API server's identity is shown to kubelets only.
         workload.client_auth_cert_resolver = Arc::new(Anonymous);
-        Self { kubelet, unverified_kubelet: Arc::new(unverified), workload: Arc::new(workload), own }
+        Self { kubelet, unverified_kubelet: Arc::new(unverified), workload: Arc::new(workload), own, rate }
+    }
+
+    /// A connection that lasts, at its pace.
+    pub(super) fn paced(&self, upgraded: Upgraded) -> Paced<TokioIo<Upgraded>> {
+        Paced::new(TokioIo::new(upgraded), self.rate)
     }
 
     /// Finds the addresses of a location's host, once, and refuses it if the server may not connect to one of them.

@@ -105,7 +105,7 @@ async fn backend(dialer: &Dialer, location: &Location) -> Result<Connection, Sta
         return Err(refusal(answer).await);
     }
     let upgraded = hyper::upgrade::on(answer).await.map_err(Status::internal)?;
-    let (connection, _) = Connection::start(TokioIo::new(upgraded), Role::Client, Bytes::new());
+    let (connection, _) = Connection::start(dialer.paced(upgraded), Role::Client, Bytes::new());
     Ok(connection)
 }
 
@@ -164,11 +164,12 @@ pub(super) async fn tunnel(
     let client = hyper::upgrade::on(&mut request);
     let running = request.extensions().get::<LongRunning>().cloned();
     let backend = hyper::upgrade::on(&mut answer);
+    let dialer = dialer.clone();
     tokio::spawn(async move {
         let _until_the_end = running;
         if let Ok((client, backend)) = tokio::try_join!(client, backend) {
             let (mut receiver, sender) = websocket::server(TokioIo::new(client));
-            streaming::tunnel::websocket(&mut receiver, &sender, TokioIo::new(backend)).await;
+            streaming::tunnel::websocket(&mut receiver, &sender, dialer.paced(backend)).await;
         }
     });
     Ok(switching(accepted.headers))

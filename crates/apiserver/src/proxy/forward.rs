@@ -206,11 +206,12 @@ pub(super) async fn upgrade(
     let client = hyper::upgrade::on(&mut request);
     let running = request.extensions().get::<LongRunning>().cloned();
     let backend = hyper::upgrade::on(&mut answer);
+    let dialer = dialer.clone();
     tokio::spawn(async move {
         let _until_the_end = running;
         // A client that went away before its upgrade has nothing to be carried.
         if let Ok((client, backend)) = tokio::try_join!(client, backend) {
-            streaming::tunnel::bytes(TokioIo::new(client), TokioIo::new(backend)).await;
+            streaming::tunnel::bytes(TokioIo::new(client), dialer.paced(backend)).await;
         }
     });
     let mut response = Response::new(empty());

@@ -7,12 +7,6 @@ use std::net::SocketAddr;
 use super::guard::{KUBELET_PORT, is_global_unicast};
 use super::query::escape;
 
-/// Which of a Node's addresses is used, the first that it has.
-///
-/// `DIFFERENCE`: upstream's `--kubelet-preferred-address-types` begins with `Hostname`; a node
-/// registers its own name as that, and few networks resolve it.
-const ADDRESS_TYPES: [&str; 5] = ["InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP", "Hostname"];
-
 /// How a backend is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
@@ -66,15 +60,19 @@ impl Location {
     }
 }
 
-/// The kubelet of a Node.
-pub(super) fn kubelet(node: &Node) -> Result<Location, Status> {
+/// The kubelet of a Node, at its first address of the types in their order.
+pub(super) fn kubelet(node: &Node, types: &[String]) -> Result<Location, Status> {
     let status = node.status.clone().unwrap_or_default();
     let addresses = status.addresses.unwrap_or_default();
-    let host = ADDRESS_TYPES
+    let host = types
         .iter()
-        .find_map(|kind| addresses.iter().find(|a| a.type_ == **kind))
+        .find_map(|kind| addresses.iter().find(|a| a.type_ == *kind))
         .map(|a| a.address.clone())
-        .ok_or_else(|| Status::failure(500, "", "no preferred addresses found; known addresses: []"))?;
+        .ok_or_else(|| {
+            let known: Vec<_> = addresses.iter().map(|a| format!("{{{} {}}}", a.type_, a.address)).collect();
+            let known = known.join(" ");
+            Status::failure(500, "", format!("no preferred addresses found; known addresses: [{known}]"))
+        })?;
     let port = status
         .daemon_endpoints
         .and_then(|d| d.kubelet_endpoint)
@@ -228,8 +226,8 @@ pub(super) fn has_ip(pod: &Pod, ip: &str) -> bool {
 }
 
 /// Where the proxy of a Node goes: its kubelet, or another port of it.
-pub(super) fn node(node: &Node, id: Id<'_>) -> Result<Location, Status> {
-    let mut location = kubelet(node)?;
+pub(super) fn node(node: &Node, id: Id<'_>, types: &[String]) -> Result<Location, Status> {
+    let mut location = kubelet(node, types)?;
     if !id.port.is_empty() && id.port != location.port.to_string() {
         location = workload(id.scheme, location.host, port_number(id.port)?);
     }
@@ -409,18 +407,23 @@ mod tests {
 
     #[test]
     fn kubelets() {
-        let check = |status: Value, expected: Option<&str>| {
+        let check = |types: &[&str], status: Value, expected: Result<&str, &str>| {
             let node: Node = serde_json::from_value(json!({ "status": status })).unwrap();
-            assert_eq!(kubelet(&node).ok().map(|l| l.authority()).as_deref(), expected);
+            let types: Vec<String> = types.iter().map(|t| (*t).to_owned()).collect();
+            let got = kubelet(&node, &types).map(|l| l.authority()).map_err(|e| e.message);
+            assert_eq!(got.as_deref().map_err(String::as_str), expected);
         };
-        check(json!({}), None);
+        let usual = ["InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP", "Hostname"];
+        check(&usual, json!({}), Err("no preferred addresses found; known addresses: []"));
+        let both = json!({"addresses": [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.1.1.1"}]});
+        check(&usual, both.clone(), Ok("10.1.1.1:10250"));
+        check(&["ExternalIP", "Hostname", "InternalIP"], both.clone(), Ok("n:10250"));
+        let none = "no preferred addresses found; known addresses: [{Hostname n} {InternalIP 10.1.1.1}]";
+        check(&["ExternalIP"], both, Err(none));
         check(
-            json!({"addresses": [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.1.1.1"}]}),
-            Some("10.1.1.1:10250"),
-        );
-        check(
+            &usual,
             json!({"addresses": [{"type": "Hostname", "address": "n"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": 7}}}),
-            Some("n:7"),
+            Ok("n:7"),
         );
     }
 }

@@ -12,6 +12,7 @@ mod html;
 mod location;
 mod logs;
 mod options;
+mod pace;
 mod query;
 pub(crate) mod route;
 mod sniff;
@@ -38,6 +39,7 @@ pub use self::guard::Own;
 use self::guard::Purpose;
 use self::location::{Location, Transport, escape_path, parse_id, rest_path, unavailable};
 pub(crate) use self::options::options;
+use crate::config::Calls;
 use crate::front::{Body, full};
 use crate::objects::Objects;
 use crate::usage::Pages;
@@ -62,6 +64,8 @@ pub struct Connect {
     objects: Arc<Objects>,
     dialer: Dialer,
     authorizer: Arc<dyn Authorizer>,
+    /// The types of a Node's addresses of which the first that it has leads to its kubelet.
+    preferred: Arc<[String]>,
 }
 
 impl Connect {
@@ -72,8 +76,10 @@ impl Connect {
         kubelet: Arc<rustls::ClientConfig>,
         authorizer: Arc<dyn Authorizer>,
         own: Own,
+        calls: &Calls,
     ) -> Self {
-        Self { objects, dialer: Dialer::new(kubelet, own), authorizer }
+        let dialer = Dialer::new(kubelet, own, calls.bytes_per_second);
+        Self { objects, dialer, authorizer, preferred: calls.kubelet_addresses.clone().into() }
     }
 
     /// Answers a request for a connection with an object. Errors are answers, too.
@@ -160,7 +166,7 @@ impl Connect {
         let mut location = match target {
             Target::Node => {
                 let node: Node = self.read("", id.name).await?;
-                location::node(&node, id)?
+                location::node(&node, id, &self.preferred)?
             }
             Target::Service => self.service(info, id).await?,
             Target::Pod => {
@@ -223,7 +229,7 @@ impl Connect {
 
     async fn kubelet(&self, node: &str) -> Result<Location, Status> {
         let node: Node = self.read("", node).await?;
-        self.dialer.resolve(location::kubelet(&node)?, Purpose::Kubelet).await
+        self.dialer.resolve(location::kubelet(&node, &self.preferred)?, Purpose::Kubelet).await
     }
 
     /// The page on which a node tells what it and its Pods use.

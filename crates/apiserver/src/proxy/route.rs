@@ -16,12 +16,21 @@ use crate::front::{Body, text};
 /// Upstream's answer while a server is not available.
 const UNAVAILABLE: &str = "service unavailable\n";
 
-/// Leads a request to the other server that answers for it. `uid` says whether that is told the caller's uid.
+/// The settings of requests that are led to others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    /// Whether the other server is told the caller's uid.
+    pub(crate) uid: bool,
+    /// Whether its redirects are kept from the client.
+    pub(crate) reject_redirects: bool,
+}
+
+/// Leads a request to the other server that answers for it.
 pub(crate) async fn lead(
     other: &Elsewhere,
     request: Request<Incoming>,
     user: &UserInfo,
-    uid: bool,
+    Told { uid, reject_redirects }: Told,
     notes: &Notes,
 ) -> Response<Body> {
     if !other.available {
@@ -39,9 +48,9 @@ pub(crate) async fn lead(
         return failed(other, &SendError::Failed(error.into()));
     }
     let answer = if is_upgrade(&headers) {
-        upgrade(other, request, headers).await
+        upgrade(other, request, headers, reject_redirects).await
     } else {
-        plain(other, request, headers).await
+        plain(other, request, headers, reject_redirects).await
     };
     answer.unwrap_or_else(|error| {
         if let SendError::Failed(failure) = &error
@@ -69,6 +78,7 @@ async fn plain(
     other: &Elsewhere,
     request: Request<Incoming>,
     mut headers: HeaderMap,
+    reject_redirects: bool,
 ) -> Result<Response<Body>, SendError> {
     remove_hop_by_hop(&mut headers);
     let (parts, body) = request.into_parts();
@@ -79,14 +89,14 @@ async fn plain(
     *outgoing.uri_mut() = target(&parts.uri);
     *outgoing.headers_mut() = headers;
     let answer = other.backend.send(outgoing).await?;
-    Ok(passed_on(answer))
+    Ok(passed_on(answer, reject_redirects))
 }
 
 /// The answer as the client gets it.
-fn passed_on(answer: Response<Answered>) -> Response<Body> {
+fn passed_on(answer: Response<Answered>, reject_redirects: bool) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     // The client would ask the target with the credentials that it has for this server.
-    if parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
+    if reject_redirects && parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
         return text(502, "the backend attempted to redirect this request, which is not permitted");
     }
     remove_hop_by_hop(&mut parts.headers);
@@ -110,6 +120,7 @@ async fn upgrade(
     other: &Elsewhere,
     mut request: Request<Incoming>,
     headers: HeaderMap,
+    reject_redirects: bool,
 ) -> Result<Response<Body>, SendError> {
     let mut outgoing = Request::new(no_body());
     *outgoing.method_mut() = request.method().clone();
@@ -118,7 +129,7 @@ async fn upgrade(
     let mut answer = other.backend.send(outgoing).await?;
     let status = answer.status();
     if status.as_u16() >= 400 {
-        return Ok(passed_on(answer));
+        return Ok(passed_on(answer, reject_redirects));
     }
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let code = status.as_u16();

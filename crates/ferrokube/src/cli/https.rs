@@ -69,7 +69,7 @@ fn named_files(text: &str) -> Result<NamedFiles, String> {
 }
 
 /// The values of a list: an empty text is none, as for upstream.
-fn list(values: &[String]) -> &[String] {
+pub(super) fn list(values: &[String]) -> &[String] {
     if values.iter().all(String::is_empty) && values.len() == 1 { &[] } else { values }
 }
 

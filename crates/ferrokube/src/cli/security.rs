@@ -90,6 +90,13 @@ pub(crate) struct Security {
     /// Longest life of a service account token; 0 for any
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     service_account_max_token_expiration: Duration,
+    /// Whether tokens of Pods live on for a year after the hour that was asked for, so that clients that never read the
+    /// file again are told before they fail
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
+    service_account_extend_token_expiration: bool,
+    /// Whether a token of a Secret is taken only while the Secret and its account are there
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
+    service_account_lookup: bool,
 }
 
 fn mode(name: &str) -> Result<AuthorizationMode, String> {
@@ -174,7 +181,12 @@ impl Security {
         security.issuers.clone_from(&self.service_account_issuer);
         security.jwks_uri = jwks_uri(self.service_account_jwks_uri.as_deref())?;
         security.audiences.clone_from(&self.api_audiences);
+        security.extend_token_expiration = self.service_account_extend_token_expiration;
+        security.account_lookup = self.service_account_lookup;
         let life = self.service_account_max_token_expiration.as_secs();
+        if life != 0 && !(3600..=1 << 32).contains(&life) {
+            bail!("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds");
+        }
         security.max_token_expiration = i64::try_from(life).unwrap_or(i64::MAX);
         let keys = self.service_account_key_file.iter();
         security.other_keys_pem =

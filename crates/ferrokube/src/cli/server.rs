@@ -5,9 +5,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use apiserver::config;
+use apiserver::etcd::Media;
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::behaviour::Behaviour;
 use super::https::Https;
 use super::logging::Logging;
 use super::node::{Hosts, Network, Node};
@@ -191,6 +194,8 @@ pub(crate) struct ApiServer {
     #[command(flatten)]
     pub(crate) times: Times,
     #[command(flatten)]
+    pub(crate) behaviour: Behaviour,
+    #[command(flatten)]
     pub(crate) api: Api,
     #[command(flatten)]
     pub(crate) logging: Logging,
@@ -225,12 +230,39 @@ pub(crate) struct Etcd {
     /// Encryption of the values in etcd: upstream's EncryptionConfiguration
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     pub(crate) encryption_provider_config: Option<PathBuf>,
+    /// Whether the configuration of encryption is read again when its file changes
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) encryption_provider_config_automatic_reload: bool,
+    /// Form of the values in etcd, where there is a choice: application/vnd.kubernetes.protobuf, application/json or
+    /// application/yaml
+    #[arg(long, value_name = "TYPE", default_value = "application/vnd.kubernetes.protobuf")]
+    pub(crate) storage_media_type: String,
+    /// Time within which etcd must answer for /livez and /healthz
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub(crate) etcd_healthcheck_timeout: Duration,
+    /// Time within which etcd must answer for /readyz
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub(crate) etcd_readycheck_timeout: Duration,
 }
 
 impl Etcd {
     /// The etcd that was chosen; `None` if the store is our own.
-    pub(crate) fn chosen(&self) -> Option<config::Etcd> {
-        (!self.etcd_servers.is_empty()).then(|| config::Etcd {
+    pub(crate) fn chosen(&self) -> Result<Option<config::Etcd>> {
+        if self.encryption_provider_config_automatic_reload && self.encryption_provider_config.is_none() {
+            bail!(
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+            );
+        }
+        let Some(media) = Media::named(&self.storage_media_type) else {
+            bail!(
+                "--storage-media-type {:?} invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, \
+                 application/yaml",
+                self.storage_media_type
+            );
+        };
+        // As upstream: no time is the usual one.
+        let time = |given: Duration| if given.is_zero() { Duration::from_secs(2) } else { given };
+        Ok((!self.etcd_servers.is_empty()).then(|| config::Etcd {
             servers: storage::EtcdServers {
                 endpoints: self.etcd_servers.clone(),
                 ca_file: self.etcd_cafile.clone(),
@@ -239,7 +271,11 @@ impl Etcd {
             },
             prefix: self.etcd_prefix.clone(),
             encryption: self.encryption_provider_config.clone(),
-        })
+            reload: self.encryption_provider_config_automatic_reload,
+            media,
+            health_timeout: time(self.etcd_healthcheck_timeout),
+            ready_timeout: time(self.etcd_readycheck_timeout),
+        }))
     }
 }
 

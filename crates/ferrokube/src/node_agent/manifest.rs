@@ -74,7 +74,7 @@ impl Rules {
     fn errors(&self, pod: &Pod) -> Result<Vec<String>, String> {
         let bytes = serde_json::to_vec(pod).map_err(|e| e.to_string())?;
         let mut tree = self.tree("Pod", &bytes)?;
-        let ctx = Ctx { schema: self.schema, now: "", gates: self.gates, warn: &drop };
+        let ctx = Ctx { schema: self.schema, now: "", gates: self.gates, privileged: true, warn: &drop };
         self.strategy.prepare_create(&ctx, &mut tree);
         let mut errors = self.strategy.validate(&ctx, &tree);
         if errors.is_empty() {

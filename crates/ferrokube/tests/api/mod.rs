@@ -16,6 +16,7 @@ mod objects;
 mod patches;
 mod pod_security;
 mod policies;
+mod server_flags;
 mod services;
 mod usage;
 mod watches;

@@ -52,6 +52,11 @@ struct Server {
     flags: BTreeMap<String, String>,
 }
 
+/// Answers for a file or a directory of this machine's logs, by its path below them.
+pub async fn log_file(below: &str) -> Response<Body> {
+    files::serve(below).await.unwrap_or_else(Failure::into_response)
+}
+
 /// The paths that `/statusz` names; upstream names those alone that tell of the kubelet itself.
 const PATHS: [&str; 5] = ["/configz", "/flagz", "/healthz", "/metrics", "/statusz"];
 

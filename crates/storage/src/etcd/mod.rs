@@ -460,6 +460,13 @@ impl Backend for Engine {
         Self::healthy(self).map_err(|e| e.to_string())
     }
 
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let asked = self.client.revision(self.keys.health()).await;
+            asked.map(drop).map_err(|e| format!("error getting data from etcd: {e}"))
+        })
+    }
+
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Object>, WriteError>> {
         Box::pin(self.run(|engine| async move { engine.write(write).await }))
     }

@@ -210,7 +210,7 @@ fn common(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
     requirements(errs, &at.field("resources"), c.st("resources"), Whose::Container, Some(&p.claims), &p.o);
     resize_policy(errs, &at.field("resizePolicy"), c, p.spec.str("restartPolicy"));
     if let Some(sc) = c.opt("securityContext") {
-        security::of_container(errs, &at.field("securityContext"), sc, p.host_users);
+        security::of_container(errs, &at.field("securityContext"), sc, p.host_users, p.o.ctx.privileged);
     }
 }
 

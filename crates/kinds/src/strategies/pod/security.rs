@@ -26,8 +26,17 @@ fn ids(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, fields: &[&str]) {
     }
 }
 
-/// Checks the security context of a container.
-pub(super) fn of_container(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, host_users: bool) {
+/// Checks the security context of a container, which may be privileged or not.
+pub(super) fn of_container(
+    errs: &mut Errors,
+    at: &Path<'_>,
+    sc: View<'_>,
+    host_users: bool,
+    privileged: bool,
+) {
+    if sc.bool("privileged") && !privileged {
+        errs.forbidden(&at.field("privileged"), "disallowed by cluster policy");
+    }
     ids(errs, at, sc, &["runAsUser", "runAsGroup"]);
     if let Some(p) = sc.opt_str("procMount") {
         let at = at.field("procMount");
@@ -266,8 +275,8 @@ fn windows(errs: &mut Errors, at: &Path<'_>, w: Option<View<'_>>) {
     }
 }
 
-/// Checks that all containers are host processes, or none is.
-pub(super) fn host_process(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+/// Checks that all containers are host processes, or none is; all may be if containers may be privileged.
+pub(super) fn host_process(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, privileged: bool) {
     let of = |v: View<'_>| v.st("securityContext").st("windowsOptions").opt_bool("hostProcess");
     let pod = of(spec);
     let (mut all, mut host) = (0, 0);
@@ -303,6 +312,9 @@ pub(super) fn host_process(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             false,
             "hostNetwork must be true if pod contains any hostProcess containers",
         );
+    }
+    if !privileged {
+        errs.forbidden(at, "hostProcess containers are disallowed by cluster policy");
     }
 }
 

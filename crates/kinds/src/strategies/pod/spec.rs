@@ -62,7 +62,7 @@ pub(crate) fn check(
         seen.insert(name);
     }
     scheduling::spread(errs, &at.field("topologySpreadConstraints"), spec, o);
-    security::host_process(errs, at, spec);
+    security::host_process(errs, at, spec, o.ctx.privileged);
     security::host_users(errs, at, spec, o);
     hostname_override(errs, at, spec);
     scalars(errs, at, spec, o);
