@@ -86,6 +86,9 @@ pub struct Serving {
     pub offer: Offer,
     /// Whether HTTP/2 is offered (`--disable-http2-serving`).
     pub http2: bool,
+    /// How many requests a client may have under way on a connection of HTTP/2; the server's own number if it is zero
+    /// (`--http2-max-streams-per-connection`).
+    pub http2_streams: u32,
     /// Whether other processes may listen on the same address and port (`--permit-port-sharing`).
     pub share_port: bool,
     /// The directives of `Strict-Transport-Security`, which is not sent without any
@@ -228,7 +231,11 @@ pub struct Calls {
 impl Default for Calls {
     fn default() -> Self {
         let types = ["InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP", "Hostname"];
-        Self { kubelet_addresses: types.map(Into::into).to_vec(), bytes_per_second: 0, reject_redirects: true }
+        Self {
+            kubelet_addresses: types.map(Into::into).to_vec(),
+            bytes_per_second: 0,
+            reject_redirects: true,
+        }
     }
 }
 
@@ -289,6 +296,7 @@ impl Default for Serving {
             external_host: None,
             offer: Offer::default(),
             http2: true,
+            http2_streams: 0,
             share_port: false,
             transport_security: Vec::new(),
             origins: Vec::new(),

@@ -155,7 +155,7 @@ impl Ending {
     /// Goes through the steps, and returns once nothing is under way that must be waited for.
     pub(crate) async fn run(&self) {
         let steps = &self.0;
-        // What others are told is taken back meanwhile; a store that does not answer holds nothing up for long.
+        // This server's address is taken back meanwhile; a store that does not answer holds nothing up for long.
         let told = tokio::time::timeout(steps.request_timeout, steps.begun.finish());
         let _ = tokio::join!(told, tokio::time::sleep(steps.settings.delay));
         let grace = steps.settings.watches;
@@ -220,7 +220,10 @@ mod tests {
     async fn the_server_is_not_ready_at_once_and_takes_requests_for_the_delay() {
         let ending = ending(10, false, 0);
         let slow = ending.request(Sort::Short, b"", "/api").unwrap();
-        let running = tokio::spawn({ let ending = ending.clone(); async move { ending.run().await } });
+        let running = tokio::spawn({
+            let ending = ending.clone();
+            async move { ending.run().await }
+        });
         after(0).await;
         assert_eq!(steps(&ending), (true, false, false));
         assert!(ending.request(Sort::Short, b"", "/api").is_ok());
@@ -253,7 +256,10 @@ mod tests {
     async fn others_are_told_to_come_again_while_it_still_listens() {
         let ending = ending(0, true, 0);
         let slow = ending.request(Sort::Short, b"", "/api").unwrap();
-        let running = tokio::spawn({ let ending = ending.clone(); async move { ending.run().await } });
+        let running = tokio::spawn({
+            let ending = ending.clone();
+            async move { ending.run().await }
+        });
         after(1).await;
         assert_eq!(steps(&ending), (true, true, false));
         for sort in [Sort::Short, Sort::Watch, Sort::LongRunning] {

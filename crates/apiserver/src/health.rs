@@ -70,7 +70,8 @@ impl Health {
         add("ping".into(), Of::All, Arc::new(|| Ok(())));
         add("log".into(), Of::All, logging());
         let times = times.map(|etcd| [etcd.health_timeout, etcd.ready_timeout]);
-        for (at, (name, of)) in [("etcd", Of::All), ("etcd-readiness", Of::Readiness)].into_iter().enumerate() {
+        for (at, (name, of)) in [("etcd", Of::All), ("etcd-readiness", Of::Readiness)].into_iter().enumerate()
+        {
             let probe = times.map(|times| {
                 let asked = store.clone();
                 let ask = move || {
@@ -80,7 +81,8 @@ impl Health {
                 StoreProbe::new(Arc::new(ask), times[at])
             });
             let store = store.clone();
-            let check = move || store.healthy().and_then(|()| probe.as_ref().map_or(Ok(()), StoreProbe::check));
+            let check =
+                move || store.healthy().and_then(|()| probe.as_ref().map_or(Ok(()), StoreProbe::check));
             add(name.into(), of, Arc::new(check));
         }
         let synced = move || feeds.as_ref().map_or(Ok(()), Feeds::healthy);
@@ -98,7 +100,12 @@ impl Health {
         let check = move || {
             if ending.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
-        checks.push(Named { name: "shutdown".into(), of: Of::Readiness, check: Arc::new(check), begins: false });
+        checks.push(Named {
+            name: "shutdown".into(),
+            of: Of::Readiness,
+            check: Arc::new(check),
+            begins: false,
+        });
         let lives_from = tokio::time::Instant::now() + grace;
         Self { checks: RwLock::new(checks), hooks, slis: Slis::default(), lives_from }
     }

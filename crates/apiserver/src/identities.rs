@@ -11,7 +11,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::{Config, Pair, Serving};
-use crate::front::{Serves, ServerTls};
+use crate::front::{ServerTls, Serves};
 use crate::hooks::AuthenticationInfo;
 
 /// A key or certificate that was given cannot be used.

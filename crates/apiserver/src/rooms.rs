@@ -44,7 +44,9 @@ pub(crate) struct Front {
     pub(crate) request_timeout: Duration,
     /// The end of the server.
     pub(crate) ending: Ending,
-    /// What clients are told with every answer.
+    /// How many requests a client may have under way on a connection of HTTP/2; the usual number if it is zero.
+    pub(crate) http2_streams: u32,
+    /// The headers that clients are told with every answer, and connections that are made anew.
     pub(crate) policy: Policy,
     /// The URL of this server in what it tells others.
     pub(crate) url: String,

@@ -85,6 +85,7 @@ impl Server {
             flags: config.gates.enabled(Gate::ComponentFlagz).then(|| config.flags.clone()),
             request_timeout: config.limits.request_timeout,
             ending,
+            http2_streams: config.serving.http2_streams,
             policy,
             url: format!("https://{}", config.serving.external_address()),
         };

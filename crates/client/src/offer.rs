@@ -171,8 +171,7 @@ mod tests {
     fn choices() {
         let check = |version: &str, ciphers: &[&str], curves: &[i32], expected: Result<usize, &str>| {
             let ciphers: Vec<String> = ciphers.iter().map(|name| (*name).to_owned()).collect();
-            let choice =
-                Choice { version: ("v", version), ciphers: ("s", &ciphers), curves: ("c", curves) };
+            let choice = Choice { version: ("v", version), ciphers: ("s", &ciphers), curves: ("c", curves) };
             let warnings = Offer::choose(choice).map(|(_, warnings)| warnings.len());
             assert_eq!(warnings, expected.map_err(str::to_owned), "{version} {ciphers:?} {curves:?}");
         };

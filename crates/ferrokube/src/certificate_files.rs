@@ -66,7 +66,10 @@ impl Files {
             let take: Take = Box::new(move |to, texts| Ok(to.named(at, &pair(texts))?));
             (Some(files.to_vec()), take)
         });
-        all.into_iter().chain(named).filter_map(|(files, take)| Some(Part { files: files?, seen: None, take })).collect()
+        all.into_iter()
+            .chain(named)
+            .filter_map(|(files, take)| Some(Part { files: files?, seen: None, take }))
+            .collect()
     }
 
     /// Follows the files until the shutdown.

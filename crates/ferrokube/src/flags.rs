@@ -117,8 +117,7 @@ mod tests {
         check(&format!("{api} -v 2"), Ok(&[]));
         let audit = "--audit-log-path=/a cannot be had: audit logs are not there yet; leave it out";
         check(&format!("{api} --audit-log-path=/a"), Err(audit));
-        let one_store =
-            "--etcd-servers-overrides=/events#http://b cannot be had: all objects are in one store; leave it out";
+        let one_store = "--etcd-servers-overrides=/events#http://b cannot be had: all objects are in one store; leave it out";
         check(&format!("{api} --etcd_servers_overrides=/events#http://b"), Err(one_store));
         check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
         check("up --audit-log-path=/a", Ok(&[]));

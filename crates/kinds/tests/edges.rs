@@ -29,7 +29,13 @@ fn edges_are_as_upstream_has_them() {
         let read = |object: &Value| support::read(schema, &kind, object);
         let warnings = Mutex::new(Vec::new());
         let warn = |text| warnings.lock().unwrap().push(text);
-        let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates: support::all_but(OFF), privileged: true, warn: &warn };
+        let ctx = Ctx {
+            schema,
+            now: "2026-01-02T03:04:05Z",
+            gates: support::all_but(OFF),
+            privileged: true,
+            warn: &warn,
+        };
         let rules = strategy(&kind.group, plural);
         let mut new = read(sent);
         let old = row.get("old").map(read);

@@ -46,7 +46,13 @@ impl Server {
     fn write(&self, kind: &Gvk, plural: &str, sent: &Value, old: Option<&Struct>) -> Result<Struct, Value> {
         let mut tree = support::read(self.schema, kind, sent);
         let warn = |_: String| {};
-        let ctx = Ctx { schema: self.schema, now: "2026-01-02T03:04:05Z", gates: self.on, privileged: true, warn: &warn };
+        let ctx = Ctx {
+            schema: self.schema,
+            now: "2026-01-02T03:04:05Z",
+            gates: self.on,
+            privileged: true,
+            warn: &warn,
+        };
         let rules = strategy(&kind.group, plural);
         Gated::new(self.schema, self.on).strip(&mut tree, old);
         let errors = match old {

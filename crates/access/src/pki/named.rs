@@ -12,7 +12,6 @@ use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-
 /// A certificate for clients that ask for certain names.
 #[derive(Debug, Clone)]
 pub struct Named {
@@ -34,7 +33,7 @@ pub struct ByName {
     known: Mutex<(Vec<u64>, Arc<Known>)>,
 }
 
-/// What the present certificates are shown for.
+/// The names for which the present certificates are shown.
 #[derive(Debug, Default)]
 struct Known {
     /// The place in the list, by name; later ones and those that only the certificate names give way.
@@ -164,7 +163,8 @@ mod tests {
             names: names.iter().map(|n| (*n).to_owned()).collect(),
         };
         let (a, b) = (place("a", &["a.example.com", "both.example.com"]), place("*.b.com", &[]));
-        let (c, d) = (place("c", &["both.example.com", "own.example.com"]), place("d", &["usual.example.com"]));
+        let (c, d) =
+            (place("c", &["both.example.com", "own.example.com"]), place("d", &["usual.example.com"]));
         let named = vec![
             explicit(&a, &[]),
             explicit(&b, &[]),

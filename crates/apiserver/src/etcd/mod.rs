@@ -157,7 +157,9 @@ impl StoredForms {
             Form::Protobuf if self.media == Media::Yaml => {
                 codec::yaml(&in_json()).map(Into::into).map_err(|s| failed(s.message))
             }
-            Form::Protobuf if self.media == Media::Protobuf => Ok(proto::encode(self.schema, &etcd.api_version(), &etcd.kind, &tree)),
+            Form::Protobuf if self.media == Media::Protobuf => {
+                Ok(proto::encode(self.schema, &etcd.api_version(), &etcd.kind, &tree))
+            }
             Form::Json | Form::Protobuf => {
                 let mut value = in_json().to_vec();
                 value.push(b'\n');
@@ -466,7 +468,8 @@ mod tests {
             let value = forms.encode("", "configmaps", b"k", &object).unwrap();
             assert!(value.starts_with(begins), "{value:?}");
             for reader in [Media::Protobuf, Media::Json, Media::Yaml] {
-                let back = super::tests::forms().in_media(reader).decode("", "configmaps", b"k", &value).unwrap();
+                let back =
+                    super::tests::forms().in_media(reader).decode("", "configmaps", b"k", &value).unwrap();
                 assert_eq!(back.body, object.body);
                 let stamp = if reader == media { 0 } else { STALE };
                 assert_eq!(back.stamp, stamp, "{media:?} read where {reader:?} is written");

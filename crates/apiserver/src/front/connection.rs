@@ -42,7 +42,7 @@ use crate::server::Server;
 /// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
 const MAX_HEADERS: u32 = (1 << 20) + 4096;
 
-/// How many requests a client may have under way on a connection of HTTP/2.
+/// How many requests a client may have under way on a connection of HTTP/2, if nothing else is said.
 const STREAMS: u32 = 1000;
 
 /// How long a client may take for the headers of a request; upstream's `ReadHeaderTimeout`.
@@ -75,9 +75,10 @@ impl Server {
     /// Serves HTTPS until the server's end takes no more connections; then lets the requests under way end, until the
     /// shutdown's signal.
     pub(crate) async fn serve(&self, listener: TcpListener, tls: ServerTls, shutdown: Shutdown) {
+        let streams = Some(self.0.front.http2_streams).filter(|n| *n > 0).unwrap_or(STREAMS);
         let mut h2 = auto::Builder::new(TokioExecutor::new()).http2_only();
         h2.http2()
-            .max_concurrent_streams(STREAMS)
+            .max_concurrent_streams(streams)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(16 << 20)
             .max_frame_size(1 << 20)
@@ -108,7 +109,8 @@ impl Server {
                     let lifetime = Arc::new(Lifetime::default());
                     let Some(stranger) = strangers.admit(address.ip(), &lifetime) else { continue };
                     let local = stream.local_addr().ok().map(|to| to.ip());
-                    let (server, acceptor, builders) = (self.clone(), tls.acceptor(local), Arc::clone(&builders));
+                    let (server, acceptor, builders) =
+                        (self.clone(), tls.acceptor(local), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn_one(async move {
                         let arrived = Arrived { stream, address, lifetime, stranger };

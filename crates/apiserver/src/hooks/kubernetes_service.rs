@@ -10,7 +10,7 @@ use storage::Servers;
 use super::env::Env;
 use super::kept_object::{Changes, KeptObject, failed};
 
-/// What the objects are made of besides the servers' addresses.
+/// The facts of which the objects are made besides the servers' addresses.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     /// The port of the servers.

@@ -65,7 +65,9 @@ fn keeps_endpoints(keeper: &str) -> Result<bool> {
     match keeper {
         "" | "lease" => Ok(true),
         "none" => Ok(false),
-        other => bail!("Reconciler not implemented: {other}; use lease or none for --endpoint-reconciler-type"),
+        other => {
+            bail!("Reconciler not implemented: {other}; use lease or none for --endpoint-reconciler-type")
+        }
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) struct Https {
     /// Whether HTTP/1.1 alone is spoken
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     disable_http2_serving: bool,
+    /// Requests that a client may have under way on a connection of HTTP/2; 0 for the server's own number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    http2_max_streams_per_connection: u32,
     /// Whether other processes may listen on the same address and port (SO_REUSEPORT)
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     permit_port_sharing: bool,
@@ -94,7 +97,9 @@ fn check_directives(all: &[String]) -> Result<()> {
 fn check_origins(all: &[String]) -> Result<()> {
     for pattern in all {
         if pattern.is_empty() {
-            bail!("empty value in --cors-allowed-origins; give an expression such as //example\\.com$, or leave it out");
+            bail!(
+                "empty value in --cors-allowed-origins; give an expression such as //example\\.com$, or leave it out"
+            );
         }
         let invalid = |why: &str| {
             Error::msg(format!(
@@ -129,6 +134,7 @@ impl Https {
         check_origins(origins)?;
         serving.offer = offer;
         serving.http2 = !self.disable_http2_serving;
+        serving.http2_streams = self.http2_max_streams_per_connection;
         serving.share_port = self.permit_port_sharing;
         serving.external_host = Some(self.external_hostname.clone()).filter(|host| !host.is_empty());
         serving.transport_security = directives.to_vec();

@@ -53,17 +53,13 @@ impl Times {
     pub(crate) fn configure(&self, limits: &mut Limits) -> Result<()> {
         let grace = time(self.livez_grace_period, "--livez-grace-period can not be a negative value")?;
         limits.livez_grace = grace;
-        limits.request_timeout =
-            time(self.request_timeout, "--request-timeout can not be negative value")?;
+        limits.request_timeout = time(self.request_timeout, "--request-timeout can not be negative value")?;
         let Ok(least) = u64::try_from(self.min_request_timeout) else {
             bail!("--min-request-timeout can not be negative value");
         };
         limits.min_request_timeout = Duration::from_secs(least);
         limits.ending = Ending {
-            delay: time(
-                self.shutdown_delay_duration,
-                "--shutdown-delay-duration can not be negative value",
-            )?,
+            delay: time(self.shutdown_delay_duration, "--shutdown-delay-duration can not be negative value")?,
             retry_after: self.shutdown_send_retry_after,
             watches: time(
                 self.shutdown_watch_termination_grace_period,

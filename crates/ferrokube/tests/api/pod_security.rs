@@ -9,7 +9,8 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// A server on which Pods need no ServiceAccount, which would come later than its namespace.
 fn server(flags: &[&str]) -> Server {
-    Server::start(&[&["--disable-admission-plugins=ServiceAccount", "--allow-privileged"], flags].concat()).unwrap()
+    Server::start(&[&["--disable-admission-plugins=ServiceAccount", "--allow-privileged"], flags].concat())
+        .unwrap()
 }
 
 fn pods(namespace: &str) -> String {

@@ -20,7 +20,13 @@ fn errors(kind: &Gvk, resource: &str, text: &str) -> Vec<FieldError> {
     let mut tree = json::decode(schema, schema.kind(kind).unwrap(), text.as_bytes()).unwrap().tree;
     super::DEFAULTS.apply(schema, &mut tree);
     let warn = |_: String| {};
-    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates: crate::support::all_but(&[]), privileged: true, warn: &warn };
+    let ctx = Ctx {
+        schema,
+        now: "2026-01-02T03:04:05Z",
+        gates: crate::support::all_but(&[]),
+        privileged: true,
+        warn: &warn,
+    };
     let rules = strategy(&kind.group, resource);
     rules.prepare_create(&ctx, &mut tree);
     let found = rules.validate(&ctx, &tree);

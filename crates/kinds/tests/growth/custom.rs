@@ -47,7 +47,8 @@ impl Kind {
     fn update(&self, old: &Struct, new: &Struct) -> usize {
         let warn = |_: String| {};
         let gates = crate::support::all_but(&[]);
-        let ctx = Ctx { schema: &self.schema, now: "2026-01-02T03:04:05Z", gates, privileged: true, warn: &warn };
+        let ctx =
+            Ctx { schema: &self.schema, now: "2026-01-02T03:04:05Z", gates, privileged: true, warn: &warn };
         self.strategy.validate_update(&ctx, new, old).len()
     }
 }

@@ -108,7 +108,8 @@ impl Case {
             schema,
             now: "2026-01-02T03:04:05Z",
             gates: crate::support::all_but(&[Gate::ImageVolumeWithDigest]),
-            privileged: true, warn: &warn,
+            privileged: true,
+            warn: &warn,
         };
         let rules = &self.rules;
         let mut found = Vec::new();

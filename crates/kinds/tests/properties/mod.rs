@@ -36,7 +36,13 @@ pub fn definitions(data: &[u8]) {
     let Some(root) = all.kind(&of) else { panic!("there are definitions") };
     let Ok(decoded) = json::decode(all, root, text.as_bytes()) else { return };
     let warn = |_: String| {};
-    let ctx = Ctx { schema: all, now: "2026-01-02T03:04:05Z", gates: FeatureGates::default(), privileged: true, warn: &warn };
+    let ctx = Ctx {
+        schema: all,
+        now: "2026-01-02T03:04:05Z",
+        gates: FeatureGates::default(),
+        privileged: true,
+        warn: &warn,
+    };
     let errs = strategy("apiextensions.k8s.io", "customresourcedefinitions").validate(&ctx, &decoded.tree);
     assert!(errs.len() <= MOST_ERRORS, "{} errors", errs.len());
     // One that is stored is read, whatever may be wrong with it.

@@ -56,7 +56,13 @@ fn errors_are_upstreams() {
     let gvk = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let root = schema.kind(&gvk).unwrap();
     let warn = |_: String| {};
-    let c = Ctx { schema, now: "2026-01-02T03:04:05Z", gates: FeatureGates::default(), privileged: true, warn: &warn };
+    let c = Ctx {
+        schema,
+        now: "2026-01-02T03:04:05Z",
+        gates: FeatureGates::default(),
+        privileged: true,
+        warn: &warn,
+    };
     let mut wrong = Vec::new();
     let mut count = 0;
     for text in CASES.lines() {
