@@ -147,11 +147,6 @@ impl Ending {
         tokio::time::sleep_until(*begin + Duration::from_secs_f64(turn as f64 / rate)).await;
     }
 
-    /// Whether watches are waited for.
-    pub(crate) fn waits_for_watches(&self) -> bool {
-        !self.0.settings.watches.is_zero()
-    }
-
     /// Goes through the steps, and returns once nothing is under way that must be waited for.
     pub(crate) async fn run(&self) {
         let steps = &self.0;

@@ -271,7 +271,7 @@ async fn open_etcd(
     shutdown: &Shutdown,
 ) -> Result<(Store, Option<Check>), StartError> {
     let forms = StoredForms::builtin().ok_or_else(|| CatalogError::lacks("ObjectMeta"))?;
-    let Etcd { servers, prefix, encryption, reload, media } = etcd;
+    let Etcd { servers, prefix, encryption, reload, media, .. } = etcd;
     let (encryption, reload) = match encryption {
         Some(file) if *reload => {
             let (encryption, reload) = Reload::new(file.clone(), config.gates, shutdown).await?;
