@@ -91,7 +91,7 @@ mod tests {
         }
         assert!((1..12).contains(&bad), "{bad}");
         delay.store(0, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         let _ = probe.check();
         step().await;
         assert_eq!(probe.check(), Ok(()));

@@ -211,7 +211,7 @@ async fn run(command: Command, warnings: &[String]) -> Result<()> {
         }
         Command::Up(flags) => match flags.hosts.nodes {
             Some(count) => hosts::up(&flags, count, started).await,
-            None => up(&flags, started).await,
+            None => Box::pin(up(&flags, started)).await,
         },
     }
 }
