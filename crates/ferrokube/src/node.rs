@@ -164,6 +164,8 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             nodes_of_machine: seat.nodes_of_machine,
             ..kubelet::node::Options::default()
         },
+        // The log is that of all parts of the process.
+        debug_flags_handler: false,
         trust_bundles: seat.features.trust_bundles,
         pod_certificates: seat.features.pod_certificates,
         certificates: seat.certificates.clone(),
