@@ -125,6 +125,20 @@ spec:
     }
 }
 
+fn the_node_has_a_file(files: &Files<'_>) -> Result<()> {
+    let auths = json!({"auths": {files.registry.host(): {"username": "robot", "password": "secret"}}});
+    let root = files.cluster.host().path("kubelet");
+    std::fs::create_dir_all(&root)?;
+    std::fs::write(root.join("config.json"), auths.to_string())?;
+    let kubelet = start(files.cluster, &flags(files.cluster)?)?;
+    eventually("the node is Ready", || node_is_ready(files.cluster))?;
+    files.pod("zero", "team/zero:1", "default")?;
+    files.runs("zero")?;
+    files.recorded(&["team/zero", "\"nodePodsAccessible\":true"])?;
+    std::fs::remove_file(root.join("config.json"))?;
+    kill(kubelet)
+}
+
 fn the_node_has_credentials(files: &Files<'_>) -> Result<()> {
     let flags = files.flags("asked", &json!({}))?;
     let kubelet = start(files.cluster, &flags)?;
@@ -219,11 +233,12 @@ fn accounts_have_credentials(files: &Files<'_>) -> Result<()> {
 fn providers_give_credentials_to_nodes_and_accounts() -> Result<()> {
     on_the_built_in_runtime("providers", |cluster| {
         let registry = registry(cluster)?;
-        for name in ["team/app", "team/other", "team/third"] {
+        for name in ["team/zero", "team/app", "team/other", "team/third"] {
             Image::busybox("unused")?.push(&registry, name, "1")?;
         }
         registry.access(Access::Basic("robot".into(), "secret".into()));
         let files = Files { cluster, registry: &registry };
+        the_node_has_a_file(&files)?;
         the_node_has_credentials(&files)?;
         accounts_have_credentials(&files)
     })

@@ -105,6 +105,9 @@ pub struct Config {
     /// The images whose users are asked for their credentials; upstream's
     /// `imagePullCredentialsVerificationPolicy`.
     pub image_verification: Verification,
+    /// Docker's configuration files, of which the first that can be read has the node's own credentials for images; one
+    /// that is called `.dockercfg` has the older form.
+    pub docker_config: Vec<PathBuf>,
     /// The programs that are asked for the credentials of images, if any are; upstream's
     /// `--image-credential-provider-config`.
     pub credential_providers: Option<CredentialProviders>,
@@ -242,6 +245,7 @@ impl Config {
             healthz: None,
             max_parallel_image_pulls: 4,
             image_verification: Verification::default(),
+            docker_config: Vec::new(),
             credential_providers: None,
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,

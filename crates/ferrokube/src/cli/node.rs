@@ -315,7 +315,15 @@ pub(crate) struct Kubelet {
     #[arg(long, value_name = "FILE")]
     pub(crate) lock_file: Option<PathBuf>,
     /// End when somebody else opens or removes --lock-file
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
     pub(crate) exit_on_lock_contention: bool,
     /// Files of which the first one that is there has the machine's id, separated by commas
     #[arg(
@@ -334,7 +342,15 @@ pub(crate) struct Kubelet {
     )]
     pub(crate) boot_id_file: Vec<PathBuf>,
     /// Give Pods also the room that --eviction-hard keeps free
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
     pub(crate) experimental_allocatable_ignore_eviction: bool,
     #[command(flatten)]
     pub(crate) fields: Fields,

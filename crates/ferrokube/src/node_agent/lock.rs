@@ -74,9 +74,10 @@ impl Waiting {
 }
 
 /// Resolves once somebody else wants the lock and the kubelet is to end then; never otherwise.
-pub(super) async fn contended(lock: Option<Lock>) {
-    let Some(mut lock) = lock else { return std::future::pending().await };
-    let Some(changes) = &mut lock.contention else { return std::future::pending().await };
+pub(super) async fn contended(lock: Option<&mut Lock>) {
+    let Some(changes) = lock.and_then(|lock| lock.contention.as_mut()) else {
+        return std::future::pending().await;
+    };
     match changes.next().await {
         Ok(()) => tracing::info!("somebody else opened or removed --lock-file"),
         Err(error) => tracing::error!(%error, "--lock-file cannot be watched any more"),
@@ -100,8 +101,9 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!second.is_finished());
         drop(first);
-        let second = tokio::time::timeout(Duration::from_mins(1), second).await.unwrap().unwrap().unwrap();
-        let ending = tokio::spawn(contended(Some(second)));
+        let waited = tokio::time::timeout(Duration::from_mins(1), second).await;
+        let mut second = waited.unwrap().unwrap().unwrap();
+        let ending = tokio::spawn(async move { contended(Some(&mut second)).await });
         tokio::task::yield_now().await;
         assert!(!ending.is_finished());
         let third = wanted(false).get();

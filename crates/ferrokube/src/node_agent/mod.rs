@@ -10,7 +10,7 @@ mod validation;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -47,7 +47,7 @@ pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()>
     for warning in of_flags.iter().chain(&warnings).chain(&of_gates).chain(&of_tls) {
         warn(warning);
     }
-    let lock = match lock::Lock::of(flags.lock_file.as_deref(), flags.exit_on_lock_contention)? {
+    let mut lock = match lock::Lock::of(flags.lock_file.as_deref(), flags.exit_on_lock_contention)? {
         Some(waiting) => tokio::select! {
             lock = waiting.get() => Some(lock?),
             signal = alone::a_signal() => return signal,
@@ -87,7 +87,7 @@ pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()>
     let working = async {
         tokio::select! {
             why = lost.wait() => Err(why),
-            () = lock::contended(lock) => Ok(()),
+            () = lock::contended(lock.as_mut()) => Ok(()),
             ended = failure => match ended {
                 Ok(Err(e)) => Err(anyhow::Error::from(e).context("the kubelet cannot run")),
                 _ => Ok(()),
@@ -187,6 +187,7 @@ fn config(
         healthz: file.healthz(),
         max_parallel_image_pulls: file.image_pulls(),
         image_verification: verification,
+        docker_config: docker_config(&flags.root_dir),
         credential_providers: credential_providers(flags, gates)?,
         container_log_max_size,
         container_log_max_files: counted(file.container_log_max_files, upstream.container_log_max_files),
@@ -234,6 +235,16 @@ fn node_options(flags: &cli::Kubelet, file: &Settings, port: u16) -> Result<node
         kept_for_evictions: !flags.experimental_allocatable_ignore_eviction,
         ..file.node()?
     })
+}
+
+/// The files in which upstream looks for the node's own credentials.
+fn docker_config(root_dir: &Path) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let (here, root) = (Path::new("."), Path::new("/"));
+    let newer = [root_dir, here, &home.join(".docker"), &root.join(".docker")];
+    let older = [root_dir, here, &home, root];
+    let newer = newer.map(|dir| dir.join("config.json"));
+    newer.into_iter().chain(older.map(|dir| dir.join(".dockercfg"))).collect()
 }
 
 /// The programs that are asked for the credentials of images, if any are.

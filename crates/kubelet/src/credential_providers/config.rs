@@ -368,7 +368,7 @@ mod tests {
         check(&[("a.txt", "x"), ("b.md", "y")], Err("no configuration files found in directory"));
         let json = r#"{"kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1", "providers":
             [{"name": "four", "matchImages": ["a"], "defaultCacheDuration": null, "apiVersion": ""}]}"#;
-        let files =
+        let files: [(&str, &str); 5] =
             [("2.yml", two.as_str()), ("1.yaml", &one), ("3.yaml", &three), ("x.txt", "-"), ("4.json", json)];
         check(&files, Ok(&["one", "two", "three", "four"]));
         check(&[("1.yaml", &one), ("2.yaml", &one)], Err("duplicate provider name \"one\" found"));

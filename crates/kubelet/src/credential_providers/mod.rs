@@ -171,15 +171,17 @@ impl Providers {
     pub(crate) async fn credentials(&self, pod: &Pod, image: &str) -> Vec<Provided> {
         let Ok(target) = Place::parse(image) else { return Vec::new() };
         let asked = self.plugins.iter().filter(|p| p.places.iter().any(|place| place.covers(&target)));
-        let answers = join_all(asked.map(async |plugin| {
-            let answer = self.provide(plugin, pod, image).await;
-            answer.unwrap_or_else(|error| {
-                let pod = spec::full_name(pod);
-                tracing::error!(%error, provider = plugin.name, image, pod, "Failed to provide credentials for image");
-                None
-            })
-        }));
+        let answers = join_all(asked.map(|plugin| self.provided(plugin, pod, image)));
         answers.await.into_iter().flatten().collect()
+    }
+
+    /// The credentials of one provider; a failure is told.
+    async fn provided(&self, plugin: &Plugin, pod: &Pod, image: &str) -> Option<Provided> {
+        self.provide(plugin, pod, image).await.unwrap_or_else(|error| {
+            let pod = spec::full_name(pod);
+            tracing::error!(%error, provider = plugin.name, image, pod, "Failed to provide credentials for image");
+            None
+        })
     }
 
     async fn provide(

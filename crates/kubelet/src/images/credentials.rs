@@ -1,4 +1,5 @@
-//! The credentials that a Pod brings for an image: those of its image pull secrets, and those of credential providers.
+//! The credentials that a Pod brings for an image: those of its image pull secrets, of the node's files, and of credential
+//! providers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::keyring::Keyring;
 use super::names;
+use super::node_files::NodeFiles;
 use crate::credential_providers::{Provided, Providers};
 use crate::objects::Objects;
 use crate::pods::spec;
@@ -48,7 +50,7 @@ pub(super) struct PullAccount {
 /// Where a credential is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A provider that gives it to all Pods of the node.
+    /// The node's files, or a provider that gives it to all Pods of the node.
     Node,
     /// A Secret.
     Secret(PullSecret),
@@ -72,10 +74,10 @@ impl Credential {
     }
 }
 
-/// The credentials of a Pod for an image: those of its Secrets, then those of providers.
+/// The credentials of a Pod for an image: those of its Secrets, then those of the node, then those of providers.
 pub(super) async fn of_pod(
     secrets: &Objects,
-    providers: Option<&Providers>,
+    (node, providers): (&NodeFiles, Option<&Providers>),
     recorder: &PodRecorder,
     pod: &Pod,
     image: &str,
@@ -101,6 +103,11 @@ pub(super) async fn of_pod(
         }
     }
     let mut found = keyring.find(&repository);
+    let mut keyring = Keyring::default();
+    for (server, credential) in node.credentials().await.iter() {
+        keyring.add(server, credential.clone());
+    }
+    found.extend(keyring.find(&repository));
     if let Some(providers) = providers {
         found.extend(of_providers(providers.credentials(pod, &repository).await, &repository));
     }
@@ -122,9 +129,10 @@ fn of_providers(all: Vec<Provided>, repository: &str) -> Vec<Credential> {
     keyring.find(repository)
 }
 
+/// A server's entry in Docker's configuration.
 #[derive(serde::Deserialize, Default)]
 #[serde(default)]
-struct Entry {
+pub(super) struct Entry {
     username: String,
     password: String,
     auth: String,
@@ -138,20 +146,51 @@ struct File {
     auths: BTreeMap<String, Entry>,
 }
 
+/// The entries of Docker's configuration by their servers, which are below `auths` in its newer form; none if it is none.
+pub(super) fn entries(json: &[u8], newer: bool) -> Option<BTreeMap<String, Entry>> {
+    if newer {
+        serde_json::from_slice::<File>(json).ok().map(|file| file.auths)
+    } else {
+        serde_json::from_slice(json).ok()
+    }
+}
+
+impl Entry {
+    /// User and password as they are used: those of the one field count more.
+    fn resolved(mut self) -> Self {
+        if let Some((user, password)) = user_and_password(&self.auth) {
+            self.username = user;
+            self.password = password;
+        }
+        self
+    }
+
+    /// The entry's credential.
+    pub(super) fn credential(self, source: Source) -> Credential {
+        let entry = self.resolved();
+        let auth = pb::AuthConfig {
+            username: entry.username,
+            password: entry.password,
+            identity_token: entry.identitytoken,
+            registry_token: entry.registrytoken,
+            ..pb::AuthConfig::default()
+        };
+        Credential { auth, source }
+    }
+}
+
 /// Adds the credentials of a Secret.
 fn of_secret(secret: &Secret, to: &mut Keyring) {
     let data = secret.data.as_ref();
     let get = |key: &str| data.and_then(|d| d.get(key)).map(|v| v.0.as_slice());
-    let entries = match secret.type_.as_deref() {
-        Some("kubernetes.io/dockerconfigjson") => get(".dockerconfigjson")
-            .and_then(|json| serde_json::from_slice::<File>(json).ok())
-            .map(|file| file.auths),
-        Some("kubernetes.io/dockercfg") => {
-            get(".dockercfg").and_then(|json| serde_json::from_slice(json).ok())
+    let found = match secret.type_.as_deref() {
+        Some("kubernetes.io/dockerconfigjson") => {
+            get(".dockerconfigjson").and_then(|json| entries(json, true))
         }
+        Some("kubernetes.io/dockercfg") => get(".dockercfg").and_then(|json| entries(json, false)),
         _ => None,
     };
-    for (server, entry) in entries.into_iter().flatten() {
+    for (server, entry) in found.into_iter().flatten() {
         to.add(&server, credential(secret, entry));
     }
 }
@@ -163,11 +202,8 @@ fn user_and_password(auth: &str) -> Option<(String, String)> {
     text.split_once(':').map(|(u, p)| (u.to_owned(), p.to_owned()))
 }
 
-fn credential(secret: &Secret, mut entry: Entry) -> Credential {
-    if let Some((user, password)) = user_and_password(&entry.auth) {
-        entry.username = user;
-        entry.password = password;
-    }
+fn credential(secret: &Secret, entry: Entry) -> Credential {
+    let entry = entry.resolved();
     let meta = &secret.metadata;
     let source = PullSecret {
         uid: meta.uid.clone().unwrap_or_default(),
@@ -175,14 +211,7 @@ fn credential(secret: &Secret, mut entry: Entry) -> Credential {
         name: meta.name.clone().unwrap_or_default(),
         credential_hash: hash(&entry),
     };
-    let auth = pb::AuthConfig {
-        username: entry.username,
-        password: entry.password,
-        identity_token: entry.identitytoken,
-        registry_token: entry.registrytoken,
-        ..pb::AuthConfig::default()
-    };
-    Credential { auth, source: Source::Secret(source) }
+    entry.credential(Source::Secret(source))
 }
 
 /// Upstream's hash of a credential: of its JSON, without what is not set.

@@ -4,6 +4,7 @@ mod credentials;
 mod error;
 mod keyring;
 mod names;
+mod node_files;
 mod records;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ pub(crate) use self::credentials::hex;
 use self::error::PullError;
 pub(crate) use self::error::{ImageError, ImageUserError};
 pub(crate) use self::names::is_named;
+use self::node_files::NodeFiles;
 pub use self::records::Verification;
 use self::records::{Access, ImageCredentials, Records};
 use crate::backoff::Backoffs;
@@ -41,6 +43,8 @@ pub(crate) struct ImageManager {
     clock: Clock,
     recorder: PodRecorder,
     secrets: Arc<Objects>,
+    /// The credentials of the node.
+    node: NodeFiles,
     /// The programs that are asked for credentials, if any are.
     providers: Option<Providers>,
     /// The images whose users are asked for their credentials.
@@ -70,6 +74,7 @@ impl ImageManager {
             clock,
             recorder,
             secrets,
+            node: NodeFiles::new(&config.docker_config),
             providers,
             verification: config.image_verification.clone(),
             backoff: Backoffs::default(),
@@ -91,7 +96,8 @@ impl ImageManager {
 
     /// The credentials of a Pod for an image.
     async fn credentials(&self, pod: &Pod, image: &str) -> Vec<Credential> {
-        credentials::of_pod(&self.secrets, self.providers.as_ref(), &self.recorder, pod, image).await
+        let others = (&self.node, self.providers.as_ref());
+        credentials::of_pod(&self.secrets, others, &self.recorder, pod, image).await
     }
 
     /// Makes sure that a container's image is there; answers its reference.
