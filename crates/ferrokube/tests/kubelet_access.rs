@@ -38,7 +38,8 @@ fn serves_whom_it_should(cluster: &Cluster) -> Result<()> {
         own.iter().cloned().chain(more.iter().map(|flag| (*flag).to_owned())).collect()
     };
     // Strangers have a name, which may do nothing before somebody lets it.
-    let kubelet = start(cluster, &with(&["--anonymous-auth"]))?;
+    let kubelet =
+        start(cluster, &with(&["--anonymous-auth", "--authorization-webhook-cache-unauthorized-ttl=1s"]))?;
     answers(cluster)?;
     let forbidden =
         ("403", "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])");
@@ -95,10 +96,12 @@ fn has_flags_of_its_process(cluster: &Cluster) -> Result<()> {
     ]);
     let mut first = start(cluster, &all)?;
     answers(cluster)?;
-    let node = cluster.get("node", NODE)?;
-    let info = &node["status"]["nodeInfo"];
-    ensure!(info["machineID"] == "0123456789abcdef" && info["bootID"] == "feedface", "{info}");
-    let status = &node["status"];
+    let status = eventually("the node tells its identities", || {
+        let status = cluster.get("node", NODE)?["status"].clone();
+        let info = &status["nodeInfo"];
+        let told = info["machineID"] == "0123456789abcdef" && info["bootID"] == "feedface";
+        Ok(told.then_some(status))
+    })?;
     ensure!(status["capacity"]["memory"] == status["allocatable"]["memory"], "{status}");
     let on = "kubernetes_feature_enabled{name=\"MemoryQoS\",stage=\"ALPHA\"} 1";
     check(cluster, "/metrics", &[], ("200", on))?;
