@@ -56,7 +56,7 @@ impl<T: KubeObject> Reads<T> {
         {
             return Ok(object.clone());
         }
-        match read(client, namespace, name).await {
+        match read::<T>(client, namespace, name).await {
             Ok(object) => {
                 *last = Some((Ok(object.clone()), Instant::now()));
                 Ok(object)
