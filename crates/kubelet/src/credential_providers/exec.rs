@@ -169,6 +169,7 @@ impl Program {
                 // A program that does not want to know is not asked to.
                 let _ = stdin.write_all(request).await;
             }
+            Ok(())
         };
         let read = async {
             let answer = match stdout {
@@ -188,7 +189,7 @@ impl Program {
             }
             Ok(())
         };
-        let ((), answer, ()) = tokio::try_join!(async { Ok(write.await) }, read, hear)?;
+        let ((), answer, ()) = tokio::try_join!(write, read, hear)?;
         Ok((child.wait().await?, answer))
     }
 
@@ -273,7 +274,7 @@ pub(super) mod tests {
         program.ask(asked).await
     }
 
-    fn image<'a>(annotations: &'a BTreeMap<String, String>) -> Asked<'a> {
+    fn image(annotations: &BTreeMap<String, String>) -> Asked<'_> {
         Asked { image: "r.test/a", token: "", annotations }
     }
 
@@ -346,7 +347,7 @@ echo noise >&2"#;
         // The paused clock must not run out before the program has begun.
         let begun = async {
             while std::fs::read_to_string(&pids).unwrap_or_default().trim().is_empty() {
-                tokio::task::spawn_blocking(|| std::thread::yield_now()).await.unwrap();
+                tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
             }
         };
         let (answer, ()) = tokio::join!(asking, begun);

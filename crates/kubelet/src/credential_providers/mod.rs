@@ -203,30 +203,29 @@ impl Providers {
         let key = |of: &str| Key { of: of.to_owned(), whose: whose.clone() };
         let registry = image.split('/').next().unwrap_or_default();
         let kept = plugin.cache.lock().get(&[key(image), key(registry), key(GLOBAL)]);
-        let logins = match kept {
-            Some(kept) => kept,
-            None => {
-                let call = (image.to_owned(), hash, shown.annotations.clone());
-                let response = plugin.under_way.get(call, self.ask(plugin, image, &shown)).await?;
-                if !shown.token.is_empty()
-                    && !by_token
-                    && response.logins().any(|(_, login)| login.password == shown.token)
-                {
-                    return Err(ProvideError::TokenAsPassword);
-                }
-                let key = key(match response.cache_key_type.as_str() {
-                    "Image" => image,
-                    "Registry" => registry,
-                    "Global" => GLOBAL,
-                    other => return Err(ProvideError::CacheKeyType(other.to_owned())),
-                });
-                let logins: Logins = Arc::new(response.logins().map(|(p, l)| (p.clone(), l)).collect());
-                let keep = response.keep().unwrap_or(plugin.keep);
-                if !keep.is_zero() {
-                    plugin.cache.lock().put(key, logins.clone(), keep);
-                }
-                logins
+        let logins = if let Some(kept) = kept {
+            kept
+        } else {
+            let call = (image.to_owned(), hash, shown.annotations.clone());
+            let response = plugin.under_way.get(call, self.ask(plugin, image, &shown)).await?;
+            if !shown.token.is_empty()
+                && !by_token
+                && response.logins().any(|(_, login)| login.password == shown.token)
+            {
+                return Err(ProvideError::TokenAsPassword);
             }
+            let key = key(match response.cache_key_type.as_str() {
+                "Image" => image,
+                "Registry" => registry,
+                "Global" => GLOBAL,
+                other => return Err(ProvideError::CacheKeyType(other.to_owned())),
+            });
+            let logins: Logins = Arc::new(response.logins().map(|(p, l)| (p.clone(), l)).collect());
+            let keep = response.keep().unwrap_or(plugin.keep);
+            if !keep.is_zero() {
+                plugin.cache.lock().put(key, logins.clone(), keep);
+            }
+            logins
         };
         let logins =
             logins.iter().map(|(place, l)| (place.clone(), l.username.clone(), l.password.clone())).collect();

@@ -56,13 +56,11 @@ pub(super) async fn verbosity(
 fn number(text: &str) -> Result<u32, String> {
     let number = if text.starts_with('+') { "+".parse() } else { text.parse::<u32>() };
     let number = number.map_err(|why| api::go::no_integer("ParseUint", text, &why))?;
-    match i32::try_from(number) {
-        Ok(_) => Ok(number),
-        Err(_) => {
-            let why = format!("strconv.ParseInt: parsing {text:?}: value out of range");
-            Err(format!("failed set klog.logging.verbosity {text}: {why}"))
-        }
+    if i32::try_from(number).is_err() {
+        let why = format!("strconv.ParseInt: parsing {text:?}: value out of range");
+        return Err(format!("failed set klog.logging.verbosity {text}: {why}"));
     }
+    Ok(number)
 }
 
 fn plain(code: StatusCode, text: &str) -> Response<Body> {
