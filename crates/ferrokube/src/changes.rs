@@ -15,9 +15,14 @@ pub(crate) struct Changes(AsyncFd<OwnedFd>);
 impl Changes {
     /// Looks at these directories from now on.
     pub(crate) fn of<'a>(dirs: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
+        Self::told(dirs, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO)
+    }
+
+    /// Looks at these files or directories from now on, and is told of these events.
+    pub(crate) fn told<'a>(paths: impl IntoIterator<Item = &'a Path>, events: WatchFlags) -> Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        for dir in dirs {
-            inotify::add_watch(&inotify, dir, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO)?;
+        for path in paths {
+            inotify::add_watch(&inotify, path, events)?;
         }
         #[allow(deprecated, reason = "its successor is unsafe for the sake of other types than OwnedFd")]
         let inotify = AsyncFd::with_interest(inotify, Interest::READABLE)?;

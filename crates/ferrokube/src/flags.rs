@@ -126,7 +126,8 @@ mod tests {
         check("kubelet --kubeconfig=k --kube-api-qps=50", Ok(&[qps]));
         let dsr = "--ipvs-scheduler has no effect here: there is no IPVS";
         check("kube-proxy --kubeconfig=k --ipvs-scheduler=rr --masquerade-all", Ok(&[dsr]));
-        let runs = "--runonce=true cannot be had: the kubelet runs on; leave it out";
-        check("kubelet --kubeconfig=k --runonce", Err(runs));
+        let mounter =
+            "--experimental-mounter-path=/m cannot be had: the kubelet mounts by itself; leave it out";
+        check("kubelet --kubeconfig=k --experimental-mounter-path=/m", Err(mounter));
     }
 }

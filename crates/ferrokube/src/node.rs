@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use api::{FeatureGates, Gate};
 use client::{Client, Informer, Selection};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::{Kubelet, Runtime};
@@ -164,6 +165,13 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             nodes_of_machine: seat.nodes_of_machine,
             ..kubelet::node::Options::default()
         },
+        // DIFFERENCE: upstream's kubelet looks also at home, where a user of this command has credentials of their own.
+        docker_config: vec![kubelet_root.join("config.json")],
+        // The log is that of all parts of the process.
+        debug_flags_handler: false,
+        gates: FeatureGates::default()
+            .with(Gate::ClusterTrustBundleProjection, seat.features.trust_bundles)
+            .with(Gate::PodCertificateRequest, seat.features.pod_certificates),
         trust_bundles: seat.features.trust_bundles,
         pod_certificates: seat.features.pod_certificates,
         certificates: seat.certificates.clone(),

@@ -302,13 +302,14 @@ fn settings_that_cannot_be_had_are_refused() -> Result<()> {
         ensure!(!out.status.success() && text.contains(why), "{fields} {flags:?}: {text}");
         Ok(())
     };
-    let anonymous = "nobody is served without a name; leave it out";
-    refuse("authentication: {anonymous: {enabled: true}}", &[], anonymous)?;
-    refuse("", &["--anonymous-auth"], anonymous)?;
+    refuse("tracing: {endpoint: 'a:1'}", &[], "traces are not there yet; leave it out")?;
     refuse("maxPodz: 1", &[], "strict decoding error: unknown field \"maxPodz\"")?;
     refuse("", &["--no-such-flag"], "unexpected argument '--no-such-flag'")?;
-    refuse("", &["--runonce"], "the kubelet runs on")?;
     let v1 = "--fail-cgroupv1=false";
+    let once = "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set";
+    refuse("", &["--runonce", v1], once)?;
+    refuse("", &["--cgroups-per-qos=false", v1], "must be set to true when \"pods\" contained in")?;
+    refuse("", &["--exit-on-lock-contention", v1], "no lock file specified")?;
     refuse("evictionHard: {memory: 1Gi}", &[v1], "unsupported eviction signal memory")?;
     refuse("", &[v1, "--eviction-soft=memory.available<1Gi"], "grace period must be specified")?;
     refuse("kubeReserved: {gpu: '1'}\nfailCgroupV1: false", &[], "cannot reserve \"gpu\" resource")?;
@@ -335,6 +336,13 @@ fn settings_that_cannot_be_had_are_refused() -> Result<()> {
     refuse_valid("tlsMinVersion: SSL", "unknown tls version \"SSL\"")?;
     refuse("", &[v1, "--tls-cipher-suites=NONE"], "Cipher suite NONE not supported or doesn't exist")?;
     refuse("", &[v1, "--feature-gates=A"], "missing bool value for A")?;
+    let open = ["--fail-swap-on=false", v1];
+    refuse("authorization: {mode: RBAC}", &open, "unknown authorization mode RBAC")?;
+    refuse("authentication: {webhook: {enabled: false}}", &open, "no authentication method configured")?;
+    let programs = [&open[..], &["--image-credential-provider-bin-dir=/no/such"]].concat();
+    refuse("", &programs, "plugin binary directory /no/such did not exist")?;
+    let file_alone = [&open[..], &["--image-credential-provider-bin-dir=/"]].concat();
+    refuse("", &file_alone, "credential provider config path is empty")?;
     refuse("", &["--cloud-provider=acme", "--fail-cgroupv1=false"], "unknown cloud provider \"acme\"")?;
     refuse("failCgroupV1: false", &["--fail-swap-on=false"], "--kubeconfig /nowhere cannot be used")
 }

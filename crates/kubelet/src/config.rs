@@ -4,12 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::FeatureGates;
 pub use client::Rate;
 pub use serving::auth::Trust;
 
 pub use crate::backoff::RestartBackoff;
+pub use crate::credential_providers::CredentialProviders;
 pub use crate::enforcement::{Enforcement, MemoryQos, Swap};
 pub use crate::eviction::Settings as Eviction;
+use crate::eviction::Signal;
 pub use crate::garbage::policy::{ContainerPolicy, ImagePolicy};
 pub use crate::images::Verification;
 use crate::node::Options as NodeOptions;
@@ -51,8 +54,15 @@ pub struct Config {
     pub streaming_idle: Duration,
     /// How long the API server's word on callers is believed.
     pub trust: Trust,
+    /// The callers that are served.
+    pub callers: Callers,
     /// Where everybody may read without TLS what the kubelet tells of Pods and itself; upstream's `readOnlyPort`.
     pub read_only: Option<SocketAddr>,
+    /// How changes of ConfigMaps and Secrets are seen; upstream's `configMapAndSecretChangeDetectionStrategy`.
+    pub change_detection: Detection,
+    /// After which time Pods are looked at again whose ConfigMaps and Secrets are not watched; upstream's `syncFrequency`,
+    /// 1 min.
+    pub sync_frequency: Duration,
     /// Name servers of Pods whose DNS policy is `ClusterFirst`; empty where no cluster DNS runs.
     pub cluster_dns: Vec<IpAddr>,
     /// The cluster's DNS domain, `cluster.local`.
@@ -86,6 +96,8 @@ pub struct Config {
     pub system_log_handler: bool,
     /// Whether the journal is served, too; upstream's `enableSystemLogQuery`.
     pub system_log_query: bool,
+    /// Whether the log's verbosity may be changed over the server; upstream's `enableDebugFlagsHandler`.
+    pub debug_flags_handler: bool,
     /// Where `/healthz` is served in plain HTTP; upstream's `healthzBindAddress` and `healthzPort`.
     pub healthz: Option<SocketAddr>,
     /// How many images are pulled at once; upstream's `maxParallelImagePulls`.
@@ -93,6 +105,12 @@ pub struct Config {
     /// The images whose users are asked for their credentials; upstream's
     /// `imagePullCredentialsVerificationPolicy`.
     pub image_verification: Verification,
+    /// Docker's configuration files, of which the first that can be read has the node's own credentials for images; one
+    /// that is called `.dockercfg` has the older form.
+    pub docker_config: Vec<PathBuf>,
+    /// The programs that are asked for the credentials of images, if any are; upstream's
+    /// `--image-credential-provider-config`.
+    pub credential_providers: Option<CredentialProviders>,
     /// Size at which a container's log is rotated, in bytes; upstream's `containerLogMaxSize`, 10 MiB.
     pub container_log_max_size: u64,
     /// How many logs of a container are kept; upstream's `containerLogMaxFiles`, 5.
@@ -119,6 +137,8 @@ pub struct Config {
     pub standalone: bool,
     /// How processors, memory and devices are given to Pods.
     pub managers: ManagersOptions,
+    /// The features that are on, for the metrics about them.
+    pub gates: FeatureGates,
     /// Whether volumes have the trust anchors of ClusterTrustBundles; upstream's gate `ClusterTrustBundleProjection`.
     pub trust_bundles: bool,
     /// Whether certificates are asked for Pods; upstream's gate `PodCertificateRequest`.
@@ -129,6 +149,49 @@ pub struct Config {
     pub certificates: Certificates,
     /// Where this kubelet serves, and with which certificates; without, it does not.
     pub server: Option<ServerOptions>,
+}
+
+/// How changes of ConfigMaps and Secrets are seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Detection {
+    /// They are watched.
+    #[default]
+    Watch,
+    /// They are read each time that a Pod needs them.
+    Get,
+    /// They are read if what was read before is older than the Node says in its annotation
+    /// `node.alpha.kubernetes.io/ttl`, or than a minute.
+    Cache,
+}
+
+impl Detection {
+    /// Upstream's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "Watch",
+            Self::Get => "Get",
+            Self::Cache => "Cache",
+        }
+    }
+}
+
+/// The callers that the server serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Callers {
+    /// Whether callers without credentials are served, too; upstream's `authentication.anonymous.enabled`, false.
+    pub anonymous: bool,
+    /// Whether the API server is asked whose a token is; without, tokens are not read. Upstream's
+    /// `authentication.webhook.enabled`, true.
+    pub tokens: bool,
+    /// Whether the API server is asked who may do what; without, everybody who is served may do everything. Upstream's
+    /// `authorization.mode`, `Webhook`.
+    pub authorized: bool,
+}
+
+impl Default for Callers {
+    fn default() -> Self {
+        Self { anonymous: false, tokens: true, authorized: true }
+    }
 }
 
 /// The places of the certificates that a kubelet has exchanged; none where there is no such certificate.
@@ -158,7 +221,10 @@ impl Config {
             event_rate: Some(Rate { per_second: 50.0, burst: 100 }),
             streaming_idle: Duration::from_hours(4),
             trust: Trust::default(),
+            callers: Callers::default(),
             read_only: None,
+            change_detection: Detection::default(),
+            sync_frequency: Duration::from_mins(1),
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".into(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
@@ -175,9 +241,12 @@ impl Config {
             debugging_handlers: true,
             system_log_handler: true,
             system_log_query: false,
+            debug_flags_handler: true,
             healthz: None,
             max_parallel_image_pulls: 4,
             image_verification: Verification::default(),
+            docker_config: Vec::new(),
+            credential_providers: None,
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             container_log_max_workers: 1,
@@ -190,12 +259,18 @@ impl Config {
             statics: None,
             standalone: false,
             managers: ManagersOptions::default(),
+            gates: FeatureGates::default(),
             trust_bundles: false,
             pod_certificates: false,
             node: NodeOptions::default(),
             certificates: Certificates::default(),
             server: None,
         }
+    }
+    /// The amount of a resource, such as memory in bytes, that is kept from Pods so that they need not be evicted;
+    /// `capacity` is all that there is.
+    pub(crate) fn kept_for_evictions(&self, signal: Signal, capacity: u64) -> u64 {
+        if self.node.kept_for_evictions { self.eviction.reserved(signal, capacity) } else { 0 }
     }
     /// The directory of a Pod's files.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::backoff::Backoffs;
 use crate::cgroups::{self, Cgroups};
 use crate::config::Config;
+use crate::credential_providers::Providers;
 use crate::csi::{CsiVolumes, Drivers, Given, InUse, NodeInfo, Registrar, Room};
 use crate::device_manager::{self, DeviceManager};
 use crate::dra::Dra;
@@ -35,7 +36,7 @@ use crate::node::machine::Pids;
 use crate::node::{self, NodeView};
 use crate::node_allocatable::{self, AllocatableError, NodeAllocatable};
 use crate::node_shutdown::{self, NodeShutdown};
-use crate::objects::Objects;
+use crate::objects::{Objects, Seen};
 use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
 use crate::pod_certificates::PodCertificates;
 use crate::pod_cidr::PodCidr;
@@ -478,11 +479,9 @@ impl Kubelet {
         allocatable.reserve(&config.node.reserved_cgroups)?;
         let limited = allocatable.limit();
         let workers = Arc::new(Workers::default());
-        let woken = workers.clone();
-        let wake = Arc::new(move |uid: &str| woken.wake(uid));
         let pods = Arc::new(PodManager::default());
         let addresses = Addresses::new(&config, pods.clone());
-        let objects = Arc::new(Objects::new(client.clone(), shutdown.clone(), wake));
+        let objects = objects_of_pods(&config, &client, &node, &workers, &shutdown);
         let giver = Giver { recorder: recorder.clone(), pods: config.pods_dir() };
         let devices = devices(&config, (&client, &node), &workers, &shutdown)?;
         let handlers = devices.handlers();
@@ -503,7 +502,7 @@ impl Kubelet {
             shutdown: shutdown.clone(),
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
-        let images = ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
+        let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);
         let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
         let collector = Collector::new(
             (config.clone(), clock),
@@ -513,7 +512,7 @@ impl Kubelet {
             disks,
         );
         let base = Base {
-            images: Arc::new(images),
+            images,
             collector: Arc::new(collector),
             metrics: runtime.metrics.clone(),
             mirrors: Arc::default(),
@@ -836,6 +835,35 @@ fn recorder(config: &Config, client: &client::Client, clock: Clock, shutdown: &S
         let (client, host) = (client.clone(), &config.node_name);
         Recorder::start_at(config.event_rate, client, "kubelet", host, clock, shutdown)
     })
+}
+
+/// The objects that Pods refer to.
+fn objects_of_pods(
+    config: &Config,
+    client: &client::Client,
+    node: &NodeView,
+    workers: &Arc<Workers>,
+    shutdown: &Shutdown,
+) -> Arc<Objects> {
+    let workers = workers.clone();
+    let wake = Arc::new(move |uid: &str| workers.wake(uid));
+    let seen = Seen { detection: config.change_detection, period: config.sync_frequency, node: node.clone() };
+    Objects::new(client.clone(), shutdown.clone(), wake, seen)
+}
+
+/// The images, with the providers of credentials for them.
+fn image_manager(
+    config: &Config,
+    (client, clock): (&client::Client, Clock),
+    runtime: &Runtime,
+    recorder: &PodRecorder,
+    objects: &Arc<Objects>,
+) -> Arc<ImageManager> {
+    let configured = config.credential_providers.as_ref();
+    let providers =
+        configured.map(|c| Providers::new(c, client, clock, config.standalone, runtime.metrics.clone()));
+    let (runtime, recorder) = (runtime.clone(), recorder.clone());
+    Arc::new(ImageManager::new(config, runtime, clock, recorder, objects.clone(), providers))
 }
 
 /// The volumes of Pods, with the sources of their files.

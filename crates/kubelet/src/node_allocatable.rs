@@ -40,7 +40,7 @@ pub enum AllocatableError {
 
 /// The machine as far as it is this node's.
 pub(crate) fn machine(config: &Config) -> Machine {
-    Machine::read().shared_by(config.node.nodes_of_machine)
+    Machine::of(&config.node)
 }
 
 /// Whether there is as much as is kept from Pods.
@@ -58,7 +58,7 @@ fn too_much(config: &Config, machine: &Machine, disk: u64) -> Vec<String> {
     let reserved = config.node.reserved;
     let bytes = |bytes: u64| crate::node::status::binary(bytes).0;
     let kept = |signal: Signal, own: u64, capacity: u64| {
-        own.saturating_add(config.eviction.reserved(signal, capacity))
+        own.saturating_add(config.kept_for_evictions(signal, capacity))
     };
     let (memory, storage) =
         (kept(Signal::Memory, reserved.memory, machine.memory), kept(Signal::NodeFs, reserved.storage, disk));

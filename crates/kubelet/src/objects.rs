@@ -1,4 +1,5 @@
-//! ConfigMaps and Secrets that this node's Pods refer to: one watch for each, for as long as a Pod needs it.
+//! ConfigMaps and Secrets that this node's Pods refer to: one watch for each, for as long as a Pod needs it, unless they
+//! are read when they are needed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,6 +10,9 @@ use component::Shutdown;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use parking_lot::Mutex;
 
+use crate::config::Detection;
+use crate::node::NodeView;
+use crate::object_reads::Reads;
 use crate::pods::spec;
 
 /// How long a first answer of the API server is waited for.
@@ -23,9 +27,13 @@ pub(crate) enum NotThere {
     /// The API server did not answer yet.
     #[error("failed to sync {0} cache: timed out waiting for the condition")]
     NotSynced(&'static str),
+    /// The API server does not tell it; its text.
+    #[error("{0}")]
+    Unreadable(String),
 }
 
-type Key = (String, String);
+/// Namespace and name.
+pub(crate) type Key = (String, String);
 
 struct Entry<T> {
     informer: Informer<T>,
@@ -111,40 +119,93 @@ struct Shared {
     wake: Wake,
 }
 
+/// How changes are seen.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    pub(crate) detection: Detection,
+    /// After which time Pods are looked at again whose objects are not followed.
+    pub(crate) period: Duration,
+    /// The node, which may say for how long objects are good.
+    pub(crate) node: NodeView,
+}
+
 /// The objects that Pods refer to.
 pub(crate) struct Objects {
     shared: Shared,
     config_maps: Cache<ConfigMap>,
     secrets: Cache<Secret>,
+    seen: Seen,
+    config_map_reads: Reads<ConfigMap>,
+    secret_reads: Reads<Secret>,
 }
 
 impl Objects {
-    /// None yet; `wake` hears of changes.
-    pub(crate) fn new(client: Client, shutdown: Shutdown, wake: Wake) -> Self {
-        Self {
-            shared: Shared { client, shutdown, wake },
+    /// None yet; `wake` hears of changes, or from time to time where they are not followed.
+    pub(crate) fn new(client: Client, shutdown: Shutdown, wake: Wake, seen: Seen) -> Arc<Self> {
+        let all = Arc::new(Self {
+            shared: Shared { client, shutdown: shutdown.clone(), wake },
             config_maps: Cache::new("configmap"),
             secrets: Cache::new("secret"),
+            seen,
+            config_map_reads: Reads::default(),
+            secret_reads: Reads::default(),
+        });
+        if !all.follows() {
+            let (objects, stop) = (all.clone(), shutdown.clone());
+            shutdown.spawn(async move {
+                let _ = stop.run(objects.look_again()).await;
+            });
+        }
+        all
+    }
+    fn follows(&self) -> bool {
+        self.seen.detection == Detection::Watch
+    }
+    /// Wakes the Pods whose objects are not followed, from time to time.
+    async fn look_again(&self) {
+        loop {
+            // Not all kubelets at the same time.
+            tokio::time::sleep(self.seen.period.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
+            let mut pods = self.config_map_reads.pods();
+            pods.extend(self.secret_reads.pods());
+            for uid in &pods {
+                (self.shared.wake)(uid);
+            }
         }
     }
     /// Follows what a Pod refers to.
     pub(crate) fn register(&self, pod: &Pod) {
         let (config_maps, secrets) = references(pod);
-        self.config_maps.register(&self.shared, spec::uid(pod), &config_maps);
-        self.secrets.register(&self.shared, spec::uid(pod), &secrets);
+        self.need(spec::uid(pod), &config_maps, &secrets);
     }
     /// Follows nothing for a Pod any more.
     pub(crate) fn unregister(&self, uid: &str) {
-        self.config_maps.register(&self.shared, uid, &HashSet::new());
-        self.secrets.register(&self.shared, uid, &HashSet::new());
+        self.need(uid, &HashSet::new(), &HashSet::new());
+    }
+    fn need(&self, uid: &str, config_maps: &HashSet<Key>, secrets: &HashSet<Key>) {
+        if self.follows() {
+            self.config_maps.register(&self.shared, uid, config_maps);
+            self.secrets.register(&self.shared, uid, secrets);
+        } else {
+            self.config_map_reads.register(uid, config_maps);
+            self.secret_reads.register(uid, secrets);
+        }
     }
     /// A ConfigMap.
     pub(crate) async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, NotThere> {
-        self.config_maps.get(&self.shared, namespace, name).await
+        if self.follows() {
+            return self.config_maps.get(&self.shared, namespace, name).await;
+        }
+        let from = (&self.shared.client, &self.seen.node);
+        self.config_map_reads.get(from, self.seen.detection, (namespace, name)).await
     }
     /// A Secret.
     pub(crate) async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, NotThere> {
-        self.secrets.get(&self.shared, namespace, name).await
+        if self.follows() {
+            return self.secrets.get(&self.shared, namespace, name).await;
+        }
+        let from = (&self.shared.client, &self.seen.node);
+        self.secret_reads.get(from, self.seen.detection, (namespace, name)).await
     }
 }
 

@@ -130,6 +130,8 @@ const LONGEST_PATH: usize = 256;
 pub struct Auth {
     client: Client,
     tokens: Tokens,
+    /// Whether tokens are read.
+    reading_tokens: bool,
     decisions: Cache<(Arc<User>, Access), bool>,
     trust: Trust,
 }
@@ -142,7 +144,14 @@ impl Auth {
 
     /// Makes one that believes the API server for so long.
     pub fn with(client: Client, trust: Trust) -> Self {
-        Self { tokens: Tokens::new(client.clone(), trust.tokens), client, decisions: Cache::new(), trust }
+        let (tokens, decisions) = (Tokens::new(client.clone(), trust.tokens), Cache::new());
+        Self { tokens, reading_tokens: true, client, decisions, trust }
+    }
+
+    /// Reads tokens or not: a caller with a token that is not read has none.
+    #[must_use]
+    pub fn reading_tokens(self, reading_tokens: bool) -> Self {
+        Self { reading_tokens, ..self }
     }
 
     /// The caller of a request; `None` without credentials. `peer` is the client certificate, verified by the
@@ -159,6 +168,9 @@ impl Auth {
         let token = take_token(headers);
         if let Some(user) = peer.and_then(certificate_user) {
             return Ok(Some(Arc::new(user)));
+        }
+        if !self.reading_tokens {
+            return Ok(None);
         }
         let Some(token) = token else { return if shown { Err(unauthorized()) } else { Ok(None) } };
         match self.tokens.user(&token).await {

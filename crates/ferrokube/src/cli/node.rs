@@ -304,6 +304,54 @@ pub(crate) struct Kubelet {
     /// How many containers that have ended are kept in all; all if it is negative
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     pub(crate) maximum_dead_containers: i32,
+    /// File, or directory of files ending in .json, .yaml and .yml, that names the programs which are asked for the
+    /// credentials of images (a CredentialProviderConfig)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) image_credential_provider_config: Option<PathBuf>,
+    /// Directory of these programs
+    #[arg(long, value_name = "DIR")]
+    pub(crate) image_credential_provider_bin_dir: Option<PathBuf>,
+    /// File that the kubelet locks before it begins; it waits until nobody else holds the lock
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lock_file: Option<PathBuf>,
+    /// End when somebody else opens or removes --lock-file
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
+    pub(crate) exit_on_lock_contention: bool,
+    /// Files of which the first one that is there has the machine's id, separated by commas
+    #[arg(
+        long,
+        value_name = "FILES",
+        value_delimiter = ',',
+        default_value = "/etc/machine-id,/var/lib/dbus/machine-id"
+    )]
+    pub(crate) machine_id_file: Vec<PathBuf>,
+    /// Files of which the first one that is there has the id of the machine's boot, separated by commas
+    #[arg(
+        long,
+        value_name = "FILES",
+        value_delimiter = ',',
+        default_value = "/proc/sys/kernel/random/boot_id"
+    )]
+    pub(crate) boot_id_file: Vec<PathBuf>,
+    /// Give Pods also the room that --eviction-hard keeps free
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
+    pub(crate) experimental_allocatable_ignore_eviction: bool,
     #[command(flatten)]
     pub(crate) fields: Fields,
     #[command(flatten)]

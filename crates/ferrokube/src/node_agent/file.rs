@@ -220,6 +220,7 @@ mod tests {
         let set = Settings {
             max_pods: Some(7),
             client_ca_file: "/ca".into(),
+            token_webhook: Some(true),
             cluster_dns: vec!["10.96.0.10".parse().unwrap()],
             eviction_hard: Some(BTreeMap::from([("memory.available".to_owned(), "1Gi".to_owned())])),
             ..Settings::default()
@@ -233,10 +234,19 @@ mod tests {
         let qps = "kubeAPIQPS has no effect here: the API server says when it is busy";
         let (told, read) = ("kubeAPIQPS: 9\n", Settings { kube_api_qps: Some(9), ..Settings::default() });
         check(&format!("{told}tracing: null\nstaticPodPath: null\n"), Ok(&read), &[qps]);
-        let refused = "authentication.anonymous.enabled=true cannot be had: nobody is served without a name; leave it out";
-        check("authentication: {anonymous: {enabled: true}}\n", Err(refused), &[]);
-        let always = "authorization.mode=AlwaysAllow cannot be had: the API server is always asked who may do what; leave it out";
-        check("authorization: {mode: AlwaysAllow}\n", Err(always), &[]);
+        let open = Settings {
+            anonymous: true,
+            token_webhook: Some(false),
+            authorization_mode: Some("AlwaysAllow".into()),
+            ..Settings::default()
+        };
+        check(
+            "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n",
+            Ok(&open),
+            &[],
+        );
+        let traces = "tracing={\"endpoint\":\"a\"} cannot be had: traces are not there yet; leave it out";
+        check("tracing: {endpoint: a}\n", Err(traces), &[]);
         let reserved = Settings {
             reserved_memory: vec![ReservedMemory {
                 numa_node: 1,
@@ -264,7 +274,7 @@ mod tests {
         let table = Table::parse(TABLE).unwrap();
         let all: std::collections::BTreeSet<&str> =
             table.names().map(|n| n.split('.').next().unwrap_or(n)).collect();
-        let honoured = 19 + 14 + 5 + 22 + 28 + 14;
+        let honoured = 19 + 14 + 5 + 22 + 28 + 14 + 7;
         assert_eq!(all.len() + honoured, 125);
     }
 }

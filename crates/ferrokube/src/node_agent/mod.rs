@@ -1,6 +1,7 @@
 //! A kubelet in a process of its own.
 
 mod file;
+mod lock;
 mod managers;
 mod manifest;
 mod settings;
@@ -9,14 +10,15 @@ mod validation;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use api::{FeatureGates, Gate};
 use client::{Client, Clients, Remote};
 use component::{Clock, Shutdown};
-use kubelet::config::ContainerPolicy;
+use kubelet::config::{ContainerPolicy, CredentialProviders};
+use kubelet::node::machine::IdFiles;
 use kubelet::server::Offer;
 use kubelet::{Kubelet, node, server};
 use rustls_pki_types::pem::PemObject;
@@ -41,10 +43,17 @@ pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()>
     validation::validate(&settings, gates, settings::is_unified())?;
     component::logging::apply(&settings.logging.config());
     let (offer, of_tls) = settings.offer()?;
-    let of_gates = settings.gates_without_effect();
+    let of_gates = settings.without_effect();
     for warning in of_flags.iter().chain(&warnings).chain(&of_gates).chain(&of_tls) {
         warn(warning);
     }
+    let mut lock = match lock::Lock::of(flags.lock_file.as_deref(), flags.exit_on_lock_contention)? {
+        Some(waiting) => tokio::select! {
+            lock = waiting.get() => Some(lock?),
+            signal = alone::a_signal() => return signal,
+        },
+        None => None,
+    };
     settings.prepare()?;
     let (mut config, serving) = config(flags, &settings, gates, &offer)?;
     let shutdown = Shutdown::new();
@@ -78,6 +87,7 @@ pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()>
     let working = async {
         tokio::select! {
             why = lost.wait() => Err(why),
+            () = lock::contended(lock.as_mut()) => Ok(()),
             ended = failure => match ended {
                 Ok(Err(e)) => Err(anyhow::Error::from(e).context("the kubelet cannot run")),
                 _ => Ok(()),
@@ -126,7 +136,7 @@ fn config(
     let (eviction, image_gc) = (file.eviction()?, file.image_gc()?);
     let (volume_stats_period, verification) = (file.volume_stats_period(), file.verification()?);
     let container_log_monitor_interval = file.log_interval()?;
-    let node = file.node()?;
+    let (change_detection, sync_frequency) = file.changes()?;
     let statics = file.statics(|| Arc::new(manifest::Rules::new()))?;
     let port = file.port(PORT);
     let listening = file.address.unwrap_or(machine::anywhere());
@@ -134,6 +144,8 @@ fn config(
     let (tls, serving) = tls(flags, (file, offer), &name, &node_ips)?;
     let upstream = kubelet::Config::new(name);
     let container_log_max_size = file.log_size(upstream.container_log_max_size)?;
+    let certificates =
+        kubelet::config::Certificates { client: None, server: serving.as_ref().map(Serving::place) };
     let config = kubelet::Config {
         node_ips,
         root_dir: flags.root_dir.clone(),
@@ -147,7 +159,7 @@ fn config(
         cluster_domain: file.cluster_domain.clone().unwrap_or(upstream.cluster_domain),
         resolv_conf: file.resolv_conf.clone().unwrap_or(upstream.resolv_conf),
         cgroup_root: file.cgroup_root.clone().filter(|root| !root.is_empty()).unwrap_or(upstream.cgroup_root),
-        pod_cgroups: true,
+        pod_cgroups: file.cgroups_per_qos.unwrap_or(true),
         kubelet_cgroups: file.kubelet_cgroups.clone(),
         system_cgroups: file.system_cgroups.clone(),
         pod_cidr: file.pod_cidr.clone(),
@@ -163,14 +175,20 @@ fn config(
         event_rate: file.event_rate(),
         streaming_idle: file.streaming_idle()?,
         trust: file.trust()?,
+        callers: file.callers()?,
+        change_detection,
+        sync_frequency,
         read_only: file.read_only(listening),
         allowed_sysctls: file.sysctls()?,
         debugging_handlers: file.enable_debugging_handlers.unwrap_or(true),
         system_log_handler: file.enable_system_log_handler.unwrap_or(true),
         system_log_query: file.enable_system_log_query,
+        debug_flags_handler: file.enable_debug_flags_handler.unwrap_or(true),
         healthz: file.healthz(),
         max_parallel_image_pulls: file.image_pulls(),
         image_verification: verification,
+        docker_config: docker_config(&flags.root_dir),
+        credential_providers: credential_providers(flags, gates)?,
         container_log_max_size,
         container_log_max_files: counted(file.container_log_max_files, upstream.container_log_max_files),
         container_log_max_workers: counted(
@@ -191,19 +209,11 @@ fn config(
         eviction,
         shutdown_grace_periods: file.shutdown(gates),
         managers: file.managers(gates)?,
+        gates,
         trust_bundles: gates.enabled(Gate::ClusterTrustBundleProjection),
         pod_certificates: gates.enabled(Gate::PodCertificateRequest),
-        node: node::Options {
-            port,
-            labels: labels(&flags.node_labels)?,
-            external_cloud: external_cloud(&flags.cloud_provider)?,
-            own_addresses: !flags.node_ip.is_empty(),
-            ..node
-        },
-        certificates: kubelet::config::Certificates {
-            client: None,
-            server: serving.as_ref().map(Serving::place),
-        },
+        node: node_options(flags, file, port)?,
+        certificates,
         server: file.enable_server.unwrap_or(true).then(|| server::Options {
             address: SocketAddr::new(listening, port),
             tls: Arc::new(tls),
@@ -214,6 +224,43 @@ fn config(
     Ok((config, serving))
 }
 
+/// How the Node is registered and reported, with the port of the server.
+fn node_options(flags: &cli::Kubelet, file: &Settings, port: u16) -> Result<node::Options> {
+    Ok(node::Options {
+        port,
+        labels: labels(&flags.node_labels)?,
+        external_cloud: external_cloud(&flags.cloud_provider)?,
+        own_addresses: !flags.node_ip.is_empty(),
+        ids: IdFiles { machine: flags.machine_id_file.clone(), boot: flags.boot_id_file.clone() },
+        kept_for_evictions: !flags.experimental_allocatable_ignore_eviction,
+        ..file.node()?
+    })
+}
+
+/// The files in which upstream looks for the node's own credentials.
+fn docker_config(root_dir: &Path) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let (here, root) = (Path::new("."), Path::new("/"));
+    let newer = [root_dir, here, &home.join(".docker"), &root.join(".docker")];
+    let older = [root_dir, here, &home, root];
+    let newer = newer.map(|dir| dir.join("config.json"));
+    newer.into_iter().chain(older.map(|dir| dir.join(".dockercfg"))).collect()
+}
+
+/// The programs that are asked for the credentials of images, if any are.
+fn credential_providers(flags: &cli::Kubelet, gates: FeatureGates) -> Result<Option<CredentialProviders>> {
+    let config = flags.image_credential_provider_config.as_deref();
+    let programs = flags.image_credential_provider_bin_dir.as_deref();
+    if config.is_none() && programs.is_none() {
+        return Ok(None);
+    }
+    let tokens = gates.enabled(Gate::KubeletServiceAccountTokenForCredentialProviders);
+    let (config, programs) = (config.unwrap_or(Path::new("")), programs.unwrap_or(Path::new("")));
+    let read = CredentialProviders::read(config, programs, tokens);
+    read.map(Some)
+        .context("--image-credential-provider-config and --image-credential-provider-bin-dir cannot be used")
+}
+
 /// A number that was checked, or the usual one.
 fn counted<T: TryFrom<i32>>(given: Option<i32>, usual: T) -> T {
     given.and_then(|number| T::try_from(number).ok()).unwrap_or(usual)
@@ -221,7 +268,7 @@ fn counted<T: TryFrom<i32>>(given: Option<i32>, usual: T) -> T {
 
 /// The number of processors of the machine.
 fn cores() -> u32 {
-    u32::try_from(node::machine::Machine::read().milli_cpus / 1000).unwrap_or(u32::MAX)
+    u32::try_from(node::machine::Machine::read(&IdFiles::default()).milli_cpus / 1000).unwrap_or(u32::MAX)
 }
 
 /// Whether a cloud provider outside the kubelet initializes the Node.

@@ -12,8 +12,8 @@ use api::gate::Gate;
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Taint;
 use kubelet::config::{
-    Enforcement, Eviction, GracePeriod, ImagePolicy, MemoryQos, Rate, RestartBackoff, Swap, Trust,
-    Verification,
+    Callers, Detection, Enforcement, Eviction, GracePeriod, ImagePolicy, MemoryQos, Rate, RestartBackoff,
+    Swap, Trust, Verification,
 };
 use kubelet::eviction::{Statement, Statements, default_hard};
 use kubelet::node::{self, Others, ReservedCgroup};
@@ -175,6 +175,12 @@ pub(super) struct Settings {
     #[serde(rename = "eventRecordQPS")]
     pub(super) event_record_qps: Option<i32>,
     pub(super) event_burst: Option<i32>,
+    #[serde(rename = "authentication.anonymous.enabled")]
+    pub(super) anonymous: bool,
+    #[serde(rename = "authentication.webhook.enabled")]
+    pub(super) token_webhook: Option<bool>,
+    #[serde(rename = "authorization.mode")]
+    pub(super) authorization_mode: Option<String>,
     #[serde(rename = "authentication.webhook.cacheTTL")]
     pub(super) token_ttl: Option<Time>,
     #[serde(rename = "authorization.webhook.cacheAuthorizedTTL")]
@@ -190,6 +196,13 @@ pub(super) struct Settings {
     pub(super) iptables_masquerade_bit: Option<i32>,
     pub(super) hairpin_mode: String,
     pub(super) enable_system_log_query: bool,
+    pub(super) config_map_and_secret_change_detection_strategy: Option<String>,
+    pub(super) sync_frequency: Option<Time>,
+    pub(super) enable_debug_flags_handler: Option<bool>,
+    #[serde(rename = "cgroupsPerQOS")]
+    pub(super) cgroups_per_qos: Option<bool>,
+    /// Upstream has given it up: it must not be set.
+    pub(super) run_once: bool,
     #[serde(rename = "userNamespaces.idsPerPod")]
     pub(super) ids_per_pod: Option<i64>,
     pub(super) cpu_manager_policy: String,
@@ -219,7 +232,7 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 22] = [
+const HONOURED_GATES: [Gate; 23] = [
     Gate::CPUManagerPolicyAlphaOptions,
     Gate::CPUManagerPolicyBetaOptions,
     Gate::ClusterTrustBundle,
@@ -231,6 +244,7 @@ const HONOURED_GATES: [Gate; 22] = [
     Gate::InPlacePodVerticalScalingExclusiveCPUs,
     Gate::InPlacePodVerticalScalingExclusiveMemory,
     Gate::KubeletCrashLoopBackOffMax,
+    Gate::KubeletServiceAccountTokenForCredentialProviders,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
     Gate::MemoryQoS,
@@ -435,6 +449,41 @@ impl Settings {
         })
     }
 
+    /// The callers that are served.
+    ///
+    /// # Errors
+    /// There is no such mode, or no way to know anybody; upstream's words.
+    pub(super) fn callers(&self) -> Result<Callers> {
+        let callers = Callers {
+            anonymous: self.anonymous,
+            tokens: self.token_webhook.unwrap_or(true),
+            authorized: match self.authorization_mode.as_deref() {
+                None | Some("" | "Webhook") => true,
+                Some("AlwaysAllow") => false,
+                Some(other) => bail!("unknown authorization mode {other}"),
+            },
+        };
+        if !callers.anonymous && !callers.tokens && self.client_ca_file.as_os_str().is_empty() {
+            bail!("no authentication method configured");
+        }
+        Ok(callers)
+    }
+
+    /// How changes of ConfigMaps and Secrets are seen, and after which time Pods are looked at again where they are not
+    /// watched.
+    ///
+    /// # Errors
+    /// There is no such strategy, or the time is negative.
+    pub(super) fn changes(&self) -> Result<(Detection, Duration)> {
+        let detection = match self.config_map_and_secret_change_detection_strategy.as_deref() {
+            None | Some("" | "Watch") => Detection::Watch,
+            Some("Get") => Detection::Get,
+            Some("Cache") => Detection::Cache,
+            Some(other) => bail!("unknown configmap and secret manager mode: {other}"),
+        };
+        Ok((detection, Self::time(self.sync_frequency, 60, "syncFrequency")?))
+    }
+
     /// How long a call of the runtime may take.
     ///
     /// # Errors
@@ -477,7 +526,7 @@ impl Settings {
     }
 
     /// The features that are switched and that this kubelet has not built to be switched, a sentence for each.
-    pub(super) fn gates_without_effect(&self) -> Vec<String> {
+    fn gates_without_effect(&self) -> Vec<String> {
         let switched = |(name, on): (&String, &bool)| {
             let gate = Gate::named(name)?;
             let honoured = HONOURED_GATES.contains(&gate) || gate.default() == *on;
@@ -485,6 +534,15 @@ impl Settings {
                 .then(|| format!("featureGates.{name}={on} has no effect here: the feature is not switched"))
         };
         self.feature_gates.iter().filter_map(switched).collect()
+    }
+
+    /// A sentence for each setting that has no effect beside the others.
+    pub(super) fn without_effect(&self) -> Vec<String> {
+        let watched = self.config_map_and_secret_change_detection_strategy.as_deref();
+        let unused = self.sync_frequency.is_some() && matches!(watched, None | Some("" | "Watch"));
+        let told =
+            unused.then(|| "syncFrequency has no effect here: changes are seen when they happen".to_owned());
+        told.into_iter().chain(self.gates_without_effect()).collect()
     }
 
     /// When images are removed.

@@ -260,7 +260,10 @@ impl Found {
 
     fn allocatable(&mut self, s: &Settings) {
         const FLAG: &str = "enforceNodeAllocatable (--enforce-node-allocatable)";
-        let all: Vec<&str> = s.enforce_node_allocatable.iter().flatten().map(String::as_str).collect();
+        let all: Vec<&str> = match &s.enforce_node_allocatable {
+            Some(all) => all.iter().map(String::as_str).collect(),
+            None => vec![PODS],
+        };
         for (one, other) in [(SYSTEM, SYSTEM_COMPRESSIBLE), (KUBE, KUBE_COMPRESSIBLE)] {
             self.unless(!(all.contains(&one) && all.contains(&other)), || {
                 format!("both {one:?} and {other:?} cannot be specified together in {FLAG}")
@@ -280,13 +283,24 @@ impl Found {
                 KUBE | KUBE_COMPRESSIBLE => self.unless(!s.kube_reserved_cgroup.is_empty(), || {
                     format!("kubeReservedCgroup (--kube-reserved-cgroup) must be specified when {KUBE:?} or {KUBE_COMPRESSIBLE:?} included in {FLAG}")
                 }),
-                NONE => self.unless(all.len() == 1, || {
-                    format!("{FLAG} may not contain additional enforcements when {NONE:?} is specified")
-                }),
-                other => self.unless(false, || {
-                    format!("option {other:?} specified for {FLAG}. Valid options are {PODS:?}, {SYSTEM:?}, {SYSTEM_COMPRESSIBLE:?}, {KUBE:?}, {KUBE_COMPRESSIBLE:?} or {NONE:?}")
-                }),
+                NONE => {
+                    self.unless(all.len() == 1, || {
+                        format!("{FLAG} may not contain additional enforcements when {NONE:?} is specified")
+                    });
+                    continue;
+                }
+                other => {
+                    self.unless(false, || {
+                        format!("option {other:?} specified for {FLAG}. Valid options are {PODS:?}, {SYSTEM:?}, {SYSTEM_COMPRESSIBLE:?}, {KUBE:?}, {KUBE_COMPRESSIBLE:?} or {NONE:?}")
+                    });
+                    continue;
+                }
             }
+            self.unless(s.cgroups_per_qos.unwrap_or(true), || {
+                format!(
+                    "cgroupsPerQOS (--cgroups-per-qos) must be set to true when {part:?} contained in {FLAG}"
+                )
+            });
         }
     }
 
@@ -298,6 +312,9 @@ impl Found {
         });
         self.unless(!s.server_tls_bootstrap || gates.enabled(Gate::RotateKubeletServerCertificate), || {
             "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate".into()
+        });
+        self.unless(!s.run_once, || {
+            "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set".into()
         });
         let hairpin = s.hairpin_mode.as_str();
         self.unless(matches!(hairpin, "" | "none" | "hairpin-veth" | "promiscuous-bridge"), || {
@@ -411,7 +428,7 @@ mod tests {
             }
             count += 1;
         }
-        assert_eq!(count, 75);
+        assert_eq!(count, 79);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod credentials;
 mod error;
+mod keyring;
 mod names;
+mod node_files;
 mod records;
 
 use std::collections::HashMap;
@@ -18,13 +20,16 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use self::credentials::Credential;
+pub(crate) use self::credentials::hex;
 use self::error::PullError;
 pub(crate) use self::error::{ImageError, ImageUserError};
 pub(crate) use self::names::is_named;
+use self::node_files::NodeFiles;
 pub use self::records::Verification;
 use self::records::{Access, ImageCredentials, Records};
 use crate::backoff::Backoffs;
 use crate::config::Config;
+use crate::credential_providers::Providers;
 use crate::metrics;
 use crate::objects::Objects;
 use crate::pods::security::ImageUser;
@@ -38,6 +43,10 @@ pub(crate) struct ImageManager {
     clock: Clock,
     recorder: PodRecorder,
     secrets: Arc<Objects>,
+    /// The credentials of the node.
+    node: NodeFiles,
+    /// The programs that are asked for credentials, if any are.
+    providers: Option<Providers>,
     /// The images whose users are asked for their credentials.
     verification: Verification,
     backoff: Backoffs,
@@ -58,12 +67,15 @@ impl ImageManager {
         clock: Clock,
         recorder: PodRecorder,
         secrets: Arc<Objects>,
+        providers: Option<Providers>,
     ) -> Self {
         Self {
             runtime,
             clock,
             recorder,
             secrets,
+            node: NodeFiles::new(&config.docker_config),
+            providers,
             verification: config.image_verification.clone(),
             backoff: Backoffs::default(),
             failures: Mutex::default(),
@@ -77,6 +89,15 @@ impl ImageManager {
     pub(crate) fn forget(&self, uid: &str) {
         self.backoff.forget(uid);
         self.failures.lock().retain(|key, _| !key.starts_with(uid));
+        if let Some(providers) = &self.providers {
+            providers.forget(uid);
+        }
+    }
+
+    /// The credentials of a Pod for an image.
+    async fn credentials(&self, pod: &Pod, image: &str) -> Vec<Credential> {
+        let others = (&self.node, self.providers.as_ref());
+        credentials::of_pod(&self.secrets, others, &self.recorder, pod, image).await
     }
 
     /// Makes sure that a container's image is there; answers its reference.
@@ -148,14 +169,15 @@ impl ImageManager {
         let began = Instant::now();
         let usable = match found_credentials {
             Some(found) => found,
-            None => credentials::of_pod(&self.secrets, &self.recorder, pod, &image).await,
+            None => self.credentials(pod, &image).await,
         };
         // From here on the image, if it comes, is not one that was there before.
         let pulled = match self.records.intend(wanted).await {
             Ok(()) => self.pull(&image_spec, sandbox, &usable).await,
             Err(error) => Err(PullError::Intent { image: wanted.to_owned(), error }),
         };
-        let by = pulled.as_ref().ok().map(|p| (p.reference.as_str(), by(p.credential.as_ref())));
+        let by =
+            pulled.as_ref().ok().map(|p| (p.reference.as_str(), ImageCredentials::of(p.credential.as_ref())));
         self.records.ended(wanted, by).await;
         match pulled {
             Ok(Pull { reference, size, alone, .. }) => {
@@ -223,11 +245,11 @@ impl ImageManager {
                 false
             }
             Access::Some(recorded) => {
-                let own = credentials::of_pod(&self.secrets, &self.recorder, pod, image).await;
-                let matched = own.iter().find_map(|c| recorded.matching(&c.secret).map(|new| (new, c)));
-                if let Some((true, credential)) = &matched {
+                let own = self.credentials(pod, image).await;
+                let matched = recorded.matching(&own);
+                if let Some((true, credential)) = matched {
                     // The same credential in another Secret, or another one in the same: it counts from now on.
-                    records.add(image, reference, by(Some(credential))).await;
+                    records.add(image, reference, ImageCredentials::of(Some(credential))).await;
                 }
                 let may = matched.is_some();
                 checked(if may { "credentialRecordFound" } else { "mustAuthenticate" });
@@ -328,16 +350,6 @@ fn go_millis(d: Duration) -> String {
     let kept = seconds.trim_end_matches('0').trim_end_matches('.').len();
     seconds.truncate(kept);
     if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
-}
-
-/// The record of a pull with a credential, or without any.
-fn by(credential: Option<&Credential>) -> ImageCredentials {
-    match credential {
-        None => ImageCredentials { node_pods_accessible: true, ..ImageCredentials::default() },
-        Some(c) => {
-            ImageCredentials { kubernetes_secrets: vec![c.secret.clone()], ..ImageCredentials::default() }
-        }
-    }
 }
 
 /// An image that was pulled.

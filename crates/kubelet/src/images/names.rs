@@ -81,6 +81,21 @@ pub(super) fn with_tag(image: &str) -> Result<String, NameError> {
     Ok(if name.tagged { image.to_owned() } else { format!("{image}:latest") })
 }
 
+/// A repository with its registry, as Docker completes it: names without one are at `docker.io`, and those there without a
+/// path below `library`.
+pub(super) fn with_registry(repository: &str) -> String {
+    let of_registry = |host: &str| {
+        host.contains(['.', ':']) || host == "localhost" || host.bytes().any(|b| b.is_ascii_uppercase())
+    };
+    let (host, path) = match repository.split_once('/') {
+        Some(("index.docker.io", path)) => ("docker.io", path),
+        Some((host, path)) if of_registry(host) => (host, path),
+        _ => ("docker.io", repository),
+    };
+    let library = if host == "docker.io" && !path.contains('/') { "library/" } else { "" };
+    format!("{host}/{library}{path}")
+}
+
 /// Whether a runtime's name of an image is the one that a Pod has for it: runtimes add the tag and the registry.
 pub(crate) fn is_named(name: &str, wanted: &str) -> bool {
     let tagged = with_tag(wanted).unwrap_or_default();
@@ -91,6 +106,20 @@ pub(crate) fn is_named(name: &str, wanted: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repositories_have_registries() {
+        for (repository, want) in [
+            ("busybox", "docker.io/library/busybox"),
+            ("team/app", "docker.io/team/app"),
+            ("docker.io/busybox", "docker.io/library/busybox"),
+            ("index.docker.io/a/b", "docker.io/a/b"),
+            ("localhost/a", "localhost/a"),
+            ("r.test:5000/a/b", "r.test:5000/a/b"),
+        ] {
+            assert_eq!(with_registry(repository), want);
+        }
+    }
 
     #[test]
     fn image_names() {

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::credentials::{PullSecret, hex};
+use super::credentials::{Credential, PullAccount, PullSecret, Source, hex};
 use super::names;
 use crate::work::blocking;
 
@@ -57,21 +57,12 @@ impl Verification {
     }
 }
 
-/// A service account whose token pulled an image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PullAccount {
-    namespace: String,
-    name: String,
-    uid: String,
-}
-
 /// The credentials that may use an image under one of its names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ImageCredentials {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kubernetes_secrets: Vec<PullSecret>,
-    /// Those of an upstream kubelet with credential providers; this one adds none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kubernetes_service_accounts: Vec<PullAccount>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -79,9 +70,39 @@ pub(super) struct ImageCredentials {
 }
 
 impl ImageCredentials {
-    /// Whether a Pod's credential is one of them: none if not, else whether it should be noted, being
-    /// the same in another Secret, or another one in the same.
-    pub(super) fn matching(&self, own: &PullSecret) -> Option<bool> {
+    /// The record of a pull with a credential, or without any.
+    pub(super) fn of(credential: Option<&Credential>) -> Self {
+        match credential.map(|c| &c.source) {
+            None | Some(Source::Node) => Self { node_pods_accessible: true, ..Self::default() },
+            Some(Source::Secret(secret)) => {
+                Self { kubernetes_secrets: vec![secret.clone()], ..Self::default() }
+            }
+            Some(Source::Account(account)) => {
+                Self { kubernetes_service_accounts: vec![account.clone()], ..Self::default() }
+            }
+        }
+    }
+
+    /// The first of a Pod's credentials that is one of them, and whether it should be noted. Of its accounts the first one
+    /// counts.
+    pub(super) fn matching<'a>(&self, own: &'a [Credential]) -> Option<(bool, &'a Credential)> {
+        let secret = own.iter().find_map(|c| match &c.source {
+            Source::Secret(secret) => Some((self.matching_secret(secret)?, c)),
+            _ => None,
+        });
+        secret.or_else(|| {
+            let mut accounts = own.iter().filter_map(|c| match &c.source {
+                Source::Account(account) => Some((account, c)),
+                _ => None,
+            });
+            let (account, credential) = accounts.next()?;
+            self.kubernetes_service_accounts.contains(account).then_some((false, credential))
+        })
+    }
+
+    /// Whether a Pod's Secret is one of them: none if not, else whether it should be noted, being the same credential in
+    /// another Secret, or another one in the same.
+    fn matching_secret(&self, own: &PullSecret) -> Option<bool> {
         let secrets = &self.kubernetes_secrets;
         let room = secrets.len() < MAX_MATCHED;
         secrets.iter().find_map(|known| {
@@ -103,13 +124,17 @@ impl ImageCredentials {
             *self = Self { node_pods_accessible: true, ..Self::default() };
             return true;
         }
-        let before = self.kubernetes_secrets.clone();
+        let before = self.clone();
         for secret in more.kubernetes_secrets {
             self.kubernetes_secrets.retain(|known| !known.same_secret(&secret));
             self.kubernetes_secrets.push(secret);
         }
         self.kubernetes_secrets.sort();
-        self.kubernetes_secrets != before
+        let accounts = &mut self.kubernetes_service_accounts;
+        accounts.extend(more.kubernetes_service_accounts);
+        accounts.sort();
+        accounts.dedup();
+        *self != before
     }
 }
 
@@ -292,7 +317,9 @@ impl Inner {
         let credentials = record.and_then(|mut r| r.credential_mapping.remove(name.repository));
         match credentials {
             Some(c) if c.node_pods_accessible => Access::Everybody,
-            Some(c) if !c.kubernetes_secrets.is_empty() => Access::Some(c),
+            Some(c) if !c.kubernetes_secrets.is_empty() || !c.kubernetes_service_accounts.is_empty() => {
+                Access::Some(c)
+            }
             _ => Access::Nobody,
         }
     }
@@ -451,19 +478,40 @@ mod tests {
     fn credentials_match_by_hash_or_secret() {
         let recorded = by(&[("s", "h")]);
         let check =
-            |own: PullSecret, want: Option<bool>| assert_eq!(recorded.matching(&own), want, "{own:?}");
+            |own: PullSecret, want: Option<bool>| assert_eq!(recorded.matching_secret(&own), want, "{own:?}");
         check(secret("s", "h"), Some(false));
         check(secret("copy", "h"), Some(true));
         check(secret("s", "changed"), Some(true));
         check(secret("other", "other"), None);
         let unknown = by(&[("s", "")]);
-        assert_eq!(unknown.matching(&secret("other", "")), None, "no hash is no match");
+        assert_eq!(unknown.matching_secret(&secret("other", "")), None, "no hash is no match");
         let many: Vec<(String, String)> =
             (0..MAX_MATCHED).map(|n| (format!("s{n}"), format!("h{n}"))).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|(n, h)| (n.as_str(), h.as_str())).collect();
         let full = by(&many);
-        assert_eq!(full.matching(&secret("copy", "h1")), Some(false), "used, but not noted");
-        assert_eq!(full.matching(&secret("s1", "changed")), None);
+        assert_eq!(full.matching_secret(&secret("copy", "h1")), Some(false), "used, but not noted");
+        assert_eq!(full.matching_secret(&secret("s1", "changed")), None);
+    }
+
+    #[test]
+    fn credentials_match_by_accounts() {
+        let account =
+            |name: &str| PullAccount { namespace: "n".into(), name: name.into(), uid: format!("uid-{name}") };
+        let login = || ("u".to_owned(), "p".to_owned());
+        let own = |name: &str| Credential::of_login(login(), Source::Account(account(name)));
+        let node = Credential::of_login(login(), Source::Node);
+        let mut recorded = ImageCredentials::of(Some(&own("b")));
+        assert!(recorded.merge(ImageCredentials::of(Some(&own("a")))));
+        assert!(!recorded.merge(ImageCredentials::of(Some(&own("b")))));
+        assert_eq!(recorded.kubernetes_service_accounts, [account("a"), account("b")]);
+        let matches = |own: &[Credential]| recorded.matching(own).is_some();
+        assert!(matches(&[node.clone(), own("a")]));
+        assert!(!matches(&[own("c"), own("a")]), "the first account is the Pod's");
+        assert!(!matches(std::slice::from_ref(&node)) && !matches(&[]));
+        let both = [own("a"), Credential::of_login(login(), Source::Secret(secret("s", "h")))];
+        assert_eq!(by(&[("s", "h")]).matching(&both), Some((false, &both[1])));
+        assert_eq!(ImageCredentials::of(Some(&node)), everybody());
+        assert_eq!(ImageCredentials::of(None), everybody());
     }
 
     #[test]

@@ -93,6 +93,12 @@ metrics! {
         "[ALPHA] Number of requested resizes, counted at the container level. Different resources on the same container are counted separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add', 'remove', 'increase' or 'decrease'.";
     CONTAINERS_PER_POD_COUNT: Histogram(CONTAINERS) "kubelet_containers_per_pod_count" []
         "[ALPHA] The number of containers per pod.";
+    CREDENTIAL_PROVIDER_CONFIG_INFO: Gauge "kubelet_credential_provider_config_info" ["hash"]
+        "[ALPHA] Information about the last applied credential provider configuration with hash as label";
+    CREDENTIAL_PROVIDER_PLUGIN_DURATION: Histogram(SECONDS) "kubelet_credential_provider_plugin_duration" ["plugin_name"]
+        "[ALPHA] Duration of execution in seconds for credential provider plugin";
+    CREDENTIAL_PROVIDER_PLUGIN_ERRORS_TOTAL: Counter "kubelet_credential_provider_plugin_errors_total" ["plugin_name"]
+        "[ALPHA] Number of errors from credential provider plugin";
     DESIRED_PODS: Gauge "kubelet_desired_pods" ["static"]
         "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.";
     EVENTED_PLEG_CONNECTION_ERROR_COUNT: Counter "kubelet_evented_pleg_connection_error_count" []

@@ -1,7 +1,9 @@
 //! The properties of this machine, read from the kernel.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use super::options::Options;
 
 /// The properties that do not change while the machine runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub struct Machine {
     pub swap: u64,
     /// Preallocated huge pages: size of a page in bytes to bytes in all.
     pub hugepages: BTreeMap<u64, u64>,
-    /// `/etc/machine-id`.
+    /// The machine's own, such as that of `/etc/machine-id`.
     pub machine_id: String,
     /// The firmware's UUID.
     pub system_uuid: String,
@@ -30,16 +32,43 @@ pub struct Machine {
     pub hostname: String,
 }
 
+/// The files that have a machine's identities, of which the first counts that has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdFiles {
+    /// Of the machine; upstream's `--machine-id-file`.
+    pub machine: Vec<PathBuf>,
+    /// Of its boot; upstream's `--boot-id-file`.
+    pub boot: Vec<PathBuf>,
+}
+
+impl Default for IdFiles {
+    /// Upstream's defaults.
+    fn default() -> Self {
+        Self {
+            machine: vec!["/etc/machine-id".into(), "/var/lib/dbus/machine-id".into()],
+            boot: vec!["/proc/sys/kernel/random/boot_id".into()],
+        }
+    }
+}
+
+/// The identity that the first of these files has; "" if none has one.
+fn identity(files: &[PathBuf]) -> String {
+    let text = |path: &PathBuf| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    files.iter().filter_map(text).find(|text| !text.is_empty()).unwrap_or_default()
+}
+
 impl Machine {
+    /// The machine, or the part of it that a node has.
+    pub(crate) fn of(node: &Options) -> Self {
+        Self::read(&node.ids).shared_by(node.nodes_of_machine)
+    }
+
     /// Reads them. A property that cannot be read stays empty.
-    pub fn read() -> Self {
+    pub fn read(ids: &IdFiles) -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let meminfo = text("/proc/meminfo");
         let uname = rustix::system::uname();
-        let machine_id = match text("/etc/machine-id") {
-            id if id.is_empty() => text("/var/lib/dbus/machine-id"),
-            id => id,
-        };
+        let machine_id = identity(&ids.machine);
         let system_uuid = match text("/sys/class/dmi/id/product_uuid") {
             id if id.is_empty() => machine_id.clone(),
             id => id.to_lowercase(),
@@ -51,7 +80,7 @@ impl Machine {
             hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
             machine_id,
             system_uuid,
-            boot_id: text("/proc/sys/kernel/random/boot_id"),
+            boot_id: identity(&ids.boot),
             kernel: uname.release().to_string_lossy().into_owned(),
             os_image: os_image(&text("/etc/os-release")),
             architecture: match std::env::consts::ARCH {
@@ -206,8 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn identities_are_of_the_first_file_that_has_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let [none, empty, one, two] = ["none", "empty", "one", "two"].map(|name| dir.path().join(name));
+        std::fs::write(&empty, "\n").unwrap();
+        std::fs::write(&one, " 1\n").unwrap();
+        std::fs::write(&two, "2").unwrap();
+        let ids = IdFiles { machine: vec![none.clone(), empty, one], boot: vec![two] };
+        let machine = Machine::read(&ids);
+        assert_eq!((machine.machine_id.as_str(), machine.boot_id.as_str()), ("1", "2"));
+        assert_eq!(identity(&[none]), "");
+    }
+
+    #[test]
     fn this_machine() {
-        let machine = Machine::read();
+        let machine = Machine::read(&IdFiles::default());
         assert!(machine.milli_cpus > 0 && machine.memory > 0 && !machine.boot_id.is_empty());
         assert!(Filesystem::of(Path::new("/")).is_some_and(|fs| fs.capacity > fs.available));
         assert!(Pids::read().is_some_and(|p| p.max > p.used && p.used > 0));

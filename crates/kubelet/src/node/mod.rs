@@ -122,7 +122,7 @@ impl Observer {
         } else {
             config.node_ips.iter().map(ToString::to_string).collect()
         };
-        let machine = Machine::read().shared_by(config.node.nodes_of_machine);
+        let machine = Machine::of(&config.node);
         Self { of, machine, addresses }
     }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
+use super::machine::IdFiles;
+
 /// Parts of the node that Pods do not get; upstream's `kubeReserved` and `systemReserved` together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reserved {
@@ -78,6 +80,11 @@ pub struct Options {
     pub enforce_allocatable: bool,
     /// The cgroups that are held to parts of the node.
     pub reserved_cgroups: Vec<ReservedCgroup>,
+    /// Whether Pods do not get what evictions keep free; upstream's `--experimental-allocatable-ignore-eviction` is the
+    /// opposite.
+    pub kept_for_evictions: bool,
+    /// The files that have the machine's identities.
+    pub ids: IdFiles,
     /// The number of nodes that share this machine; each has an equal part of its processors and memory.
     pub nodes_of_machine: u32,
 }
@@ -100,6 +107,8 @@ impl Default for Options {
             reserved: Reserved::default(),
             enforce_allocatable: true,
             reserved_cgroups: Vec::new(),
+            kept_for_evictions: true,
+            ids: IdFiles::default(),
             nodes_of_machine: 1,
         }
     }

@@ -260,13 +260,13 @@ fn allocatable(
     let hugepages: u64 = o.machine.hugepages.values().sum();
     let own = config.node.reserved;
     all.insert("cpu".to_owned(), processors(o.machine.milli_cpus.saturating_sub(own.milli_cpus)));
-    let reserved = config.eviction.reserved(Signal::Memory, o.machine.memory).saturating_add(own.memory);
+    let reserved = config.kept_for_evictions(Signal::Memory, o.machine.memory).saturating_add(own.memory);
     all.insert(
         "memory".to_owned(),
         binary(o.machine.memory.saturating_sub(reserved).saturating_sub(hugepages)),
     );
     if let Some(fs) = o.nodefs.filter(|_| config.eviction.local_storage) {
-        let reserved = config.eviction.reserved(Signal::NodeFs, fs.capacity).saturating_add(own.storage);
+        let reserved = config.kept_for_evictions(Signal::NodeFs, fs.capacity).saturating_add(own.storage);
         all.insert("ephemeral-storage".to_owned(), binary(fs.capacity.saturating_sub(reserved)));
     }
     all.extend(counts(&o.devices.allocatable));

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use objects::quantity::ResourceList;
 
-use super::machine::Machine;
+use super::machine::{IdFiles, Machine};
 use super::status::processors;
 
 /// This node: its object, and what the machine has.
@@ -25,7 +25,7 @@ pub(crate) struct NodeView {
 impl NodeView {
     /// The node of a name, which `nodes` knows, one of so many that share this machine.
     pub(crate) fn new(name: &str, nodes: Informer<Node>, nodes_of_machine: u32) -> Self {
-        let machine = Machine::read().shared_by(nodes_of_machine);
+        let machine = Machine::read(&IdFiles::default()).shared_by(nodes_of_machine);
         let memory = i64::try_from(machine.memory).unwrap_or(i64::MAX);
         Self { name: name.to_owned(), nodes, milli_cpus: machine.milli_cpus, memory, local: Arc::default() }
     }

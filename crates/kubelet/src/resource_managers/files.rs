@@ -46,7 +46,7 @@ impl ResourceManagers {
         workers: Arc<Workers>,
     ) -> Result<Arc<Self>, ManagersError> {
         let options = config.managers.clone();
-        let evicting = config.eviction.reserved(Signal::Memory, node_allocatable::machine(config).memory);
+        let evicting = config.kept_for_evictions(Signal::Memory, node_allocatable::machine(config).memory);
         let reserved = config.node.reserved;
         let kept_memory = evicting.saturating_add(reserved.memory);
         let Policies { topology, cpu, memory } =

@@ -22,11 +22,11 @@ pub(super) fn settings(config: &Config) -> Value {
         "address": address,
         "port": port,
         "authentication": {
-            "webhook": { "enabled": true, "cacheTTL": time(config.trust.tokens) },
-            "anonymous": { "enabled": false },
+            "webhook": { "enabled": config.callers.tokens, "cacheTTL": time(config.trust.tokens) },
+            "anonymous": { "enabled": config.callers.anonymous },
         },
         "authorization": {
-            "mode": "Webhook",
+            "mode": if config.callers.authorized { "Webhook" } else { "AlwaysAllow" },
             "webhook": {
                 "cacheAuthorizedTTL": time(config.trust.allowed),
                 "cacheUnauthorizedTTL": time(config.trust.denied),
@@ -76,6 +76,9 @@ pub(super) fn settings(config: &Config) -> Value {
         "enableDebuggingHandlers": config.debugging_handlers,
         "enableSystemLogHandler": config.system_log_handler,
         "enableSystemLogQuery": config.system_log_query,
+        "enableDebugFlagsHandler": config.debug_flags_handler,
+        "cgroupsPerQOS": config.pod_cgroups,
+        "configMapAndSecretChangeDetectionStrategy": config.change_detection.name(),
         "healthzBindAddress": config.healthz.map(|a| a.ip().to_string()),
         "healthzPort": config.healthz.map_or(0, |a| a.port()),
         "staticPodPath": config.statics.as_ref().and_then(|s| s.path.clone()),

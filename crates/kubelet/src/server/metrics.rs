@@ -1,5 +1,6 @@
 //! `/metrics` and its relatives, in Prometheus' text format.
 
+use api::FeatureGates;
 use api::gate::{Gate, Stage};
 use component::metrics::{Page, process};
 
@@ -79,7 +80,7 @@ pub(super) async fn own(served: &Served) -> String {
         ("platform", &platform),
     ];
     page.metric(name, "gauge", help).value(name, &labels, 1.0);
-    gates(&mut page);
+    gates(&mut page, served.config.gates);
     gauges::read(served).await;
     served.metrics.write(&mut page);
     served.devices.dra.write_metrics(&mut page);
@@ -94,8 +95,8 @@ pub(super) async fn own(served: &Served) -> String {
     page.text()
 }
 
-/// Which gates are on: those of this version by default, since a kubelet has no switches of its own for them.
-fn gates(page: &mut Page) {
+/// Which gates are on.
+fn gates(page: &mut Page, on: FeatureGates) {
     let name = "kubernetes_feature_enabled";
     page.metric(
         name,
@@ -109,7 +110,7 @@ fn gates(page: &mut Page) {
             Stage::Stable => "",
             Stage::Deprecated => "DEPRECATED",
         };
-        let on = f64::from(u8::from(gate.default()));
+        let on = f64::from(u8::from(on.enabled(gate)));
         page.value(name, &[("name", gate.name()), ("stage", stage)], on);
     }
 }

@@ -1,12 +1,13 @@
 //! The kubelet's HTTPS server: logs, exec, attach, port-forward, Pods, statistics and metrics.
 //!
-//! Every request is authenticated and authorized by the API server's word; nothing is served to
-//! strangers.
+//! Every request is authenticated and authorized by the API server's word, and nothing is served to strangers, unless the
+//! settings say so ([`Callers`](crate::config::Callers)).
 
 mod auth;
 mod body;
 mod configz;
 mod files;
+mod flags;
 mod gauges;
 mod health;
 mod journal;
@@ -72,7 +73,8 @@ pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
     }
     let Some(options) = served.config.server.clone() else { return Ok(()) };
     let server = Server {
-        auth: Auth::with(served.client.clone(), served.config.trust),
+        auth: Auth::with(served.client.clone(), served.config.trust)
+            .reading_tokens(served.config.callers.tokens),
         health,
         started: served.clock.now(),
         flags: options.flags,
@@ -89,7 +91,10 @@ impl serving::Service for Server {
         peer: Option<&CertificateDer<'_>>,
     ) -> Result<Arc<User>, Failure> {
         let user = self.auth.authenticate(headers, peer).await?;
-        user.ok_or_else(serving::auth::unauthorized)
+        match user {
+            None if self.served.config.callers.anonymous => Ok(Arc::new(User::anonymous())),
+            user => user.ok_or_else(serving::auth::unauthorized),
+        }
     }
 
     async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
@@ -97,7 +102,9 @@ impl serving::Service for Server {
         let _under_way =
             requests::UnderWay::new(&self.served.metrics, (request.method(), request.headers()), &path);
         let node = &self.served.config.node_name;
-        auth::authorize(&self.auth, node, user, request.method(), &path).await?;
+        if self.served.config.callers.authorized {
+            auth::authorize(&self.auth, node, user, request.method(), &path).await?;
+        }
         let decoded = unescape(&path).ok_or_else(|| Failure::bad_request("invalid URL escape"))?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
         self.route(request, &decoded, &query).await
@@ -129,6 +136,9 @@ impl Server {
                 return Ok(typed(page.into_bytes(), TEXT));
             }
             _ => {}
+        }
+        if parts == ["debug", "flags", "v"] && served.config.debugging_handlers {
+            return flags::verbosity(&served.config, request).await;
         }
         let allowed = methods(&parts).ok_or_else(Failure::not_found)?;
         if let Some(why) = disabled(&served.config, &parts) {

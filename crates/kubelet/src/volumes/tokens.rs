@@ -9,6 +9,7 @@ use component::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 
 use crate::pods::spec;
@@ -29,8 +30,8 @@ pub(crate) enum TokenError {
 #[derive(Default)]
 struct Tokens(Mutex<BTreeMap<TokenKey, Token>>);
 
-/// Pod uid, audience, lifetime asked for.
-type TokenKey = (String, String, i64);
+/// Pod uid, audience, lifetime asked for, and the account's uid if it matters.
+type TokenKey = (String, String, i64, String);
 
 /// A service account token.
 #[derive(Clone)]
@@ -93,7 +94,18 @@ impl Issuer {
 
     /// A token of a Pod's account for an audience, good for so many seconds when it was issued.
     pub(crate) async fn token(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, TokenError> {
-        let key = (spec::uid(pod).to_owned(), audience.to_owned(), seconds);
+        self.token_of_account(pod, "", audience, seconds).await
+    }
+
+    /// The same, if the account has this uid, "" for any.
+    pub(crate) async fn token_of_account(
+        &self,
+        pod: &Pod,
+        account_uid: &str,
+        audience: &str,
+        seconds: i64,
+    ) -> Result<Token, TokenError> {
+        let key = (spec::uid(pod).to_owned(), audience.to_owned(), seconds, account_uid.to_owned());
         let kept = self.tokens.0.lock().get(&key).cloned();
         let now = self.clock.now();
         if let Some(token) = kept.as_ref().filter(|t| t.renew > now) {
@@ -102,6 +114,10 @@ impl Issuer {
         let account =
             spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
         let request = TokenRequest {
+            metadata: ObjectMeta {
+                uid: Some(account_uid.to_owned()).filter(|uid| !uid.is_empty()),
+                ..ObjectMeta::default()
+            },
             spec: Some(TokenRequestSpec {
                 audiences: Some(audience.to_owned()).filter(|a| !a.is_empty()).map(|a| vec![a]),
                 bound_object_ref: Some(BoundObjectReference {
@@ -112,7 +128,7 @@ impl Issuer {
                 }),
                 expiration_seconds: Some(seconds),
             }),
-            ..TokenRequest::default()
+            status: None,
         };
         let accounts = self.client.api::<ServiceAccount>(spec::namespace(pod));
         match accounts.token(account, &request).await {
@@ -147,7 +163,7 @@ mod tests {
     fn a_token_that_cannot_be_renewed_is_asked_for_later() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let tokens = Tokens::default();
-        let key = ("u".to_owned(), String::new(), 3600);
+        let key = ("u".to_owned(), String::new(), 3600, String::new());
         let token = Token { text: "t".into(), renew: at(100), expires: at(200) };
         tokens.0.lock().insert(key.clone(), token);
         tokens.retry(&key, at(150));
