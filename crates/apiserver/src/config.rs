@@ -34,6 +34,8 @@ pub struct Config {
     pub given: Given,
     /// Which features are on (`--feature-gates`).
     pub gates: FeatureGates,
+    /// Which metrics are shown (`--disabled-metrics`, `--allow-metric-labels`).
+    pub shown: component::Shown,
     /// Which APIs are on (`--runtime-config`).
     pub runtime_config: RuntimeConfig,
     /// The maker of the documents of OpenAPI.
@@ -156,6 +158,7 @@ impl Config {
             security: SecurityConfig::default(),
             given: Given::default(),
             gates: FeatureGates::default(),
+            shown: component::Shown::default(),
             runtime_config: RuntimeConfig::default(),
             documents: Arc::new(NoDocuments),
             pages: None,

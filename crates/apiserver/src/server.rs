@@ -55,7 +55,7 @@ impl Server {
     pub(crate) fn new(config: &Config, parts: Parts) -> Result<Self, ServerError> {
         let Parts { objects, auth, admission, feeds, connect, shutdown } = parts;
         let flow = Arc::new(Flow::new(&config.limits, config.gates));
-        let metrics = Arc::new(Metrics::new(config.gates));
+        let metrics = Arc::new(Metrics::new(config.gates, config.shown.clone()));
         metrics.register(|registry| {
             registry.register_collector(Box::new(flow.metrics()));
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));

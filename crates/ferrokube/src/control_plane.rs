@@ -67,6 +67,7 @@ impl Settings {
         let mut api = api_config(&f.api, &f.data_dir(), (f.bind_address, f.secure_port))?;
         f.security.configure(&mut api.security)?;
         api.given = f.security.given()?;
+        api.shown = f.metrics.shown()?;
         api.services.cidrs.clone_from(&f.service_cluster_ip_range);
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
@@ -172,7 +173,7 @@ impl ControlPlane {
                 return Err(explain(e));
             }
         };
-        files.follow(running.exchange.clone(), &serving);
+        files.follow(&running.exchange, &serving);
         let kubeconfig = kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
         if knows_own {
             let written = running.write_kubeconfig(&kubeconfig);

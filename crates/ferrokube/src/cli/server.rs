@@ -9,6 +9,7 @@ use apiserver::config;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::logging::Logging;
+use super::metrics::Metrics;
 use super::node::{Hosts, Network, Node};
 use super::security::Security;
 use super::values::{duration, port_range};
@@ -186,6 +187,8 @@ pub(crate) struct ApiServer {
     pub(crate) security: Security,
     #[command(flatten)]
     pub(crate) api: Api,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

@@ -168,6 +168,7 @@ pub(super) struct Settings {
     pub(super) tls_cipher_suites: Vec<String>,
     pub(super) tls_min_version: String,
     pub(super) tls_curve_preferences: Vec<i32>,
+    pub(super) show_hidden_metrics_for_version: String,
     pub(super) read_only_port: Option<i32>,
     #[serde(rename = "registryPullQPS")]
     pub(super) registry_pull_qps: Option<i32>,
@@ -242,24 +243,6 @@ const HONOURED_GATES: [Gate; 22] = [
     Gate::RotateKubeletServerCertificate,
     Gate::TopologyManagerPolicyAlphaOptions,
     Gate::TopologyManagerPolicyBetaOptions,
-];
-
-/// The ciphers that upstream knows, too, and that nobody should use.
-const OLD_CIPHERS: [&str; 14] = [
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
-    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
-    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA",
-    "TLS_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_RSA_WITH_AES_256_CBC_SHA",
-    "TLS_RSA_WITH_AES_256_GCM_SHA384",
 ];
 
 /// The kernel's parameters that upstream wants, each with its value.
@@ -475,41 +458,12 @@ impl Settings {
     /// # Errors
     /// There is no such version, cipher or curve, or none of those that are chosen can be offered.
     pub(super) fn offer(&self) -> Result<(Offer, Vec<String>)> {
-        let mut warnings = Vec::new();
-        let only_1_3 = match self.tls_min_version.as_str() {
-            "" | "VersionTLS12" => false,
-            "VersionTLS13" => true,
-            old @ ("VersionTLS10" | "VersionTLS11") => {
-                warnings.push(format!("tlsMinVersion={old}: nothing older than TLS 1.2 is offered"));
-                false
-            }
-            other => bail!("unknown tls version {other:?}"),
-        };
-        let mut ciphers = Vec::new();
-        for name in &self.tls_cipher_suites {
-            match serving::tls::cipher(name) {
-                Some(cipher) => ciphers.push(cipher),
-                None if OLD_CIPHERS.contains(&name.as_str()) => {
-                    warnings.push(format!("tlsCipherSuites: {name} has known weaknesses and is not offered"));
-                }
-                None => bail!("Cipher suite {name} not supported or doesn't exist"),
-            }
-        }
-        if ciphers.is_empty() && !self.tls_cipher_suites.is_empty() {
-            bail!("none of tlsCipherSuites can be offered: all have known weaknesses");
-        }
-        let curves = self.tls_curve_preferences.iter().filter_map(|number| u16::try_from(*number).ok());
-        let curves: Vec<u16> = curves.filter(|number| serving::tls::has_curve(*number)).collect();
-        if curves.len() < self.tls_curve_preferences.len() {
-            if curves.is_empty() {
-                bail!("none of tlsCurvePreferences {:?} can be offered", self.tls_curve_preferences);
-            }
-            warnings.push(format!(
-                "tlsCurvePreferences: of {:?} only {curves:?} are offered",
-                self.tls_curve_preferences
-            ));
-        }
-        Ok((Offer { only_1_3, ciphers, curves }, warnings))
+        Offer::choose(client::offer::Choice {
+            version: ("tlsMinVersion", &self.tls_min_version),
+            ciphers: ("tlsCipherSuites", &self.tls_cipher_suites),
+            curves: ("tlsCurvePreferences", &self.tls_curve_preferences),
+        })
+        .map_err(anyhow::Error::msg)
     }
 
     /// Where everybody may read.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use client::Offer;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-pub use serving::tls::Offer;
 
 /// Where to serve, and how.
 #[derive(Debug, Clone)]
