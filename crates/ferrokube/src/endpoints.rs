@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use anyhow::{Context, Result, bail};
 use api::pem;
 use client::{Certificate, Client};
 use component::{Clock, Health, Registry, Shutdown};
+use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use serving::tls::Identity;
-use serving::{Auth, Endpoint};
+use serving::{Auth, Endpoint, Manners, Open};
 
 use crate::callers::Callers;
 use crate::certificate_files::{self, Part};
@@ -51,7 +52,45 @@ pub(crate) struct Reviewers {
     pub(crate) authorization: Client,
 }
 
-/// Serves a component's endpoint until `shutdown`; returns the address on which it listens.
+impl About {
+    fn endpoint(self, telling: &Telling, auth: Auth, open: Open, clock: Clock) -> Endpoint {
+        Endpoint {
+            name: self.name,
+            version: component::KUBERNETES,
+            auth,
+            open,
+            clock,
+            started: clock.now(),
+            metrics: telling.metrics.clone(),
+            health: telling.health.clone(),
+            settings: self.settings,
+            flags: self.flags,
+        }
+    }
+}
+
+/// Serves the endpoint of a component that has no flags of its own, for this machine; `roots` signed the certificates of
+/// clients. Its own certificate is signed by itself.
+pub(crate) fn serve_here(
+    about: About,
+    telling: &Telling,
+    client: Client,
+    port: u16,
+    roots: RootCertStore,
+    clock: Clock,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listener = serving::listen(address, false)?;
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned).into();
+    let identity = serving::tls::self_signed(names).context("cannot make a serving certificate")?;
+    let tls = serving::tls::config(identity, roots).context("cannot serve TLS")?;
+    let endpoint = about.endpoint(telling, Auth::new(client), Open::default(), clock);
+    serving::serve_on(endpoint, listener, Arc::new(tls), Manners::default(), shutdown);
+    Ok(())
+}
+
+/// Serves a component's endpoint by its flags until `shutdown`; returns the address on which it listens.
 pub(crate) async fn serve(
     about: About,
     telling: &Telling,
@@ -82,18 +121,8 @@ pub(crate) async fn serve(
     let tolerant = tolerant || !asked;
     let Reviewers { authentication, authorization } = reviewers;
     let callers = Callers::start(serving, about.uid, &authentication, tolerant, clock, shutdown).await?;
-    let endpoint = Endpoint {
-        name: about.name,
-        version: component::KUBERNETES,
-        auth: Auth::with(authentication, serving.trust()).authorized_by(authorization).recognizing(callers),
-        open: serving.open()?,
-        clock,
-        started: clock.now(),
-        metrics: telling.metrics.clone(),
-        health: telling.health.clone(),
-        settings: about.settings,
-        flags: about.flags,
-    };
+    let auth = Auth::with(authentication, serving.trust()).authorized_by(authorization).recognizing(callers);
+    let endpoint = about.endpoint(telling, auth, serving.open()?, clock);
     serving::serve_on(endpoint, listener, Arc::new(tls), manners, shutdown);
     Ok(listening)
 }

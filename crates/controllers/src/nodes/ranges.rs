@@ -27,33 +27,27 @@ pub fn node_prefixes(list: &str, sizes: MaskSizes) -> Result<(u32, u32), RangeEr
     let ranges: Vec<Cidr> = texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let refused = |why: &str| Err(RangeError::Unusable(why.to_owned()));
     let only_v6 = matches!(ranges.as_slice(), [only] if only.is_v6());
-    match (ranges.len() > 1, sizes) {
-        (true, MaskSizes { only: 1.. | ..0, .. }) => {
-            return refused("usage of --node-cidr-mask-size is not allowed with dual-stack clusters");
-        }
-        (false, MaskSizes { only: 1.. | ..0, v4, v6 }) if v4 != 0 || v6 != 0 => {
-            return refused(
-                "usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if --node-cidr-mask-size is set. For dual-stack clusters please unset it and use IPFamily specific flags",
-            );
-        }
-        (false, MaskSizes { only: 0, v4: 1.. | ..0, .. }) if only_v6 => {
-            return refused(
-                "usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6 cluster",
-            );
-        }
-        (false, MaskSizes { only: 0, v6: 1.. | ..0, .. }) if !only_v6 => {
-            return refused(
-                "usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster",
-            );
-        }
-        _ => {}
+    let (dual, MaskSizes { only, v4, v6 }) = (ranges.len() > 1, sizes);
+    if dual && only != 0 {
+        return refused("usage of --node-cidr-mask-size is not allowed with dual-stack clusters");
     }
-    let size = |named: i32, usual: u32| match (named, sizes.only) {
+    if !dual && only != 0 && (v4 != 0 || v6 != 0) {
+        return refused(
+            "usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if --node-cidr-mask-size is set. For dual-stack clusters please unset it and use IPFamily specific flags",
+        );
+    }
+    if !dual && only_v6 && v4 != 0 {
+        return refused("usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6 cluster");
+    }
+    if !dual && !only_v6 && v6 != 0 {
+        return refused("usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster");
+    }
+    let size = |named: i32, usual: u32| match (named, only) {
         (0, 0) => Ok(usual),
         (0, only) | (only, _) => u32::try_from(only)
             .map_err(|_| RangeError::Unusable(format!("a node's block cannot have a prefix of /{only}"))),
     };
-    Ok((size(sizes.v4, NODE_PREFIX_V4)?, size(sizes.v6, NODE_PREFIX_V6)?))
+    Ok((size(v4, NODE_PREFIX_V4)?, size(v6, NODE_PREFIX_V6)?))
 }
 
 /// The ranges from which nodes get blocks, one of each family, and the nodes' blocks.
