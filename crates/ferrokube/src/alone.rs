@@ -109,7 +109,9 @@ pub(crate) async fn scheduler(flags: &cli::Scheduler, told: BTreeMap<String, Str
     let gates = gates(&flags.feature_gates)?;
     let (document, settings) = scheduler_settings(flags, gates)?;
     let election = scheduler_election(&document)?;
-    without_effect(&document).iter().for_each(|warning| warn(warning));
+    for warning in without_effect(&document) {
+        warn(&warning);
+    }
     let reached = reach(kubeconfig_of(&document, flags), &flags.component.master)?;
     if let Some(file) = &flags.write_config_to {
         let text = scheduler::config::write::yaml(&document).map_err(Error::msg)?;
@@ -201,7 +203,7 @@ fn scheduler_election(document: &Document) -> Result<Option<Election>> {
 fn without_effect(document: &Document) -> Vec<String> {
     let (said, usual) = (&document.client_connection, ClientConnection::default());
     let fields = [
-        ("qps", said.qps != usual.qps, "the API server says when it is busy"),
+        ("qps", said.qps.to_bits() != usual.qps.to_bits(), "the API server says when it is busy"),
         ("burst", said.burst != usual.burst, "the API server says when it is busy"),
         ("contentType", said.content_type != usual.content_type, "components speak JSON"),
         ("acceptContentTypes", !said.accept_content_types.is_empty(), "components speak JSON"),

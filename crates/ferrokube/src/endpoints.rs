@@ -102,7 +102,9 @@ pub(crate) async fn serve(
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     let serving = &flags.serving;
     let (offer, warnings) = serving.offer()?;
-    warnings.iter().for_each(|warning| warn(warning));
+    for warning in warnings {
+        warn(&warning);
+    }
     let listener = serving::listen(address, serving.permit_port_sharing).map_err(|e| {
         let port = address.port();
         anyhow::Error::from(e).context(format!(

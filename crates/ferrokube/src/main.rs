@@ -227,7 +227,7 @@ async fn run(command: Command, told: Told) -> Result<()> {
         }
         Command::Up(flags) => match flags.hosts.nodes {
             Some(count) => hosts::up(&flags, count, started).await,
-            None => up(&flags, started).await,
+            None => Box::pin(up(&flags, started)).await,
         },
     }
 }
