@@ -42,6 +42,8 @@ pub struct Config {
     pub privileged: bool,
     /// Which features are on (`--feature-gates`).
     pub gates: FeatureGates,
+    /// Which metrics are shown (`--disabled-metrics`, `--allow-metric-labels`).
+    pub shown: component::Shown,
     /// Which APIs are on (`--runtime-config`).
     pub runtime_config: RuntimeConfig,
     /// The maker of the documents of OpenAPI.
@@ -269,6 +271,7 @@ impl Config {
             given: Given::default(),
             privileged: true,
             gates: FeatureGates::default(),
+            shown: component::Shown::default(),
             runtime_config: RuntimeConfig::default(),
             documents: Arc::new(NoDocuments),
             pages: None,

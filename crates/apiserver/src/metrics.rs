@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use access::{Query, RequestInfo};
 use api::gate::Stage;
 use api::{FeatureGates, Gate, Text};
+use component::Shown;
 use http::header::{self, HeaderValue};
 use http::{Method, Response};
 use parking_lot::Mutex;
@@ -125,6 +126,7 @@ const CONNECTS: [&str; 5] = ["log", "exec", "attach", "proxy", "portforward"];
 
 /// The metrics of a server.
 pub struct Metrics {
+    shown: Shown,
     registry: Mutex<Registry>,
     requests: Count<RequestLabels>,
     durations: Durations,
@@ -238,8 +240,9 @@ fn since_epoch() -> f64 {
 }
 
 impl Metrics {
-    pub(crate) fn new(gates: FeatureGates) -> Self {
+    pub(crate) fn new(gates: FeatureGates, shown: Shown) -> Self {
         let out = Self {
+            shown,
             registry: Mutex::default(),
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(SECONDS)),
@@ -383,6 +386,10 @@ impl Metrics {
         }
         self.requests.get_or_create(&RequestLabels { code, labels }).inc();
     }
+    /// A page of other metrics, as it is shown.
+    pub(crate) fn show(&self, page: String) -> String {
+        self.shown.apply(page)
+    }
     /// Answers a scrape: as OpenMetrics if that is asked for, otherwise in Prometheus' older text form.
     pub(crate) fn serve(&self, accept: &str) -> Response<Body> {
         let mut out = String::new();
@@ -395,7 +402,7 @@ impl Metrics {
             out = prometheus_text(&out);
             "text/plain; version=0.0.4; charset=utf-8"
         };
-        let mut response = Response::new(full(out));
+        let mut response = Response::new(full(self.shown.apply(out)));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         response
     }

@@ -58,7 +58,7 @@ impl Server {
         let flow = Arc::new(Flow::new(&config.limits, config.gates));
         let ending = Ending::new(&config.limits, &shutdown);
         let policy = Policy::new(&config.serving).map_err(ServerError)?;
-        let metrics = Arc::new(Metrics::new(config.gates));
+        let metrics = Arc::new(Metrics::new(config.gates, config.shown.clone()));
         metrics.register(|registry| {
             registry.register_collector(Box::new(flow.metrics()));
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));

@@ -63,6 +63,9 @@ pub trait TokenSource: Send + Sync + 'static {
     fn token(&self) -> BoxFuture<'_, Result<String, Status>>;
 }
 
+/// Where the kubelet mounts the credentials of a Pod's account.
+pub const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// Where a bearer token comes from.
 #[derive(Clone)]
 pub enum Token {
@@ -142,6 +145,29 @@ impl Config {
         let text = std::str::from_utf8(&text)
             .map_err(|e| ConfigError::Parse { path: path.to_owned(), reason: e.to_string() })?;
         Self::from_text(text, path, context)
+    }
+
+    /// The configuration of a Pod of the cluster: the address from its environment (`KUBERNETES_SERVICE_HOST` and
+    /// `_PORT`), its account's token and the authorities from the directory that the kubelet mounts, [`ACCOUNT_DIR`].
+    ///
+    /// # Errors
+    /// The files are not there or cannot be used.
+    pub fn in_cluster(host: &str, port: &str, dir: &Path) -> Result<Self, ConfigError> {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let token = dir.join("token");
+        // Without it nothing would work, and the reason would come late.
+        read(&token)?;
+        let config = Self::new(&format!("https://{host}:{port}"), &read(&dir.join("ca.crt"))?)?;
+        Ok(config.with_token(Token::File(token)))
+    }
+
+    /// The same towards another address, as clientcmd overrides a kubeconfig's: the name that the kubeconfig has for the
+    /// server's certificate belongs to the other one, and counts no more. An address without a scheme is one of HTTPS.
+    pub fn with_server(mut self, address: &str) -> Self {
+        let scheme = if address.contains("://") { "" } else { "https://" };
+        self.server = format!("{scheme}{address}");
+        self.server_name = None;
+        self
     }
 
     /// The server and the authorities of a kubeconfig that has one cluster, and perhaps neither user nor context:

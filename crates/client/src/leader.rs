@@ -11,6 +11,24 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Api, Client};
 
+/// How many times the period the time between two attempts may be at most, besides the period itself: candidates do not
+/// stay in step. Upstream's `JitterFactor`.
+const JITTER: f64 = 1.2;
+
+/// The reason for which the times of an election do not fit together; in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ElectionError {
+    /// A leader would still try to renew a lease that others no longer respect.
+    #[error("leaseDuration must be greater than renewDeadline")]
+    Lease,
+    /// A leader would give up before its second attempt.
+    #[error("renewDeadline must be greater than retryPeriod*JitterFactor")]
+    Renew,
+    /// Attempts would follow each other without a pause.
+    #[error("retryPeriod must be greater than zero")]
+    Retry,
+}
+
 /// An election: the candidate, the Lease, and the times.
 #[derive(Debug, Clone)]
 pub struct Election {
@@ -41,6 +59,20 @@ impl Election {
         }
     }
 
+    /// Checks the times by upstream's rules (`NewLeaderElector`).
+    ///
+    /// # Errors
+    /// The times do not fit together: nobody could lead for long.
+    pub fn check(&self) -> Result<(), ElectionError> {
+        if self.lease <= self.renew {
+            return Err(ElectionError::Lease);
+        }
+        if self.renew <= self.retry.mul_f64(JITTER) {
+            return Err(ElectionError::Renew);
+        }
+        if self.retry.is_zero() { Err(ElectionError::Retry) } else { Ok(()) }
+    }
+
     /// Waits to be elected, then runs `work` until it ends, leadership is lost or `shutdown` is
     /// given. The shutdown that `work` gets is given and its tasks have ended before this returns,
     /// and only then is the Lease given up: two never work at a time.
@@ -53,8 +85,7 @@ impl Election {
             Candidate { election: self, api: client.api(&self.namespace), clock, observed: None };
         let acquired = shutdown.run(async {
             while !candidate.attempt_logged().await {
-                // Up to 2.2 times the period, so that candidates do not stay in step.
-                sleep(self.retry + self.retry.mul_f64(1.2 * fastrand::f64())).await;
+                sleep(self.retry + self.retry.mul_f64(JITTER * fastrand::f64())).await;
             }
         });
         if acquired.await.is_none() {
@@ -205,5 +236,31 @@ impl Candidate<'_> {
         if let Err(error) = self.api.update(&lease).await {
             tracing::debug!(%error, "unable to give the lease up");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cases of upstream's `NewLeaderElector`.
+    #[test]
+    fn times_fit_together() {
+        let check = |seconds: [f64; 3], want: Result<(), &str>| {
+            let [lease, renew, retry] = seconds.map(Duration::from_secs_f64);
+            let election = Election { lease, renew, retry, ..Election::new("kube-system", "a", "me") };
+            assert_eq!(
+                election.check().map_err(|e| e.to_string()),
+                want.map_err(str::to_owned),
+                "{seconds:?}"
+            );
+        };
+        check([15.0, 10.0, 2.0], Ok(()));
+        check([60.0, 40.0, 10.0], Ok(()));
+        check([10.0, 10.0, 2.0], Err("leaseDuration must be greater than renewDeadline"));
+        check([15.0, 2.4, 2.0], Err("renewDeadline must be greater than retryPeriod*JitterFactor"));
+        check([15.0, 2.5, 2.0], Ok(()));
+        check([15.0, 10.0, 0.0], Err("retryPeriod must be greater than zero"));
+        check([0.0, 0.0, 0.0], Err("leaseDuration must be greater than renewDeadline"));
     }
 }

@@ -41,7 +41,7 @@ pub use factory::Factory;
 pub use informer::{Index, Informer};
 pub use json::{FromJson, ToJson};
 pub use key::Key;
-pub use leader::{Election, Outcome};
+pub use leader::{Election, ElectionError, Outcome};
 pub use offer::Offer;
 pub use post::{PostError, PostTls, Poster};
 pub use queue::{Queue, RateLimit};

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::shown::{Shown, number};
+
 /// The `Content-Type` of a page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -88,14 +90,6 @@ fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64, mil
     };
 }
 
-/// A number as the format has it: there is a sign before infinity.
-fn number(value: f64) -> String {
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
-    }
-    value.to_string()
-}
-
 /// A histogram: counts of values by bounds. Its owner keeps it under a lock.
 #[derive(Debug, Clone)]
 pub struct Histogram {
@@ -128,12 +122,20 @@ type Collect = Arc<dyn Fn(&mut Page) + Send + Sync>;
 
 /// The parts that have metrics, by name. Clones are the same registry.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<BTreeMap<String, Collect>>>);
+pub struct Registry(Arc<Mutex<BTreeMap<String, Collect>>>, Arc<Mutex<Shown>>);
 
 impl Registry {
     /// Registers a part's function, in the place of one that had its name before.
     pub fn register(&self, name: impl Into<String>, collect: impl Fn(&mut Page) + Send + Sync + 'static) {
         self.0.lock().insert(name.into(), Arc::new(collect));
+    }
+    /// Chooses the metrics that are shown.
+    pub fn choose(&self, shown: Shown) {
+        *self.1.lock() = shown;
+    }
+    /// The choice of the metrics that are shown.
+    pub fn shown(&self) -> Shown {
+        self.1.lock().clone()
     }
     /// Collects the metrics of all parts.
     pub fn page(&self) -> Page {

@@ -48,6 +48,8 @@ pub struct Sifted {
     pub arguments: Vec<OsString>,
     /// A sentence for each setting that has no meaning here.
     pub warnings: Vec<String>,
+    /// The table's flags that were given, by their names, with their values.
+    pub given: BTreeMap<String, String>,
 }
 
 impl Table {
@@ -76,6 +78,12 @@ impl Table {
     /// The names of the settings.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
+    }
+
+    /// The settings whose value must describe the behaviour that there is, with the first such value.
+    pub fn fixed(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let fixed = self.0.iter().filter(|(_, entry)| !entry.without_meaning);
+        fixed.map(|(name, entry)| (*name, entry.done.first().copied().unwrap_or_default()))
     }
 
     /// Judges a setting by the name that the table has for it, and by the name that its user wrote: a warning, nothing
@@ -131,6 +139,7 @@ impl Table {
             if let Some(verdict) = self.judge(&name, &written, value.trim_matches('"')) {
                 out.warnings.extend(verdict?.filter(|w| !out.warnings.contains(w)));
             }
+            out.given.insert(name, value);
         }
         Ok(out)
     }
@@ -179,6 +188,11 @@ mod tests {
         check("-v 4 -v4 -v=2 --v=6 b", "-v 4 -v4 -v=2 --v=6 b", &[]);
         check("--event_ttl=1h --port_a 2 -x", "--event-ttl=1h --port-a 2 -x", &[]);
         check("a -- --guard=no", "a -- --guard=no", &[]);
+        let table = Table::parse(TABLE).unwrap();
+        let sifted = table.sift(["--qps", "9", "--mode", "--x=1"].map(Into::into)).unwrap();
+        let given = |name: &str| sifted.given.get(name).map(String::as_str);
+        assert_eq!([given("qps"), given("mode"), given("x")], [Some("9"), Some("true"), None]);
+        assert_eq!(table.fixed().collect::<Vec<_>>(), [("guard", ""), ("mode", "true")]);
     }
 
     #[test]

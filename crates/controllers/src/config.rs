@@ -72,6 +72,10 @@ pub struct Config {
     pub autoscaling: Autoscaling,
     /// The controllers that run.
     pub controllers: Choice,
+    /// Whether objects are removed whose owners are gone.
+    pub garbage_collector: bool,
+    /// The time before each controller begins, and as long again at most, by chance; zero for none.
+    pub start_interval: Duration,
     /// The features that are on.
     pub gates: FeatureGates,
 }
@@ -97,6 +101,22 @@ pub struct Workers {
     pub pod_autoscalers: usize,
     /// Of ServiceAccounts' tokens in Secrets.
     pub account_tokens: usize,
+    /// Of Deployments.
+    pub deployments: usize,
+    /// Of ReplicaSets.
+    pub replica_sets: usize,
+    /// Of ReplicationControllers.
+    pub replication_controllers: usize,
+    /// Of namespaces that are being removed.
+    pub namespaces: usize,
+    /// Of objects that may be garbage, and as many of objects whose dependents are orphaned.
+    pub garbage: usize,
+    /// Of ResourceClaims, and Pods that need some.
+    pub resource_claims: usize,
+    /// Of Pods that devices' taints evict, and rules about them.
+    pub device_taints: usize,
+    /// Of ValidatingAdmissionPolicies whose expressions are checked.
+    pub policies: usize,
 }
 
 impl Default for Workers {
@@ -111,6 +131,14 @@ impl Default for Workers {
             ttl_after_finished: 5,
             pod_autoscalers: 5,
             account_tokens: 5,
+            deployments: 5,
+            replica_sets: 5,
+            replication_controllers: 5,
+            namespaces: 10,
+            garbage: 20,
+            resource_claims: 50,
+            device_taints: 8,
+            policies: 5,
         }
     }
 }
@@ -143,6 +171,8 @@ impl Config {
             resource_quota_sync_period: Duration::from_mins(5),
             autoscaling: Autoscaling::default(),
             controllers: Choice::default(),
+            garbage_collector: true,
+            start_interval: Duration::ZERO,
             gates: FeatureGates::default(),
         }
     }

@@ -57,10 +57,13 @@ pub use config::{Autoscaling, Config, EndpointSettings, LoadBalancers, NodeMonit
 pub use host::{ChoiceError, Named, known};
 pub use load_balancers::pool::Range;
 pub use nodes::cidr_set::RangeError;
+pub use nodes::ranges::{MaskSizes, node_prefixes};
 pub use nodes::zones::EvictionRates;
 
 use client::Clients;
 use component::{Health, Registry, Shutdown};
+use host::Controller;
+use nodes::ipam::Ipam;
 use nodes::ranges::Ranges;
 
 /// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
@@ -91,8 +94,9 @@ pub fn run(
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<(), RangeError> {
+    let runs = config.controllers.runs(Ipam::NAME, true);
     let ranges = Ranges::parse(
-        &config.cluster_cidr,
+        if runs { &config.cluster_cidr } else { "" },
         config.node_prefix_v4,
         config.node_prefix_v6,
         &config.service_cidrs,

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
 use serde::Deserialize;
 
 use crate::common::{conditions, deleting, pods, retry};
+use crate::config::Config;
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::PodView;
@@ -61,9 +62,12 @@ impl Controller for Namespaces {
     const ALIASES: &'static [&'static str] = &["namespace"];
     const ACCOUNT: &'static str = "namespace-controller";
     const QUEUE: &'static str = "namespace";
-    const WORKERS: usize = 10;
     const RATE: RateLimit = RateLimit { limit: Duration::from_mins(1), ..RateLimit::UPSTREAM };
     type Key = Key;
+
+    fn workers(config: &Config) -> usize {
+        config.workers.namespaces
+    }
 
     fn new(host: &Host<Self::Key>) -> Self {
         Self {

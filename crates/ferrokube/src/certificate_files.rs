@@ -1,5 +1,5 @@
-//! Certificates and authorities in files, which are read again when the files change: the API server goes on with the
-//! new ones, and no connection ends. This is what cannot be used is told, and the one before stays.
+//! Certificates and authorities in files, which are read again when the files change: a server goes on with the new
+//! ones, and no connection ends. This is what cannot be used is told, and the one before stays.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,10 @@ pub(crate) struct Files {
 }
 
 /// Takes over the texts of one part's files.
-type Take = Box<dyn Fn(&Exchange, &[String]) -> Result<()> + Send>;
+type Take = Box<dyn Fn(&[String]) -> Result<()> + Send>;
 
 /// A part of the certificates: its files, what they held when they were looked at last, and what is done with it.
-struct Part {
+pub(crate) struct Part {
     files: Vec<PathBuf>,
     seen: Option<Vec<String>>,
     take: Take,
@@ -50,44 +50,52 @@ fn first(texts: &[String]) -> &str {
 }
 
 impl Files {
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self, exchange: &Exchange) -> Vec<Part> {
+        type To = fn(&Exchange, &[String]) -> Result<()>;
         let both = |files: &Option<[PathBuf; 2]>| files.clone().map(Vec::from);
         let one = |file: &Option<PathBuf>| file.clone().map(|file| vec![file]);
-        let all: [(Option<Vec<PathBuf>>, Take); 4] = [
-            (both(&self.serving), Box::new(|to, texts| Ok(to.serving(&pair(texts))?))),
-            (both(&self.front_proxy), Box::new(|to, texts| Ok(to.front_proxy(&pair(texts))?))),
-            (one(&self.client_authorities), Box::new(|to, texts| Ok(to.client_authorities(first(texts))?))),
-            (
-                one(&self.front_proxy_authorities),
-                Box::new(|to, texts| Ok(to.front_proxy_authorities(first(texts))?)),
-            ),
+        let all: [(Option<Vec<PathBuf>>, To); 4] = [
+            (both(&self.serving), |to, texts| Ok(to.serving(&pair(texts))?)),
+            (both(&self.front_proxy), |to, texts| Ok(to.front_proxy(&pair(texts))?)),
+            (one(&self.client_authorities), |to, texts| Ok(to.client_authorities(first(texts))?)),
+            (one(&self.front_proxy_authorities), |to, texts| Ok(to.front_proxy_authorities(first(texts))?)),
         ];
+        let part = |(files, to): (Option<Vec<PathBuf>>, To)| {
+            let exchange = exchange.clone();
+            Some(Part::new(files?, move |texts| to(&exchange, texts)))
+        };
         let named = self.named.iter().enumerate().map(|(at, files)| {
-            let take: Take = Box::new(move |to, texts| Ok(to.named(at, &pair(texts))?));
-            (Some(files.to_vec()), take)
+            let exchange = exchange.clone();
+            Part::new(files.to_vec(), move |texts| Ok(exchange.named(at, &pair(texts))?))
         });
-        all.into_iter()
-            .chain(named)
-            .filter_map(|(files, take)| Some(Part { files: files?, seen: None, take }))
-            .collect()
+        all.into_iter().filter_map(part).chain(named).collect()
     }
 
     /// Follows the files until the shutdown.
-    pub(crate) fn follow(&self, exchange: Exchange, shutdown: &Shutdown) {
-        let parts = self.parts();
-        if parts.is_empty() {
-            return;
-        }
-        let stop = shutdown.clone();
-        shutdown.spawn(async move {
-            stop.run(follow(parts, exchange)).await;
-        });
+    pub(crate) fn follow(&self, exchange: &Exchange, shutdown: &Shutdown) {
+        follow(self.parts(exchange), shutdown);
     }
 }
 
+/// Follows the files of these parts until the shutdown.
+pub(crate) fn follow(parts: Vec<Part>, shutdown: &Shutdown) {
+    if parts.is_empty() {
+        return;
+    }
+    let stop = shutdown.clone();
+    shutdown.spawn(async move {
+        stop.run(look_again(parts)).await;
+    });
+}
+
 impl Part {
+    /// A part whose texts, in the order of its files, `take` takes over.
+    pub(crate) fn new(files: Vec<PathBuf>, take: impl Fn(&[String]) -> Result<()> + Send + 'static) -> Self {
+        Self { files, seen: None, take: Box::new(take) }
+    }
+
     /// Looks whether the files hold something else than before.
-    fn look(&mut self, exchange: &Exchange) -> Result<()> {
+    fn look(&mut self) -> Result<()> {
         let read = |file: &PathBuf| {
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
         };
@@ -95,20 +103,19 @@ impl Part {
         if self.seen.as_ref() == Some(&texts) {
             return Ok(());
         }
-        let taken = (self.take)(exchange, &texts);
+        let taken = (self.take)(&texts);
         self.seen = Some(texts);
         taken
     }
 }
 
-async fn follow(mut parts: Vec<Part>, exchange: Exchange) {
+async fn look_again(mut parts: Vec<Part>) {
     let dirs: BTreeSet<&Path> = parts.iter().flat_map(|part| &part.files).map(|file| dir_of(file)).collect();
     let mut changes = Changes::of(dirs).inspect_err(only_each_minute).ok();
     loop {
-        let to = exchange.clone();
         let looked = tokio::task::spawn_blocking(move || {
             for part in &mut parts {
-                if let Err(error) = part.look(&to) {
+                if let Err(error) = part.look() {
                     tracing::error!("{error:#}; the one before counts");
                 }
             }

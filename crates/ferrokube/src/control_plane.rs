@@ -1,7 +1,7 @@
 //! The control plane in one process: store, API server, controllers, scheduler.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
 use rustls::{RootCertStore, ServerConfig};
+use serde_json::json;
 
 use crate::certificate_files::Files;
 use crate::data_dir::DataDir;
@@ -75,6 +76,7 @@ impl Settings {
             warn(&warning);
         }
         api.given = Given { named: f.https.named()?, ..f.security.given()? };
+        api.shown = f.metrics.shown()?;
         api.services.cidrs.clone_from(&f.service_cluster_ip_range);
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
@@ -188,7 +190,7 @@ impl ControlPlane {
                 return Err(explain(e));
             }
         };
-        files.follow(running.exchange.clone(), &serving);
+        files.follow(&running.exchange, &serving);
         let kubeconfig = kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
         if knows_own {
             let written = running.write_kubeconfig(&kubeconfig);
@@ -230,7 +232,7 @@ impl ControlPlane {
         };
         let roots = self.roots()?;
         let (serving, stop) = (parts.clone(), self.components.clone());
-        self.components.spawn(async move { serving.serve(roots, stop).await });
+        self.components.spawn(async move { serving.serve(&roots, &stop) });
         if !self.running.store.capabilities().others_write {
             parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
@@ -435,17 +437,17 @@ impl Parts {
 
     /// Serves the endpoints of controllers and scheduler on upstream's ports of this machine, for this machine alone.
     /// If another cluster has the ports, this one goes on without.
-    async fn serve(&self, roots: RootCertStore, stop: Shutdown) {
+    fn serve(&self, roots: &RootCertStore, stop: &Shutdown) {
         let all = [
             ("kube-controller-manager", "kubecontrollermanager.config.k8s.io", 10257, &self.controllers_tell),
             ("kube-scheduler", "kubescheduler.config.k8s.io", 10259, &self.scheduler_tells),
         ];
         for (name, settings, port, telling) in all {
-            let about = About { name, settings, flags: BTreeMap::new() };
+            let (settings, flags) = (json!({ settings: {} }), BTreeMap::new());
+            let about = About { name, settings, flags, uid: false, tolerant: true };
             let client = self.clients(name).of(&format!("system:{name}"));
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            let served = endpoints::serve(about, telling, client, address, roots.clone(), self.clock, &stop);
-            if let Err(error) = served.await {
+            let served = endpoints::serve_here(about, telling, client, port, roots.clone(), self.clock, stop);
+            if let Err(error) = served {
                 tracing::info!(error = format!("{error:#}"), "a component goes without its endpoint");
             }
         }

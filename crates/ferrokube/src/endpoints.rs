@@ -1,15 +1,28 @@
 //! The endpoints of controllers and scheduler: health, metrics, settings.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use client::Client;
+use anyhow::{Context, Result, bail};
+use api::pem;
+use client::{Certificate, Client};
 use component::{Clock, Health, Registry, Shutdown};
 use rustls::RootCertStore;
-use serde_json::{Value, json};
-use serving::{Auth, Endpoint};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::Value;
+use serving::tls::Identity;
+use serving::{Auth, Endpoint, Manners, Open};
+
+use crate::callers::Callers;
+use crate::certificate_files::{self, Part};
+use crate::cli;
+use crate::private;
+use crate::say::warn;
 
 /// The metrics and health that a component reports; clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -21,46 +34,166 @@ pub(crate) struct Telling {
 /// The component and its settings at the start.
 pub(crate) struct About {
     pub(crate) name: &'static str,
-    /// The name of its settings in `/configz`.
-    pub(crate) settings: &'static str,
+    /// The settings as `/configz` has them.
+    pub(crate) settings: Value,
+    /// The flags with their values.
     pub(crate) flags: BTreeMap<String, String>,
+    /// Whether the feature RemoteRequestHeaderUID is on.
+    pub(crate) uid: bool,
+    /// Whether the endpoint serves without the authorities that the cluster does not tell, if no flag says it.
+    pub(crate) tolerant: bool,
 }
 
-/// Serves a component's endpoint until `shutdown`; returns the address on which it listens. Its certificate is signed
-/// by itself, as upstream's are that were given none; `roots` signed those of clients.
-pub(crate) async fn serve(
+/// The clients with which an endpoint asks the API server about its callers.
+pub(crate) struct Reviewers {
+    /// Whose a token is, and who signs certificates.
+    pub(crate) authentication: Client,
+    /// Who may do what.
+    pub(crate) authorization: Client,
+}
+
+impl About {
+    fn endpoint(self, telling: &Telling, auth: Auth, open: Open, clock: Clock) -> Endpoint {
+        Endpoint {
+            name: self.name,
+            version: component::KUBERNETES,
+            auth,
+            open,
+            clock,
+            started: clock.now(),
+            metrics: telling.metrics.clone(),
+            health: telling.health.clone(),
+            settings: self.settings,
+            flags: self.flags,
+        }
+    }
+}
+
+/// Serves the endpoint of a component that has no flags of its own, for this machine; `roots` signed the certificates of
+/// clients. Its own certificate is signed by itself.
+pub(crate) fn serve_here(
     about: About,
     telling: &Telling,
     client: Client,
-    address: SocketAddr,
+    port: u16,
     roots: RootCertStore,
     clock: Clock,
     shutdown: &Shutdown,
-) -> Result<SocketAddr> {
-    let identity = serving::tls::self_signed(vec!["localhost".to_owned(), address.ip().to_string()])
-        .context("cannot make a serving certificate")?;
+) -> Result<()> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listener = serving::listen(address, false)?;
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned).into();
+    let identity = serving::tls::self_signed(names).context("cannot make a serving certificate")?;
     let tls = serving::tls::config(identity, roots).context("cannot serve TLS")?;
-    let endpoint = Endpoint {
-        name: about.name,
-        version: component::KUBERNETES,
-        auth: Auth::new(client),
-        clock,
-        started: clock.now(),
-        metrics: telling.metrics.clone(),
-        health: telling.health.clone(),
-        settings: settings(about.settings, &about.flags),
-        flags: about.flags,
-    };
-    serving::serve(endpoint, address, Arc::new(tls), shutdown).await.map_err(|e| {
+    let endpoint = about.endpoint(telling, Auth::new(client), Open::default(), clock);
+    serving::serve_on(endpoint, listener, Arc::new(tls), Manners::default(), shutdown);
+    Ok(())
+}
+
+/// Serves a component's endpoint by its flags until `shutdown`; returns the address on which it listens.
+pub(crate) async fn serve(
+    about: About,
+    telling: &Telling,
+    reviewers: Reviewers,
+    flags: &cli::Component,
+    clock: Clock,
+    shutdown: &Shutdown,
+) -> Result<SocketAddr> {
+    let address = SocketAddr::new(flags.bind_address, flags.secure_port);
+    let serving = &flags.serving;
+    let (offer, warnings) = serving.offer()?;
+    for warning in warnings {
+        warn(&warning);
+    }
+    let listener = serving::listen(address, serving.permit_port_sharing).map_err(|e| {
         let port = address.port();
         anyhow::Error::from(e).context(format!(
             "the endpoint of {} cannot be served; is port {port} in use? choose another with --secure-port",
             about.name
         ))
-    })
+    })?;
+    let listening = listener.local_addr().context("the address of the endpoint is not known")?;
+    let certificate = certificate(about.name, serving, address.ip(), shutdown)?;
+    let manners = serving.manners();
+    let tls = serving::tls::asking(certificate, &offer, manners.http2).context("cannot serve TLS")?;
+    let asked = serving.authentication_kubeconfig.is_some();
+    let tolerant = serving.authentication_tolerate_lookup_failure.unwrap_or(about.tolerant);
+    // DIFFERENCE: without --authentication-kubeconfig upstream asks nobody; here the component itself asks, and does
+    // without an answer.
+    let tolerant = tolerant || !asked;
+    let Reviewers { authentication, authorization } = reviewers;
+    let callers = Callers::start(serving, about.uid, &authentication, tolerant, clock, shutdown).await?;
+    let auth = Auth::with(authentication, serving.trust()).authorized_by(authorization).recognizing(callers);
+    let endpoint = about.endpoint(telling, auth, serving.open()?, clock);
+    serving::serve_on(endpoint, listener, Arc::new(tls), manners, shutdown);
+    Ok(listening)
 }
 
-/// The settings by the names of the flags.
-fn settings(name: &str, flags: &BTreeMap<String, String>) -> Value {
-    json!({ name: flags })
+/// The place of the certificate with which to serve. Its files are followed.
+fn certificate(
+    name: &str,
+    flags: &cli::Serving,
+    address: IpAddr,
+    shutdown: &Shutdown,
+) -> Result<Certificate> {
+    let own = || {
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        if !address.is_unspecified() && !names.contains(&address.to_string()) {
+            names.push(address.to_string());
+        }
+        serving::tls::self_signed(names).context("cannot make a serving certificate")
+    };
+    let files: [PathBuf; 2] = match (flags.pair(), flags.cert_dir.as_deref()) {
+        (Some(pair), _) => pair.map(Path::to_owned),
+        (None, Some(dir)) if !dir.as_os_str().is_empty() => kept(name, dir, own)?,
+        (None, _) => {
+            let (chain, key) = own()?;
+            return Ok(Certificate::new(chain, key)?);
+        }
+    };
+    let unusable = || format!("cannot serve with {} and {}", files[0].display(), files[1].display());
+    let read = |file: &PathBuf| fs::read_to_string(file).with_context(unusable);
+    let (chain, key) = identity(&[read(&files[0])?, read(&files[1])?]).with_context(unusable)?;
+    let place = Certificate::new(chain, key).with_context(unusable)?;
+    let to = place.clone();
+    let part = Part::new(files.into(), move |texts| {
+        let (chain, key) = identity(texts)?;
+        Ok(to.exchange(chain, key)?)
+    });
+    certificate_files::follow(vec![part], shutdown);
+    Ok(place)
+}
+
+/// The certificate in a directory, and its key. They are made if neither is there, so that the next process has the same.
+fn kept(name: &str, dir: &Path, own: impl FnOnce() -> Result<Identity>) -> Result<[PathBuf; 2]> {
+    let files = [dir.join(format!("{name}.crt")), dir.join(format!("{name}.key"))];
+    match files.each_ref().map(|file| file.exists()) {
+        [true, true] => {}
+        [false, false] => {
+            let unwritten = || format!("cannot keep a certificate in --cert-dir {}", dir.display());
+            let (chain, key) = own()?;
+            fs::create_dir_all(dir).with_context(unwritten)?;
+            let text = pem::encode("PRIVATE KEY", key.secret_der());
+            let written = private::create(&files[1]).and_then(|mut file| file.write_all(text.as_bytes()));
+            written.with_context(unwritten)?;
+            let text: String = chain.iter().map(|der| pem::encode_certificate(der)).collect();
+            fs::write(&files[0], text).with_context(unwritten)?;
+        }
+        _ => bail!(
+            "of {} and {} only one is there; remove it, or add the other",
+            files[0].display(),
+            files[1].display()
+        ),
+    }
+    Ok(files)
+}
+
+/// A certificate with those that signed it, and its key, of their texts.
+fn identity(texts: &[String]) -> Result<Identity> {
+    let text = |at: usize| texts.get(at).map_or("", String::as_str).as_bytes();
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(text(0)).collect::<Result<_, _>>()?;
+    if chain.is_empty() {
+        bail!("there is no certificate in it");
+    }
+    Ok((chain, PrivateKeyDer::from_pem_slice(text(1)).context("its key cannot be read")?))
 }

@@ -1,11 +1,15 @@
 //! The command line as upstream's components take it: a component's name may stand in place of the program's, and each
 //! of its flags is honoured, accepted with a warning, or refused.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use clap::{ArgMatches, CommandFactory};
 use component::Table;
+
+use crate::cli::Cli;
 
 /// The flags of upstream's components that are not honoured here.
 const TABLES: [(&str, &str); 5] = [
@@ -25,6 +29,8 @@ pub(crate) struct Line {
     pub(crate) warnings: Vec<String>,
     /// Whether a component is asked for its version, which is that of Kubernetes.
     pub(crate) version: bool,
+    /// The component's flags that are not honoured, with their values as far as they are known.
+    pub(crate) others: BTreeMap<String, String>,
 }
 
 /// Reads a command line, the program's name first.
@@ -44,7 +50,27 @@ pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
     let sifted = table.sift(all.split_off(2))?;
     let version = sifted.arguments.iter().any(|a| a == "--version" || a == "--version=true");
     all.extend(sifted.arguments);
-    Ok(Line { arguments: all, warnings: sifted.warnings, version })
+    let mut others: BTreeMap<_, _> = table.fixed().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+    others.extend(sifted.given);
+    Ok(Line { arguments: all, warnings: sifted.warnings, version, others })
+}
+
+/// All flags of a command with their values, as `/flagz` has them.
+pub(crate) fn values(matches: &ArgMatches, others: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut all = others;
+    let whole = Cli::command();
+    let Some((name, matches)) = matches.subcommand() else { return all };
+    let Some(command) = whole.find_subcommand(name) else { return all };
+    for argument in command.get_arguments() {
+        let Some(long) = argument.get_long().filter(|long| !["help", "version"].contains(long)) else {
+            continue;
+        };
+        let given = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
+        let given: Vec<String> =
+            given.into_iter().flatten().map(|value| value.to_string_lossy().into_owned()).collect();
+        all.insert(long.to_owned(), given.join(","));
+    }
+    all
 }
 
 /// Whether a subcommand is a component, by upstream's names.
@@ -56,10 +82,7 @@ fn is_component(name: &OsStr) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::cli::Cli;
 
     #[test]
     fn links_by_the_names_of_components() {
@@ -119,7 +142,7 @@ mod tests {
         check(&format!("{api} --audit-log-path=/a"), Err(audit));
         let one_store = "--etcd-servers-overrides=/events#http://b cannot be had: all objects are in one store; leave it out";
         check(&format!("{api} --etcd_servers_overrides=/events#http://b"), Err(one_store));
-        check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
+        check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=60s", Ok(&[]));
         check("up --audit-log-path=/a", Ok(&[]));
         check("kubelet --kubeconfig=k --authorization-mode=Webhook --anonymous-auth=false", Ok(&[]));
         let qps = "--kube-api-qps has no effect here: the API server says when it is busy";
@@ -129,5 +152,29 @@ mod tests {
         let mounter =
             "--experimental-mounter-path=/m cannot be had: the kubelet mounts by itself; leave it out";
         check("kubelet --kubeconfig=k --experimental-mounter-path=/m", Err(mounter));
+    }
+
+    /// Each flag of upstream's is shown, whether it was given or not.
+    #[test]
+    fn flagz_has_all_flags() {
+        let line =
+            "kube-controller-manager --kubeconfig=k --node-monitor-period=2s --leader-elect --cluster-name=c";
+        let line = read(format!("ferrokube {line} --controllers=*,-ttl").split(' ').map(Into::into)).unwrap();
+        let matches = Cli::command().get_matches_from(line.arguments);
+        let all = values(&matches, line.others);
+        for (name, value) in [
+            ("kubeconfig", "k"),
+            ("node-monitor-period", "2s"),
+            ("node-monitor-grace-period", "50s"),
+            ("leader-elect", "true"),
+            ("leader-elect-lease-duration", ""),
+            ("controllers", "*,-ttl"),
+            ("cluster-name", "c"),
+            ("tls-sni-cert-key", ""),
+            ("client-ca-file", ""),
+        ] {
+            assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!all.contains_key("help"));
     }
 }

@@ -4,6 +4,7 @@ mod agent;
 mod alone;
 mod archives;
 mod built_in;
+mod callers;
 mod certificate_files;
 mod changes;
 mod cli;
@@ -23,6 +24,7 @@ mod kube_proxy;
 mod load_balancers;
 mod logging;
 mod machine;
+mod manager_settings;
 mod migrate;
 mod neighbours;
 mod network_policy;
@@ -37,12 +39,13 @@ mod snapshot;
 mod token;
 mod until;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::FeatureGates;
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use component::logging::Levels;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -113,14 +116,19 @@ fn main() -> ExitCode {
         say(&format!("Kubernetes {}", component::KUBERNETES));
         return ExitCode::SUCCESS;
     }
-    let command = Cli::parse_from(line.arguments).command;
+    let matches = Cli::command().get_matches_from(line.arguments);
+    let command = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli.command,
+        Err(e) => e.format(&mut Cli::command()).exit(),
+    };
+    let told = Told { warnings: line.warnings, flags: flags::values(&matches, line.others) };
     if let Err(e) = log(&command) {
         fail(&e);
         return ExitCode::FAILURE;
     }
     // A file may give these the log's settings; they tell their warnings then.
     if !matches!(command, Command::Kubelet(_) | Command::KubeProxy(_)) {
-        for warning in &line.warnings {
+        for warning in &told.warnings {
             warn(warning);
         }
     }
@@ -139,7 +147,7 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-    let result = runtime.block_on(run(command, &line.warnings));
+    let result = runtime.block_on(run(command, told));
     // Tasks that still run may hang; nothing waits for them.
     runtime.shutdown_timeout(LAST_TASKS);
     let code = match result {
@@ -161,8 +169,16 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Does a command; `warnings` are those of its flags, for the ones that tell them.
-async fn run(command: Command, warnings: &[String]) -> Result<()> {
+/// The command line, for the commands that tell of it.
+struct Told {
+    /// A sentence for each flag that has no effect.
+    warnings: Vec<String>,
+    /// All flags with their values.
+    flags: BTreeMap<String, String>,
+}
+
+/// Does a command.
+async fn run(command: Command, told: Told) -> Result<()> {
     let started = Instant::now();
     match command {
         Command::Down(down) => down::run(&down).await,
@@ -181,10 +197,10 @@ async fn run(command: Command, warnings: &[String]) -> Result<()> {
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, None, "stopping").await
         }
-        Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
-        Command::Scheduler(flags) => alone::scheduler(&flags).await,
-        Command::Kubelet(flags) => node_agent::run(&flags, warnings).await,
-        Command::KubeProxy(flags) => kube_proxy::run(&flags, warnings).await,
+        Command::ControllerManager(flags) => alone::controller_manager(&flags, told.flags).await,
+        Command::Scheduler(flags) => alone::scheduler(&flags, told.flags).await,
+        Command::Kubelet(flags) => node_agent::run(&flags, &told.warnings).await,
+        Command::KubeProxy(flags) => kube_proxy::run(&flags, &told.warnings).await,
         Command::Server(flags) => {
             let settings = Settings::of_server(&flags)?;
             let dns = cluster_dns::dns_of(&flags.service_cidr)?;
@@ -283,6 +299,8 @@ async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     /// Each component has upstream's port unless told otherwise.

@@ -52,6 +52,8 @@ pub struct Config {
     /// How long nothing may go through a stream of exec, attach or port-forward; upstream's
     /// `streamingConnectionIdleTimeout`, 4 h.
     pub streaming_idle: Duration,
+    /// The release whose hidden metrics are shown, which are none here; upstream's `showHiddenMetricsForVersion`.
+    pub hidden_metrics_for: String,
     /// How long the API server's word on callers is believed.
     pub trust: Trust,
     /// The callers that are served.
@@ -220,6 +222,7 @@ impl Config {
             pull_rate: Some(Rate { per_second: 5.0, burst: 10 }),
             event_rate: Some(Rate { per_second: 50.0, burst: 100 }),
             streaming_idle: Duration::from_hours(4),
+            hidden_metrics_for: String::new(),
             trust: Trust::default(),
             callers: Callers::default(),
             read_only: None,

@@ -63,6 +63,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Whether it is an error if an address is in use; otherwise it is tried again.
     pub bind_address_hard_fail: bool,
+    /// The release whose hidden metrics are shown, which are none here; upstream's `showHiddenMetricsForVersion`.
+    pub hidden_metrics_for: String,
     /// The clock.
     pub clock: Clock,
     /// Those whose metrics are told at `/metrics`, too.
@@ -86,6 +88,7 @@ impl Config {
             healthz: Some(([0, 0, 0, 0], 10256).into()),
             metrics: Some(([127, 0, 0, 1], 10249).into()),
             bind_address_hard_fail: false,
+            hidden_metrics_for: String::new(),
             clock: Clock::system(),
             registry: Registry::default(),
         }
@@ -128,6 +131,7 @@ impl Config {
             "healthzBindAddress": address(self.healthz),
             "iptables": {"localhostNodePorts": self.localhost_node_ports},
             "metricsBindAddress": address(self.metrics),
+            "showHiddenMetricsForVersion": self.hidden_metrics_for,
             "mode": mode,
             "nftables": {
                 "masqueradeAll": self.masquerade_all,

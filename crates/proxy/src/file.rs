@@ -117,6 +117,9 @@ pub struct Fields {
     /// `mode`: `iptables` and `ipvs` are taken for nftables; with `userspace`, an older mode of upstream's, the node
     /// forwards connections itself.
     pub mode: String,
+    /// `showHiddenMetricsForVersion`
+    #[serde(rename = "showHiddenMetricsForVersion")]
+    pub show_hidden_metrics_for_version: String,
     /// `nftables.masqueradeAll`
     #[serde(rename = "nftables.masqueradeAll")]
     pub masquerade_all: bool,
@@ -213,6 +216,9 @@ impl Fields {
             config.localhost_node_ports = open;
         }
         config.bind_address_hard_fail = self.bind_address_hard_fail;
+        component::shown::check_hidden_for(&self.show_hidden_metrics_for_version)
+            .map_err(|why| bad("showHiddenMetricsForVersion", &why))?;
+        config.hidden_metrics_for.clone_from(&self.show_hidden_metrics_for_version);
         for (field, text, to) in [
             ("healthzBindAddress", &self.healthz_bind_address, (&mut config.healthz, 10256)),
             ("metricsBindAddress", &self.metrics_bind_address, (&mut config.metrics, 10249)),

@@ -213,12 +213,12 @@ impl http_body::Body for Held {
 
 /// The service behind an endpoint.
 pub trait Service: Send + Sync + 'static {
-    /// Finds the user of a request; `peer` is the client certificate that the handshake has verified. A client without
-    /// one that is authenticated is no stranger any more.
+    /// Finds the user of a request; `chain` is the client's certificate with those that signed it, empty without one. A
+    /// client that is authenticated is no stranger any more.
     fn authenticate(
         &self,
         headers: &mut HeaderMap,
-        peer: Option<&CertificateDer<'_>>,
+        chain: &[CertificateDer<'static>],
     ) -> impl Future<Output = Result<Arc<User>, Failure>> + Send;
     /// Answers a request.
     fn handle(
@@ -228,15 +228,34 @@ pub trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send;
 }
 
+/// The way in which connections are served.
+#[derive(Debug, Clone, Copy)]
+pub struct Manners {
+    /// Whether HTTP/2 is spoken.
+    pub http2: bool,
+    /// The number of concurrent requests on a connection of HTTP/2.
+    pub streams: u32,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self { http2: true, streams: MAX_STREAMS }
+    }
+}
+
 /// Serves connections until the shutdown.
 pub async fn accept<S: Service>(
     server: Arc<S>,
     listener: TcpListener,
     acceptor: TlsAcceptor,
+    manners: Manners,
     stop: Shutdown,
 ) {
     let gate = Arc::new(Gate::default());
     let mut builder = auto::Builder::new(TokioExecutor::new());
+    if !manners.http2 {
+        builder = builder.http1_only();
+    }
     builder
         .http1()
         .title_case_headers(true)
@@ -246,7 +265,7 @@ pub async fn accept<S: Service>(
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(manners.streams)
         .max_header_list_size(MAX_HEADERS)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
@@ -282,19 +301,12 @@ async fn serve<S: Service>(
 ) {
     let _ = tcp.set_nodelay(true);
     let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await else { return };
-    let peer: Option<CertificateDer<'static>> =
-        tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|c| c.clone().into_owned());
-    if peer.is_some() {
-        // The handshake has verified the certificate.
-        life.known();
-    }
-    let (peer, of_requests) = (Arc::new(peer), life.clone());
+    let chain: Arc<[CertificateDer<'static>]> =
+        tls.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default().into();
+    let of_requests = life.clone();
     let service = service_fn(move |request| {
-        let (server, peer, life) = (server.clone(), peer.clone(), of_requests.clone());
-        async move {
-            let peer = peer.as_ref().as_ref();
-            Ok::<_, std::convert::Infallible>(respond(&*server, request, peer, &life).await)
-        }
+        let (server, chain, life) = (server.clone(), chain.clone(), of_requests.clone());
+        async move { Ok::<_, std::convert::Infallible>(respond(&*server, request, &chain, &life).await) }
     });
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
     tokio::pin!(connection);
@@ -310,14 +322,14 @@ async fn serve<S: Service>(
 async fn respond<S: Service>(
     server: &S,
     mut request: Request<Incoming>,
-    peer: Option<&CertificateDer<'_>>,
+    chain: &[CertificateDer<'static>],
     life: &Arc<Life>,
 ) -> Response<Body> {
     let busy = life.busy();
     let head = request.method() == Method::HEAD;
     // A stream goes on after its connection has been handed over, and counts as long as it lasts.
     request.extensions_mut().insert(life.clone());
-    let answer = match server.authenticate(request.headers_mut(), peer).await {
+    let answer = match server.authenticate(request.headers_mut(), chain).await {
         Ok(user) => {
             // A client without credentials stays a stranger, whatever it may ask for.
             if !user.is_anonymous() {

@@ -14,17 +14,57 @@ use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::answer::{Body, Failure, TEXT, text, typed};
 use crate::auth::{Access, Auth, User};
-use crate::connection::{Service, accept};
+use crate::connection::{Manners, Service, accept};
 use crate::pages;
 
-/// Paths that everybody may ask for; upstream's `--authorization-always-allow-paths`.
-const OPEN: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 /// All paths of the endpoint.
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
+
+/// The paths that everybody may ask for; health alone by default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// Whole paths, without the first slash.
+    whole: Vec<String>,
+    /// How paths begin, without the first slash.
+    beginnings: Vec<String>,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Self { whole: ["healthz", "readyz", "livez"].map(str::to_owned).into(), beginnings: Vec::new() }
+    }
+}
+
+impl Open {
+    /// Reads a list as upstream's `--authorization-always-allow-paths` has it: a path that ends with `*` is the
+    /// beginning of others, and the first slash may be left out.
+    ///
+    /// # Errors
+    /// There is a `*` elsewhere.
+    pub fn parse<'p>(paths: impl IntoIterator<Item = &'p str>) -> Result<Self, String> {
+        let mut open = Self { whole: Vec::new(), beginnings: Vec::new() };
+        for path in paths {
+            let path = path.strip_prefix('/').unwrap_or(path);
+            match path.split_once('*') {
+                None => open.whole.push(path.to_owned()),
+                Some((beginning, "")) => open.beginnings.push(beginning.to_owned()),
+                Some(_) => return Err(format!("only trailing * allowed in {path:?}")),
+            }
+        }
+        Ok(open)
+    }
+
+    /// Whether everybody may ask for a path.
+    fn has(&self, path: &str) -> bool {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        self.whole.iter().any(|open| path == open)
+            || self.beginnings.iter().any(|beginning| path.starts_with(beginning.as_str()))
+    }
+}
 
 /// A component's endpoint.
 pub struct Endpoint {
@@ -34,6 +74,8 @@ pub struct Endpoint {
     pub version: &'static str,
     /// The check of access.
     pub auth: Auth,
+    /// The paths that everybody may ask for.
+    pub open: Open,
     /// The time of day.
     pub clock: Clock,
     /// The start time of the component.
@@ -62,6 +104,26 @@ pub enum ServeError {
     },
 }
 
+/// The number of connections that wait to be accepted; Go's.
+const BACKLOG: u32 = 4096;
+
+/// Binds a port. With `shared`, other processes that say so, too, may bind it at the same time, and the kernel spreads
+/// connections over them.
+///
+/// # Errors
+/// If the port cannot be used.
+pub fn listen(address: SocketAddr, shared: bool) -> Result<TcpListener, ServeError> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // As in Go, so that connections of a process that has ended are not in the way.
+        socket.set_reuseaddr(true)?;
+        socket.set_reuseport(shared)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bind().map_err(|source| ServeError::Listen { address, source })
+}
+
 /// Binds the port and serves an endpoint until `shutdown`; returns the address on which it listens.
 ///
 /// # Errors
@@ -72,24 +134,32 @@ pub async fn serve<S: Service>(
     tls: Arc<ServerConfig>,
     shutdown: &Shutdown,
 ) -> Result<SocketAddr, ServeError> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        Ok((listener, address))
-    };
-    let (listener, address) = bound.await.map_err(|source| ServeError::Listen { address, source })?;
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
-    shutdown.spawn(accept(Arc::new(service), listener, acceptor, shutdown.clone()));
+    let listening = |source| ServeError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(listening)?;
+    let address = listener.local_addr().map_err(listening)?;
+    serve_on(service, listener, tls, Manners::default(), shutdown);
     Ok(address)
+}
+
+/// Serves an endpoint on a port that is bound already, until `shutdown`.
+pub fn serve_on<S: Service>(
+    service: S,
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    manners: Manners,
+    shutdown: &Shutdown,
+) {
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
+    shutdown.spawn(accept(Arc::new(service), listener, acceptor, manners, shutdown.clone()));
 }
 
 impl Service for Endpoint {
     async fn authenticate(
         &self,
         headers: &mut HeaderMap,
-        peer: Option<&CertificateDer<'_>>,
+        chain: &[CertificateDer<'static>],
     ) -> Result<Arc<User>, Failure> {
-        let user = self.auth.authenticate(headers, peer).await?;
+        let user = self.auth.authenticate(headers, chain).await?;
         Ok(user.unwrap_or_else(|| Arc::new(User::anonymous())))
     }
 
@@ -109,10 +179,7 @@ impl Service for Endpoint {
 
 impl Endpoint {
     async fn authorize(&self, method: &Method, path: &str, user: &Arc<User>) -> Result<(), Failure> {
-        if OPEN
-            .iter()
-            .any(|open| path == *open || path.strip_prefix(open).is_some_and(|p| p.starts_with('/')))
-        {
+        if self.open.has(path) {
             return Ok(());
         }
         let verb = method.as_str().to_ascii_lowercase();
@@ -136,7 +203,8 @@ impl Endpoint {
             "/metrics" => {
                 let mut page = self.metrics.page();
                 metrics::process(&mut page);
-                Ok(typed(page.text().into_bytes(), metrics::CONTENT_TYPE))
+                let text = self.metrics.shown().apply(page.text());
+                Ok(typed(text.into_bytes(), metrics::CONTENT_TYPE))
             }
             "/metrics/slis" => {
                 for (check, answer) in self.checks() {
@@ -144,7 +212,8 @@ impl Endpoint {
                         self.health.slis().known(&check, kind, answer.is_ok());
                     }
                 }
-                Ok(typed(self.health.slis().page().text().into_bytes(), metrics::CONTENT_TYPE))
+                let text = self.metrics.shown().apply(self.health.slis().page().text());
+                Ok(typed(text.into_bytes(), metrics::CONTENT_TYPE))
             }
             "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),
             // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
@@ -246,6 +315,7 @@ mod tests {
             name: "kube-something",
             version: "v1.36.2",
             auth: Auth::new(reviewer()),
+            open: Open::default(),
             clock: Clock::from(started),
             started,
             metrics,
@@ -298,13 +368,50 @@ mod tests {
             let got = endpoint.authorize(&method, path, &user(name)).await;
             assert_eq!(got.err().map(|f| f.code.as_u16()), code, "{name} {method} {path}");
         };
-        for path in ["/healthz", "/healthz/ping", "/livez", "/readyz"] {
+        for path in ["/healthz", "/livez", "/readyz"] {
             check("system:anonymous", Method::GET, path, None).await;
         }
-        for path in ["/metrics", "/configz", "/statusz", "/flagz", "/healthzx", "/"] {
+        for path in ["/metrics", "/configz", "/statusz", "/flagz", "/healthzx", "/healthz/ping", "/"] {
             check("system:anonymous", Method::GET, path, Some(403)).await;
             check("admin", Method::GET, path, None).await;
         }
         check("admin", Method::POST, "/metrics", Some(403)).await;
+        let masters = User { groups: vec!["system:masters".to_owned()], ..User::default() };
+        assert!(endpoint.authorize(&Method::POST, "/metrics", &Arc::new(masters)).await.is_ok());
+    }
+
+    /// After upstream's `TestNewAuthorizer` of paths.
+    #[test]
+    fn open_paths() {
+        let check = |paths: &[&str], open: &[&str], closed: &[&str]| {
+            let parsed = Open::parse(paths.iter().copied()).unwrap();
+            for path in open {
+                assert!(parsed.has(path), "{paths:?} {path}");
+            }
+            for path in closed {
+                assert!(!parsed.has(path), "{paths:?} {path}");
+            }
+        };
+        check(&[], &[], &["/", "/healthz"]);
+        check(&["/"], &["/"], &["/foo"]);
+        check(&["/foo", "foo/bar"], &["/foo", "/foo/bar"], &["/", "/foox", "/foo/", "/foo/bar/baz"]);
+        check(&["/foo/*"], &["/foo/", "/foo/bar", "/foo/bar/baz"], &["/foo", "/"]);
+        check(&["*"], &["/", "/foo"], &[]);
+        check(&["/*", "/metrics"], &["/", "/foo"], &[]);
+        for bad in ["/foo*bar", "/*/foo", "**"] {
+            let why = Open::parse([bad]).unwrap_err();
+            assert!(why.starts_with("only trailing * allowed in"), "{why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_is_shared_only_among_those_who_say_so() {
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let one = listen(any, true).unwrap();
+        let address = one.local_addr().unwrap();
+        assert!(listen(address, true).is_ok());
+        assert!(listen(address, false).is_err());
+        let alone = listen(any, false).unwrap();
+        assert!(listen(alone.local_addr().unwrap(), true).is_err());
     }
 }

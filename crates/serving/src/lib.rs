@@ -15,6 +15,6 @@ pub mod tls;
 mod tokens;
 
 pub use answer::{Body, BoxError, Failure};
-pub use auth::{Access, Auth, User};
-pub use connection::{Life, Service, accept};
-pub use endpoint::{Endpoint, ServeError, serve};
+pub use auth::{Access, Auth, Peers, User};
+pub use connection::{Life, Manners, Service, accept};
+pub use endpoint::{Endpoint, Open, ServeError, listen, serve, serve_on};

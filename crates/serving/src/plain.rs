@@ -56,7 +56,7 @@ pub fn not_found() -> Answer {
 pub fn metrics_of(registry: &Registry) -> Answer {
     let mut page = registry.page();
     metrics::process(&mut page);
-    answer(StatusCode::OK, metrics::CONTENT_TYPE, page.text())
+    answer(StatusCode::OK, metrics::CONTENT_TYPE, registry.shown().apply(page.text()))
 }
 
 /// The answer to a request, whatever its path is.

@@ -45,6 +45,25 @@ pub fn config_of(
     Ok(config)
 }
 
+/// TLS with the certificate that is in its place. Clients are asked for a certificate, and it is left to authentication
+/// whose it is: a request with a bad one gets an answer. Without `http2`, only HTTP/1.1 is offered.
+///
+/// # Errors
+/// If nothing is left to offer.
+pub fn asking(
+    certificate: client::Certificate,
+    offer: &Offer,
+    http2: bool,
+) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(offer.provider());
+    let verifier = Arc::new(client::tls::AnyCertificate::new(provider.clone()));
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(offer.versions())?;
+    let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(certificate));
+    let protocols: &[&[u8]] = if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
 /// A certificate that a component signs for itself, as upstream's do that were given none.
 ///
 /// # Errors

@@ -116,6 +116,42 @@ async fn a_dead_leader_is_replaced_after_its_term() -> Result<()> {
     Ok(())
 }
 
+/// An election has the times, the name and the namespace that flags say.
+#[tokio::test(start_paused = true)]
+async fn an_election_has_times_of_its_own() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let seconds = Duration::from_secs;
+    let candidate = |id: &str| Election {
+        lease: seconds(60),
+        renew: seconds(40),
+        retry: seconds(5),
+        ..Election::new("kube-system", LEASE, id)
+    };
+    let (dead, next) = (candidate("dead"), candidate("next"));
+    let (first, second) = (client(&cluster), client(&cluster));
+    let clock = cluster.clock();
+    let lead = tokio::spawn(async move {
+        dead.lead(&first, clock, &Shutdown::new(), |inner| async move { inner.wait().await }).await
+    });
+    sleep(seconds(1)).await;
+    let lease = cluster.get::<Lease>("kube-system", LEASE).await?.context("no lease")?;
+    assert_eq!(lease.spec.and_then(|spec| spec.lease_duration_seconds), Some(60));
+    lead.abort();
+    let stop = Shutdown::new();
+    let stopped = stop.clone();
+    let follow = tokio::spawn(async move {
+        next.lead(&second, clock, &stopped, |inner| async move { inner.wait().await }).await
+    });
+    // Upstream's usual term is long over.
+    sleep(seconds(50)).await;
+    assert_eq!(held(&cluster).await?.0, "dead");
+    sleep(seconds(30)).await;
+    assert_eq!(held(&cluster).await?, ("next".to_owned(), 1));
+    stop.stop();
+    assert_eq!(follow.await?, Outcome::Stopped);
+    Ok(())
+}
+
 /// A clock that is set, here or there, ends no term and begins none.
 #[tokio::test(start_paused = true)]
 async fn the_time_of_day_is_set() -> Result<()> {

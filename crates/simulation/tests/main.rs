@@ -21,6 +21,7 @@ mod pod_autoscalers;
 mod quotas;
 mod scale;
 mod scheduling;
+mod settings;
 mod stateful_sets;
 mod stories;
 mod third_party;

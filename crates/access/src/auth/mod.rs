@@ -15,6 +15,7 @@ mod groups;
 mod impersonation;
 mod keys;
 pub mod node;
+mod peers;
 pub mod rbac;
 mod review;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use eventual::Eventual;
 pub use front_proxy::RequestHeaders;
 pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
+pub use peers::Peers;
 pub use review::Reviews;
 pub use token_file::{TokenFile, TokenFileError};
 pub use union::{AuthorizationMode, UnionAuthorizer};

@@ -49,7 +49,7 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
         })
         .or_else(|| {
             (path == "/metrics/slis").then(|| {
-                let page = rooms.front.health.slis();
+                let page = rooms.front.metrics.show(rooms.front.health.slis());
                 let mut answer = Response::new(full(page));
                 let media = HeaderValue::from_static(component::metrics::CONTENT_TYPE);
                 answer.headers_mut().insert(header::CONTENT_TYPE, media);

@@ -24,6 +24,7 @@ use crate::common::owners::resolve;
 use crate::common::pods::Pods;
 use crate::common::selecting::Selecting;
 use crate::common::{controller_of, namespace_is_terminating, retry};
+use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use plan::{Done, Snapshot, Step};
 use rollback::Rollback;
@@ -49,8 +50,11 @@ impl Controller for Deployments {
     const ALIASES: &'static [&'static str] = &["deployment"];
     const ACCOUNT: &'static str = "deployment-controller";
     const QUEUE: &'static str = "deployment";
-    const WORKERS: usize = 5;
     type Key = Key;
+
+    fn workers(config: &Config) -> usize {
+        config.workers.deployments
+    }
 
     fn new(host: &Host<Self::Key>) -> Self {
         let deployments = host.informer();

@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::common::pods;
+use crate::config::Config;
 use crate::host::{Controller, Host, Next, Shared, Wiring};
 use crate::resource_claims::owner;
 use crate::views::PodView;
@@ -90,11 +91,14 @@ impl Controller for DeviceTaintEviction {
     const NAME: &'static str = "device-taint-eviction-controller";
     const ACCOUNT: &'static str = "device-taint-eviction-controller";
     const QUEUE: &'static str = "device-taint-eviction-controller";
-    const WORKERS: usize = 10;
     type Key = Work;
 
     fn wanted(shared: &Shared) -> bool {
         shared.config.gates.enabled(Gate::DRADeviceTaints)
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.device_taints
     }
 
     fn new(host: &Host<Self::Key>) -> Self {

@@ -25,8 +25,9 @@ use serde_json::json;
 use tokio::sync::{Notify, watch};
 
 use crate::common::{batch, finalizers, pods, retry};
+use crate::config::Config;
 use crate::discovery::{Served, discover};
-use crate::host::{Controller, Host, Next, Wiring};
+use crate::host::{Controller, Host, Next, Shared, Wiring};
 use crate::views::{FOREGROUND, Meta, ORPHAN};
 use graph::{Effect, Graph, Known, Node};
 
@@ -48,6 +49,8 @@ pub(crate) struct Collector {
     /// The served resources, by group and kind.
     kinds: RwLock<HashMap<(String, String), Arc<Served>>>,
     served_changed: Notify,
+    /// The number of objects that are worked on at a time, for each kind of work.
+    workers: usize,
     /// Whether the informers have seen enough to begin with.
     seen: watch::Sender<bool>,
 }
@@ -57,8 +60,15 @@ impl Controller for Collector {
     const ALIASES: &'static [&'static str] = &["garbagecollector"];
     const ACCOUNT: &'static str = "generic-garbage-collector";
     const QUEUE: &'static str = "garbage_collector_attempt_to_delete";
-    const WORKERS: usize = 20;
     type Key = Text;
+
+    fn wanted(shared: &Shared) -> bool {
+        shared.config.garbage_collector
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.garbage
+    }
 
     fn new(host: &Host<Self::Key>) -> Self {
         Self {
@@ -70,13 +80,14 @@ impl Controller for Collector {
             orphanings: host.queue("garbage_collector_attempt_to_orphan"),
             kinds: RwLock::default(),
             served_changed: Notify::new(),
+            workers: Self::workers(host.config()),
             seen: watch::Sender::new(false),
         }
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Text>) {
         let c = self.clone();
-        wiring.work(&self.orphanings, COMPONENT, Self::WORKERS, move |uid: Text| {
+        wiring.work(&self.orphanings, COMPONENT, self.workers, move |uid: Text| {
             let c = c.clone();
             async move { c.orphan(&uid).await.map(|()| Next::Done) }
         });

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use api::Status;
 use client::{
-    Cached, Client, Factory, Informer, Key, KubeObject, Queue, RateLimit, Recorder, Resource, Selection,
+    Backoff, Cached, Client, Factory, Informer, Key, KubeObject, Queue, RateLimit, Recorder, Resource,
+    Selection,
 };
 use component::{Clock, Health, Registry, Shutdown};
 use parking_lot::Mutex;
@@ -202,8 +203,11 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
     pub(crate) fn run<C: Controller<Key = K>>(&self) -> Arc<C> {
         let (controller, wiring) = self.wire::<C>();
         let (factory, stop, ready) = (self.factory.clone(), self.shared.shutdown.clone(), controller.clone());
+        let interval = self.config().start_interval;
         self.shared.shutdown.spawn(async move {
             let known = async {
+                // As in upstream, each controller waits by itself, so that they do not all begin at once.
+                tokio::time::sleep(Backoff::new(interval, interval).delay()).await;
                 factory.synced().await;
                 ready.ready().await;
             };

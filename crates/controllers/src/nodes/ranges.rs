@@ -3,7 +3,52 @@
 use std::collections::HashMap;
 
 use super::cidr_set::{CidrSet, RangeError};
+use crate::config::{NODE_PREFIX_V4, NODE_PREFIX_V6};
 use objects::Cidr;
+
+/// The sizes of a node's blocks as the flags of upstream's name them; zero where nobody named one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MaskSizes {
+    /// Of the one block of a node (`--node-cidr-mask-size`).
+    pub only: i32,
+    /// Of the block of IPv4 addresses (`--node-cidr-mask-size-ipv4`).
+    pub v4: i32,
+    /// Of the block of IPv6 addresses (`--node-cidr-mask-size-ipv6`).
+    pub v6: i32,
+}
+
+/// The prefixes of a node's blocks of IPv4 and of IPv6 addresses, out of a list as `--cluster-cidr` has it (upstream's
+/// `setNodeCIDRMaskSizes`).
+///
+/// # Errors
+/// The list cannot be used, or a size is named that it has no place for.
+pub fn node_prefixes(list: &str, sizes: MaskSizes) -> Result<(u32, u32), RangeError> {
+    let texts: Vec<&str> = list.split(',').map(str::trim).filter(|t| !t.is_empty()).collect();
+    let ranges: Vec<Cidr> = texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let refused = |why: &str| Err(RangeError::Unusable(why.to_owned()));
+    let only_v6 = matches!(ranges.as_slice(), [only] if only.is_v6());
+    let (dual, MaskSizes { only, v4, v6 }) = (ranges.len() > 1, sizes);
+    if dual && only != 0 {
+        return refused("usage of --node-cidr-mask-size is not allowed with dual-stack clusters");
+    }
+    if !dual && only != 0 && (v4 != 0 || v6 != 0) {
+        return refused(
+            "usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if --node-cidr-mask-size is set. For dual-stack clusters please unset it and use IPFamily specific flags",
+        );
+    }
+    if !dual && only_v6 && v4 != 0 {
+        return refused("usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6 cluster");
+    }
+    if !dual && !only_v6 && v6 != 0 {
+        return refused("usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster");
+    }
+    let size = |named: i32, usual: u32| match (named, only) {
+        (0, 0) => Ok(usual),
+        (0, only) | (only, _) => u32::try_from(only)
+            .map_err(|_| RangeError::Unusable(format!("a node's block cannot have a prefix of /{only}"))),
+    };
+    Ok((size(v4, NODE_PREFIX_V4)?, size(v6, NODE_PREFIX_V6)?))
+}
 
 /// The ranges from which nodes get blocks, one of each family, and the nodes' blocks.
 #[derive(Debug, Clone)]
@@ -142,6 +187,52 @@ mod tests {
         r.release("a");
         assert_eq!(r.allocate("c"), Some(cidrs(&["10.0.0.0/24"])));
         assert_eq!(r.allocate("d"), None, "the other is still b's");
+    }
+
+    /// The cases of upstream's `TestSetNodeCIDRMaskSizes`.
+    #[test]
+    fn sizes_of_blocks() {
+        let check = |list: &str, [only, v4, v6]: [i32; 3], want: Result<(u32, u32), &str>| {
+            let got = node_prefixes(list, MaskSizes { only, v4, v6 }).map_err(|e| e.to_string());
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{list} {only} {v4} {v6}"),
+                (Err(got), Err(want)) => assert!(got.starts_with(want), "{list} {only} {v4} {v6}: {got}"),
+                (got, want) => panic!("{list} {only} {v4} {v6}: {got:?} instead of {want:?}"),
+            }
+        };
+        let (v4, v6, both) = ("10.0.0.0/16", "fd00::/56", "10.0.0.0/16,fd00::/48");
+        check(v4, [0, 0, 0], Ok((24, 64)));
+        check(v4, [25, 0, 0], Ok((25, 25)));
+        check(v4, [0, 26, 0], Ok((26, 64)));
+        check(
+            v4,
+            [0, 0, 72],
+            Err("usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4"),
+        );
+        check(v4, [0, 25, 72], Err("usage of --node-cidr-mask-size-ipv6 is not allowed"));
+        check(v6, [72, 0, 0], Ok((72, 72)));
+        check(v6, [0, 0, 72], Ok((24, 72)));
+        check(
+            v6,
+            [0, 25, 0],
+            Err("usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6"),
+        );
+        check(both, [0, 0, 0], Ok((24, 64)));
+        check(both, [0, 26, 60], Ok((26, 60)));
+        check(both, [0, 26, 0], Ok((26, 64)));
+        check(both, [24, 0, 0], Err("usage of --node-cidr-mask-size is not allowed with dual-stack"));
+        check(
+            v4,
+            [24, 24, 0],
+            Err("usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not"),
+        );
+        check(
+            v6,
+            [24, 0, 24],
+            Err("usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not"),
+        );
+        check(v4, [-1, 0, 0], Err("a node's block cannot have a prefix of /-1"));
+        check("10.0.0.0", [0, 0, 0], Err("invalid CIDR address: 10.0.0.0"));
     }
 
     #[test]

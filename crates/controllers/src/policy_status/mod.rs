@@ -16,6 +16,7 @@ use serde_json::json;
 
 use self::check::{Spec, warnings};
 use self::schemas::Schemas;
+use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use client::Selection;
 
@@ -79,6 +80,10 @@ impl Controller for PolicyStatus {
     const ACCOUNT: &'static str = "validatingadmissionpolicy-status-controller";
     const QUEUE: &'static str = "validatingadmissionpolicy-status";
     type Key = Key;
+
+    fn workers(config: &Config) -> usize {
+        config.workers.policies
+    }
 
     fn new(host: &Host<Self::Key>) -> Self {
         Self { client: host.client(), policies: host.select(resource(), Selection::default()) }

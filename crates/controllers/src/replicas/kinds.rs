@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::common::pod_owners::PodOwner;
+use crate::config::Workers;
 use objects::Selector;
 
 /// A condition of a ReplicaSet or ReplicationController.
@@ -43,6 +44,8 @@ pub(crate) trait Replicated: PodOwner {
     const COMPONENT: &'static str;
     /// Whether the kind's status counts terminating Pods.
     const TERMINATING: bool;
+    /// The number of objects of the kind that are looked at at a time.
+    fn workers(workers: &Workers) -> usize;
     fn wanted(&self) -> i32;
     fn min_ready(&self) -> i32;
     fn template(&self) -> Option<&PodTemplateSpec>;
@@ -74,6 +77,9 @@ impl Replicated for ReplicaSet {
     const QUEUE: &'static str = "replicaset";
     const COMPONENT: &'static str = "replicaset-controller";
     const TERMINATING: bool = true;
+    fn workers(workers: &Workers) -> usize {
+        workers.replica_sets
+    }
     fn wanted(&self) -> i32 {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }
@@ -137,6 +143,9 @@ impl Replicated for ReplicationController {
     const QUEUE: &'static str = "replicationmanager";
     const COMPONENT: &'static str = "replication-controller";
     const TERMINATING: bool = false;
+    fn workers(workers: &Workers) -> usize {
+        workers.replication_controllers
+    }
     fn wanted(&self) -> i32 {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }

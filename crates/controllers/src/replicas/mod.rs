@@ -25,6 +25,7 @@ use crate::common::pod_control::{Deletion, PodControl, from_template};
 use crate::common::pod_owners::{PodOwners, wait_after};
 use crate::common::pods::Pods;
 use crate::common::{controller_of, deleting};
+use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::PodView;
 use kinds::Replicated;
@@ -55,8 +56,11 @@ impl<T: Replicated> Controller for Replicas<T> {
     const ALIASES: &'static [&'static str] = T::ALIASES;
     const ACCOUNT: &'static str = T::COMPONENT;
     const QUEUE: &'static str = T::QUEUE;
-    const WORKERS: usize = 5;
     type Key = Key;
+
+    fn workers(config: &Config) -> usize {
+        T::workers(&config.workers)
+    }
 
     fn new(host: &Host<Self::Key>) -> Self {
         let sets = host.informer::<T>();

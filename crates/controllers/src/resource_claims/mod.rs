@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::common::{pods, retry};
+use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{ClaimPlace, Made, PodView};
 pub(crate) use plan::owner;
@@ -104,8 +105,11 @@ impl Controller for ResourceClaims {
     const ALIASES: &'static [&'static str] = &["resource-claim-controller"];
     const ACCOUNT: &'static str = "resource-claim-controller";
     const QUEUE: &'static str = "resource_claim";
-    const WORKERS: usize = 50;
     type Key = Work;
+
+    fn workers(config: &Config) -> usize {
+        config.workers.resource_claims
+    }
 
     fn new(host: &Host<Self::Key>) -> Self {
         let pods = pods::informer(host.factory());

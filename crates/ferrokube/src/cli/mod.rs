@@ -2,13 +2,17 @@
 
 mod behaviour;
 mod component;
+mod controllers;
+mod election;
 mod fields;
 mod https;
 mod images;
 mod logging;
+mod metrics;
 mod node;
 mod security;
 mod server;
+mod serving;
 mod times;
 mod values;
 
@@ -21,13 +25,16 @@ use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 
 use self::values::duration;
 
-pub(crate) use self::component::{Component, ControllerManager, Scheduler, Signing};
+pub(crate) use self::component::{Component, Scheduler};
+pub(crate) use self::controllers::{ControllerManager, Signing};
+pub(crate) use self::election::Electing;
 pub(crate) use self::images::{CriRuntime, Image, PodNetwork, StoreOf};
 pub(crate) use self::logging::Logging;
 pub(crate) use self::node::{Agent, Hosted, KubeProxy, Kubelet, Network, Node, ProxyFields};
 pub(crate) use self::server::{
     Api, ApiServer, ClusterOf, Migrate, Server, Snapshot, SnapshotRestore, SnapshotSave, Storage, Up,
 };
+pub(crate) use self::serving::Serving;
 
 /// Kubernetes in one binary.
 #[derive(Debug, Parser)]

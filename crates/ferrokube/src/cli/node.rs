@@ -237,6 +237,9 @@ pub(crate) struct ProxyFields {
     /// Whether an address in use is an error
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) bind_address_hard_fail: Option<bool>,
+    /// The release before this one, to see the metrics that this one hides
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) show_hidden_metrics_for_version: Option<String>,
     /// Tracked connections for each processor, 0 to leave the kernel's limit [default: 32768]
     #[arg(long, value_name = "N")]
     pub(crate) conntrack_max_per_core: Option<u32>,

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::behaviour::Behaviour;
 use super::https::Https;
 use super::logging::Logging;
+use super::metrics::Metrics;
 use super::node::{Hosts, Network, Node};
 use super::security::Security;
 use super::times::Times;
@@ -197,6 +198,8 @@ pub(crate) struct ApiServer {
     pub(crate) behaviour: Behaviour,
     #[command(flatten)]
     pub(crate) api: Api,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

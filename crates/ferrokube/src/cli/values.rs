@@ -20,6 +20,12 @@ pub(super) fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     read().ok_or_else(|| "not a range of ports such as 30000-32767".to_owned())
 }
 
+/// Reads a duration that is not zero.
+pub(super) fn some_time(text: &str) -> Result<Duration, String> {
+    duration(text)
+        .and_then(|time| if time.is_zero() { Err("must be greater than zero".into()) } else { Ok(time) })
+}
+
 /// Reads a duration as Go writes it.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     api::time::parse_duration(text)

@@ -174,6 +174,7 @@ fn config(
         pull_rate: file.pull_rate(),
         event_rate: file.event_rate(),
         streaming_idle: file.streaming_idle()?,
+        hidden_metrics_for: file.show_hidden_metrics_for_version.clone(),
         trust: file.trust()?,
         callers: file.callers()?,
         change_detection,

@@ -168,6 +168,7 @@ pub(super) struct Settings {
     pub(super) tls_cipher_suites: Vec<String>,
     pub(super) tls_min_version: String,
     pub(super) tls_curve_preferences: Vec<i32>,
+    pub(super) show_hidden_metrics_for_version: String,
     pub(super) read_only_port: Option<i32>,
     #[serde(rename = "registryPullQPS")]
     pub(super) registry_pull_qps: Option<i32>,

@@ -37,6 +37,12 @@ pub(super) fn validate(settings: &Settings, gates: FeatureGates, unified: bool) 
     found.others(settings, gates);
     found.machine(settings, unified);
     // Upstream does not say of these that the configuration is invalid.
+    let hidden = component::shown::check_hidden_for(&settings.show_hidden_metrics_for_version);
+    found.0.extend(
+        hidden
+            .err()
+            .map(|why| format!("invalid showHiddenMetricsForVersion: showHiddenMetricsForVersion: {why}")),
+    );
     found.0.extend(settings.logging.faults("logging", gates));
     match found.0.as_slice() {
         [] => Ok(()),

@@ -33,6 +33,7 @@ pub(super) fn settings(config: &Config) -> Value {
             },
         },
         "streamingConnectionIdleTimeout": time(config.streaming_idle),
+        "showHiddenMetricsForVersion": config.hidden_metrics_for,
         "clusterDomain": config.cluster_domain,
         "clusterDNS": config.cluster_dns,
         "containerRuntimeEndpoint": config.container_runtime_endpoint,

@@ -88,9 +88,9 @@ impl serving::Service for Server {
     async fn authenticate(
         &self,
         headers: &mut HeaderMap,
-        peer: Option<&CertificateDer<'_>>,
+        chain: &[CertificateDer<'static>],
     ) -> Result<Arc<User>, Failure> {
-        let user = self.auth.authenticate(headers, peer).await?;
+        let user = self.auth.authenticate(headers, chain).await?;
         match user {
             None if self.served.config.callers.anonymous => Ok(Arc::new(User::anonymous())),
             user => user.ok_or_else(serving::auth::unauthorized),

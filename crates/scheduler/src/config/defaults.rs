@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::args::PluginArgs;
-use super::document::{Document, Named, PluginConfig, PluginSet, Plugins, Profile};
+use super::document::{
+    ClientConnection, Document, LeaderElection, Named, PluginConfig, PluginSet, Plugins, Profile,
+};
 
 /// The name of the scheduler for Pods that name none.
 pub const SCHEDULER_NAME: &str = "default-scheduler";
@@ -33,8 +35,19 @@ pub const PLUGINS: [(&str, i32); 20] = [
     ("NodeDeclaredFeatures", 0),
 ];
 
-/// Completes a document.
+/// Completes a document. An empty name, a time of zero and a rate of zero have the default, as upstream has it.
 pub fn complete(document: &mut Document) {
+    election(&mut document.leader_election);
+    let (connection, usual) = (&mut document.client_connection, ClientConnection::default());
+    if connection.content_type.is_empty() {
+        connection.content_type = usual.content_type;
+    }
+    if connection.qps == 0.0 {
+        connection.qps = usual.qps;
+    }
+    if connection.burst == 0 {
+        connection.burst = usual.burst;
+    }
     if document.profiles.is_empty() {
         document.profiles.push(Profile::default());
     }
@@ -53,6 +66,28 @@ pub fn complete(document: &mut Document) {
             }
         }
         profile.plugins = Some(plugins);
+    }
+}
+
+fn election(said: &mut LeaderElection) {
+    let usual = LeaderElection::default();
+    for (said, usual) in [
+        (&mut said.lease_duration, usual.lease_duration),
+        (&mut said.renew_deadline, usual.renew_deadline),
+        (&mut said.retry_period, usual.retry_period),
+    ] {
+        if api::time::parse_duration(said).is_some_and(|time| time.is_zero()) {
+            *said = usual;
+        }
+    }
+    for (said, usual) in [
+        (&mut said.resource_lock, usual.resource_lock),
+        (&mut said.resource_name, usual.resource_name),
+        (&mut said.resource_namespace, usual.resource_namespace),
+    ] {
+        if said.is_empty() {
+            *said = usual;
+        }
     }
 }
 

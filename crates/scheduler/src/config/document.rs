@@ -9,6 +9,9 @@ use super::extenders::Extender;
 /// The version of the configuration.
 pub const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
+/// The kind of the configuration.
+pub const KIND: &str = "KubeSchedulerConfiguration";
+
 /// `KubeSchedulerConfiguration`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -9,3 +9,4 @@ pub mod document;
 pub mod extenders;
 pub mod read;
 mod validate;
+pub mod write;

@@ -10,10 +10,8 @@ use serde_json::Value;
 
 use super::args::PluginArgs;
 use super::defaults;
-use super::document::{Document, VERSION};
+use super::document::{Document, KIND, VERSION};
 use super::validate::validate;
-
-const KIND: &str = "KubeSchedulerConfiguration";
 
 /// Reads a configuration file.
 ///
@@ -22,6 +20,14 @@ const KIND: &str = "KubeSchedulerConfiguration";
 pub fn read(file: &Path) -> Result<Document, String> {
     let text = std::fs::read(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
     parse(&text)
+}
+
+/// Validates a configuration that flags have changed.
+///
+/// # Errors
+/// If the scheduler cannot work by it, with upstream's reason.
+pub fn check(document: &Document) -> Result<(), String> {
+    validate(document)
 }
 
 /// Reads a configuration of JSON or YAML: it is decoded, completed and validated.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::field::{Errors, Path, Plain, Raw};
 use api::names;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::args::{
@@ -49,37 +50,52 @@ pub(super) fn validate(document: &Document) -> Result<(), String> {
     }
 }
 
-/// The times of an election are fixed here, so others are refused instead of being ignored.
+/// The rules of upstream's `ValidateLeaderElectionConfiguration`, and the lock that there is.
 fn leader_election(errors: &mut Errors, at: &Path<'_>, said: &LeaderElection) {
     if !said.leader_elect {
         return;
     }
-    let fixed = LeaderElection::default();
-    if said.resource_lock != fixed.resource_lock {
+    let mut times = [None; 3];
+    let texts = [&said.lease_duration, &said.renew_deadline, &said.retry_period];
+    for ((name, text), time) in
+        ["leaseDuration", "renewDeadline", "retryPeriod"].into_iter().zip(texts).zip(&mut times)
+    {
+        *time = api::time::parse_duration(text);
+        match time {
+            None => errors.invalid(&at.field(name), text.as_str(), "invalid duration"),
+            Some(time) if !time.is_positive() => {
+                errors.invalid(&at.field(name), shown(*time), "must be greater than zero");
+            }
+            Some(_) => {}
+        }
+    }
+    if let [Some(lease), Some(renew), _] = times
+        && lease <= renew
+    {
+        // Upstream shows the other of the two values.
+        errors.invalid(&at.field("leaseDuration"), shown(renew), "must be greater than `RenewDeadline`");
+    }
+    for (name, value) in [
+        ("resourceLock", &said.resource_lock),
+        ("resourceNamespace", &said.resource_namespace),
+        ("resourceName", &said.resource_name),
+    ] {
+        if value.is_empty() {
+            errors.required(&at.field(name), "");
+        }
+    }
+    if said.resource_lock != "leases" {
         errors.invalid(
             &at.field("resourceLock"),
             said.resource_lock.as_str(),
             "resourceLock value must be \"leases\"",
         );
     }
-    for (name, value) in
-        [("resourceNamespace", &said.resource_namespace), ("resourceName", &said.resource_name)]
-    {
-        if value.is_empty() {
-            errors.required(&at.field(name), "");
-        }
-    }
-    for (name, value, fixed) in [
-        ("leaseDuration", &said.lease_duration, &fixed.lease_duration),
-        ("renewDeadline", &said.renew_deadline, &fixed.renew_deadline),
-        ("retryPeriod", &said.retry_period, &fixed.retry_period),
-        ("resourceNamespace", &said.resource_namespace, &fixed.resource_namespace),
-        ("resourceName", &said.resource_name, &fixed.resource_name),
-    ] {
-        if value != fixed && !value.is_empty() {
-            errors.invalid(&at.field(name), value.as_str(), format!("only {fixed} is supported"));
-        }
-    }
+}
+
+/// A duration as upstream shows it in an error.
+fn shown(time: SignedDuration) -> Raw {
+    Raw(api::time::format_duration(time).to_string())
 }
 
 fn percentage(errors: &mut Errors, at: &Path<'_>, value: i32) {
@@ -366,8 +382,24 @@ mod tests {
             "percentageOfNodesToScore: 101",
             "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
         );
-        check("leaderElection: {resourceName: ''}", "leaderElection.resourceName: Required value");
-        check("leaderElection: {resourceName: '', leaderElect: false}", "");
+        // An empty name has the default.
+        check("leaderElection: {resourceName: ''}", "");
+        check("leaderElection: {resourceName: other, resourceNamespace: mine, leaseDuration: 60s}", "");
+        check("leaderElection: {leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 5s}", "");
+        check(
+            "leaderElection: {leaseDuration: 20s, renewDeadline: 20s}",
+            "leaderElection.leaseDuration: Invalid value: 20s: must be greater than `RenewDeadline`",
+        );
+        check(
+            "leaderElection: {leaseDuration: 1m, renewDeadline: -1s, retryPeriod: -2s}",
+            "[leaderElection.renewDeadline: Invalid value: -1s: must be greater than zero, \
+             leaderElection.retryPeriod: Invalid value: -2s: must be greater than zero]",
+        );
+        check("leaderElection: {leaseDuration: -1s, leaderElect: false}", "");
+        check(
+            "leaderElection: {leaseDuration: soon}",
+            "leaderElection.leaseDuration: Invalid value: \"soon\": invalid duration",
+        );
         check(
             "leaderElection: {resourceLock: configmap}",
             "leaderElection.resourceLock: Invalid value: \"configmap\": resourceLock value must be \"leases\"",

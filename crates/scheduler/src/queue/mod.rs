@@ -25,8 +25,9 @@ use crate::events::{Events, Happening};
 use crate::framework::points::{QueueSort, Queued};
 use crate::pod::PodInfo;
 
-/// After this a waiting Pod is tried again although nothing happened (upstream's `podMaxInUnschedulablePodsDuration`).
-const MAX_WAIT: Duration = Duration::from_mins(5);
+/// After this a waiting Pod is tried again although nothing happened, unless a flag says otherwise; upstream's
+/// `DefaultPodMaxInUnschedulablePodsDuration`.
+pub const MAX_WAIT: Duration = Duration::from_mins(5);
 
 /// Upstream's names of what brings a Pod into a queue besides events in the cluster.
 mod by {
@@ -131,6 +132,8 @@ pub struct Rules {
     pub initial_backoff: Duration,
     /// How long it backs off at most.
     pub max_backoff: Duration,
+    /// After what time a Pod that waits for a change is tried again although nothing happened.
+    pub max_wait: Duration,
     /// Whether a Pod that backs off since it was refused has its turn when no other one is ready
     /// (SchedulerPopFromBackoffQ).
     pub cuts_backoff: bool,
@@ -376,7 +379,8 @@ impl Queue {
         } else if again {
             self.after_failure(&e, now)
         } else {
-            State::Waiting(now + MAX_WAIT)
+            // Nobody is tried again before its back-off is over.
+            State::Waiting(now + self.rules.max_wait.max(self.backoff(e.attempts)))
         };
         self.enter(e, state, Some(by::FAILURE));
     }

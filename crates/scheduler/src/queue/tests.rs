@@ -26,6 +26,7 @@ fn queue_that(cuts_backoff: bool) -> Queue {
         gated: Box::new(gated),
         initial_backoff: INITIAL_BACKOFF,
         max_backoff: Duration::from_secs(10),
+        max_wait: MAX_WAIT,
         cuts_backoff,
     })
 }
@@ -92,6 +93,22 @@ fn waits_for_change_and_backs_off() {
     assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "and one that does not concern it is");
     let (e, _) = q.pop(t + MAX_WAIT * 2).unwrap();
     assert!(e.flushed && q.entries.is_empty() && q.groups.is_empty());
+}
+
+/// A Pod that nothing helps is tried again after the time that a flag names, but not before its back-off is over.
+#[test]
+fn waiting_ends_when_a_flag_says_so() {
+    for (max_wait, tried_again) in [(MAX_WAIT, 300), (Duration::from_secs(40), 40), (Duration::ZERO, 1)] {
+        let mut q = queue();
+        q.rules.max_wait = max_wait;
+        let start = Instant::now();
+        q.take(pod("a", 0, json!([])), start);
+        let (e, mark) = q.pop(start).unwrap();
+        q.refuse(e, &mark, Events::NODE_ADDED, start);
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        assert_eq!(popped(&mut q, after(tried_again - 1)), None, "{max_wait:?}");
+        assert_eq!(popped(&mut q, after(tried_again)).as_deref(), Some("a"), "{max_wait:?}");
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ use crate::nominated::Nominated;
 use crate::owners::{Kind, Selecting};
 use crate::plugins::preemption::NAME as PREEMPTION;
 use crate::pod::{PodInfo, PodView};
-use crate::queue::{Counts, Entry, Mark, Queue, Rules};
+use crate::queue::{Counts, Entry, MAX_WAIT, Mark, Queue, Rules};
 use crate::resources;
 use crate::storage::News;
 use metrics::{Metrics, Result as Turn};
@@ -123,7 +123,7 @@ pub async fn run_with(
     let prospects = Prospects { devices: devices.clone(), groups: cache.groups().clone() };
     let cuts_backoff = on(Gate::SchedulerPopFromBackoffQ);
     let Some(rules) = rules(&profiles, prospects, &told, backoff) else { return };
-    let rules = Rules { cuts_backoff, ..rules };
+    let rules = Rules { cuts_backoff, max_wait: settings.max_wait, ..rules };
     let factory = clients.factory(USER);
     let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
@@ -239,7 +239,8 @@ fn rules(
             }
         }
     };
-    Some(Rules { sort, gated: Box::new(gated), initial_backoff, max_backoff, cuts_backoff: false })
+    let gated = Box::new(gated);
+    Some(Rules { sort, gated, initial_backoff, max_backoff, max_wait: MAX_WAIT, cuts_backoff: false })
 }
 
 /// Resolves when the queue may have a Pod. A timer fires up to two milliseconds late, which would be all that a Pod that

@@ -14,12 +14,14 @@ use crate::framework::registry::Registry as Plugins;
 use crate::framework::waiting::Waiting;
 use crate::plugins::gang_scheduling::NAME as GANG;
 use crate::plugins::{pod_group_pods_count, topology_placement};
+use crate::queue::MAX_WAIT;
 
 /// The settings of the scheduler: profiles, and how long Pods back off.
 pub struct Settings {
     pub(super) profiles: BTreeMap<String, Profile>,
     pub(super) initial_backoff: Duration,
     pub(super) max_backoff: Duration,
+    pub(super) max_wait: Duration,
     pub(super) waiting: Waiting,
     pub(super) extenders: Arc<[Extender]>,
     pub(super) gates: FeatureGates,
@@ -51,6 +53,7 @@ impl Settings {
             extenders,
             initial_backoff: seconds(config.pod_initial_backoff_seconds),
             max_backoff: seconds(config.pod_max_backoff_seconds),
+            max_wait: MAX_WAIT,
             waiting: Waiting::default(),
             gates: FeatureGates::default(),
         })
@@ -75,6 +78,13 @@ impl Settings {
     #[must_use]
     pub fn with_gates(mut self, gates: FeatureGates) -> Self {
         self.gates = gates;
+        self
+    }
+    /// Says after what time a Pod that waits for a change is tried again although nothing happened (upstream's
+    /// `--pod-max-in-unschedulable-pods-duration`).
+    #[must_use]
+    pub fn with_max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
         self
     }
     /// Lets plugins decide about Pods that wait for a permission.

@@ -90,6 +90,7 @@ mod tests {
             gated: Box::new(|_| false),
             initial_backoff: Duration::ZERO,
             max_backoff: Duration::ZERO,
+            max_wait: Duration::ZERO,
             cuts_backoff: false,
         });
         let pod = json!({"metadata": {"uid": "u"}, "spec": {"priority": priority, "containers": []}});
