@@ -10,6 +10,7 @@ mod kms;
 #[cfg(test)]
 mod kms_tests;
 mod kms_v1;
+mod media;
 mod probe;
 mod recent;
 mod reload;
@@ -32,6 +33,7 @@ use storage::{Codec, CodecError, Placement};
 
 use self::encryption::Encryption;
 use self::failed::failed;
+pub use self::media::Media;
 pub(crate) use self::reload::Reload;
 use crate::allocate::NODE_PORTS;
 use crate::catalog::conversion::by_strategy;
@@ -61,39 +63,6 @@ pub struct StoredForms {
     /// The form of what upstream keeps in protobuf by default.
     media: Media,
     encryption: ArcSwap<Encryption>,
-}
-
-/// The form of values for which there is a choice (`--storage-media-type`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Media {
-    /// Protobuf.
-    #[default]
-    Protobuf,
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-impl Media {
-    /// The one of a media type, if values can have it.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
-            "application/json" => Some(Self::Json),
-            "application/yaml" => Some(Self::Yaml),
-            _ => None,
-        }
-    }
-
-    /// That of a value.
-    fn of(value: &[u8]) -> Self {
-        match value {
-            [b'{', ..] => Self::Json,
-            [b'k', b'8', b's', 0, ..] => Self::Protobuf,
-            _ => Self::Yaml,
-        }
-    }
 }
 
 impl StoredForms {
