@@ -71,7 +71,7 @@ impl Files<'_> {
         Ok(host.rsplit_once(':').context("no port")?.1.to_owned())
     }
 
-    /// What the provider was asked so far.
+    /// The requests that the provider got so far.
     fn asked(&self, name: &str) -> Result<Vec<Value>> {
         let text = std::fs::read_to_string(self.cluster.host().path(name)).unwrap_or_default();
         text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()

@@ -40,7 +40,7 @@ pub enum AllocatableError {
 
 /// The machine as far as it is this node's.
 pub(crate) fn machine(config: &Config) -> Machine {
-    Machine::of(&config.node)
+    config.node.machine()
 }
 
 /// Whether there is as much as is kept from Pods.

@@ -11,12 +11,28 @@ use tokio::time::Instant;
 
 use crate::config::Detection;
 use crate::node::NodeView;
-use crate::objects::{Key, NotThere};
 
 /// How long an object is good if the Node does not say; upstream's.
 const GOOD: Duration = Duration::from_mins(1);
 /// The Node's annotation that says for how many seconds objects are good; a controller writes it.
 const TTL: &str = "node.alpha.kubernetes.io/ttl";
+
+/// Why an object cannot be had.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum NotThere {
+    /// It does not exist; upstream's text.
+    #[error("{0}")]
+    Missing(String),
+    /// The API server did not answer yet.
+    #[error("failed to sync {0} cache: timed out waiting for the condition")]
+    NotSynced(&'static str),
+    /// The API server does not tell it; its text.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// Namespace and name.
+pub(crate) type Key = (String, String);
 
 /// The last answer of the API server, and when it was.
 type Last<T> = Option<(Result<Arc<T>, NotThere>, Instant)>;

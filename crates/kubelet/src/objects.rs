@@ -12,28 +12,12 @@ use parking_lot::Mutex;
 
 use crate::config::Detection;
 use crate::node::NodeView;
-use crate::object_reads::Reads;
+pub(crate) use crate::object_reads::NotThere;
+use crate::object_reads::{Key, Reads};
 use crate::pods::spec;
 
 /// How long a first answer of the API server is waited for.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-
-/// Why an object cannot be had.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum NotThere {
-    /// It does not exist; upstream's text.
-    #[error("{0}")]
-    Missing(String),
-    /// The API server did not answer yet.
-    #[error("failed to sync {0} cache: timed out waiting for the condition")]
-    NotSynced(&'static str),
-    /// The API server does not tell it; its text.
-    #[error("{0}")]
-    Unreadable(String),
-}
-
-/// Namespace and name.
-pub(crate) type Key = (String, String);
 
 struct Entry<T> {
     informer: Informer<T>,

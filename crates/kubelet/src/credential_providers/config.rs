@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::provider::Provider;
 use super::validate::validate;
-use crate::images::hex;
 
 /// The kind of the files.
 const KIND: &str = "CredentialProviderConfig";
@@ -29,55 +27,6 @@ pub struct CredentialProviders {
     pub(super) providers: Vec<Provider>,
     /// The hash of the files, `sha256:HEX`.
     pub(super) hash: String,
-}
-
-/// A provider of credentials.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Provider {
-    /// The name of its program.
-    pub(super) name: String,
-    /// The images that it is asked for.
-    pub(super) match_images: Vec<String>,
-    /// How long its answers are kept if they do not say.
-    default_cache_duration: Option<String>,
-    /// The version of what is asked and answered.
-    pub(super) api_version: String,
-    pub(super) args: Vec<String>,
-    pub(super) env: Vec<Variable>,
-    /// Which tokens of service accounts it gets, if it gets any.
-    pub(super) token_attributes: Option<TokenAttributes>,
-}
-
-/// A variable of a program's environment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(super) struct Variable {
-    pub(super) name: String,
-    pub(super) value: String,
-}
-
-/// The tokens of service accounts that a provider gets.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct TokenAttributes {
-    pub(super) service_account_token_audience: String,
-    /// `ServiceAccount` or `Token`: for whom an answer is kept.
-    pub(super) cache_type: String,
-    pub(super) require_service_account: Option<bool>,
-    pub(super) required_service_account_annotation_keys: Vec<String>,
-    pub(super) optional_service_account_annotation_keys: Vec<String>,
-}
-
-impl Provider {
-    /// How long its answers are kept if they do not say; none if the file does not say either, or no duration.
-    pub(super) fn cache_duration(&self) -> Option<jiff::SignedDuration> {
-        self.default_cache_duration.as_deref().and_then(api::time::parse_duration)
-    }
-    /// The same, of a file that was checked.
-    pub(super) fn keeps(&self) -> Duration {
-        self.cache_duration().and_then(|time| Duration::try_from(time).ok()).unwrap_or_default()
-    }
 }
 
 /// Why the providers cannot be had; upstream's words.
@@ -218,7 +167,7 @@ fn providers(config: &Path) -> Result<(Vec<Provider>, String), CredentialProvide
             all.push(provider);
         }
     }
-    Ok((all, format!("sha256:{}", hex(&hash.finalize()))))
+    Ok((all, format!("sha256:{:x}", hash.finalize())))
 }
 
 /// The files of a directory that have providers, in the order of their names.
@@ -301,8 +250,7 @@ fn decode(text: &[u8]) -> Result<Vec<Provider>, String> {
         Some(list) => serde_json::from_value(without_nulls(list)).map_err(|e| format!("providers: {e}"))?,
     };
     for (i, provider) in providers.iter().enumerate() {
-        if provider.default_cache_duration.is_some() && provider.cache_duration().is_none() {
-            let text = provider.default_cache_duration.as_deref().unwrap_or_default();
+        if let Some(text) = provider.unreadable_duration() {
             return Err(format!(
                 "providers[{i}].defaultCacheDuration: {text:?} is no duration such as 1m30s"
             ));
@@ -334,7 +282,9 @@ fn without_nulls(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
+    use super::super::provider::Variable;
     use super::*;
 
     fn provider(name: &str, version: &str) -> String {

@@ -11,14 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::config::Provider;
+use super::provider::Provider;
 
-/// The versions of what is asked and answered.
-pub(super) const VERSIONS: [&str; 3] = [
-    "credentialprovider.kubelet.k8s.io/v1",
-    "credentialprovider.kubelet.k8s.io/v1alpha1",
-    "credentialprovider.kubelet.k8s.io/v1beta1",
-];
 /// How long a program may take; upstream's.
 const TIME: Duration = Duration::from_mins(1);
 /// The most bytes of an answer.
@@ -251,6 +245,7 @@ impl Drop for Group {
 pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::provider::VERSIONS;
     use super::*;
 
     /// A program of a shell's lines.

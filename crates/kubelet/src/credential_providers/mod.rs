@@ -6,6 +6,7 @@ mod config;
 mod exec;
 mod once;
 pub(crate) mod place;
+mod provider;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -24,10 +25,10 @@ use tokio::time::Instant;
 
 use self::cache::Cache;
 pub use self::config::{CredentialProviders, CredentialProvidersError};
-use self::config::{Provider, TokenAttributes};
 use self::exec::{Asked, ExecError, Login, Program, Response};
 use self::once::Once;
 use self::place::Place;
+use self::provider::{Provider, TokenAttributes};
 use crate::metrics::{
     CREDENTIAL_PROVIDER_CONFIG_INFO, CREDENTIAL_PROVIDER_PLUGIN_DURATION,
     CREDENTIAL_PROVIDER_PLUGIN_ERRORS_TOTAL, Metrics,
@@ -113,7 +114,7 @@ struct Plugin {
     under_way: Once<Call, Result<Response, ExecError>>,
 }
 
-/// What a provider is told of the Pod's account.
+/// The things that a provider is told of the Pod's account.
 #[derive(Default)]
 struct Shown {
     account: Option<Account>,

@@ -1,4 +1,4 @@
-//! Places that credentials count for: registries with `*`, `?` and `[…]` in the parts of their hosts, a port and the
+//! Places that credentials count for: registries with `*` and `[…]` in the parts of their hosts, a port and the
 //! beginning of a path. Upstream reads them as Go reads URLs without a scheme.
 
 /// Why a text is no place; Go's words.
@@ -205,7 +205,7 @@ mod tests {
             ("prefix.*.io/foo", "prefix.kubernetes.io:1111/foo/bar", false),
             ("r[0-9].test", "r7.test/a", true),
             ("r[^0-9].test", "r7.test/a", false),
-            ("r?.test", "r7.test/a", true),
+            ("r?.test", "r7.test/a", false),
             ("r[.test", "r[.test", false),
             ("[::1]:5000", "[::1]:5000/a", true),
             ("[::1]", "[::1]:5000/a", false),

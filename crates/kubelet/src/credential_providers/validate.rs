@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use api::field::{Errors, Path, Raw};
 
-use super::config::{Provider, TokenAttributes};
-use super::exec::VERSIONS;
 use super::place::Place;
+use super::provider::{Provider, TokenAttributes, VERSIONS};
 
 /// For whom an answer to a token is kept.
 pub(super) const CACHE_TYPES: [&str; 2] = ["ServiceAccount", "Token"];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::credentials::{Credential, DEFAULT_REGISTRY};
+use super::credential::{Credential, DEFAULT_REGISTRY};
 use crate::credential_providers::place::Place;
 
 /// Credentials by places.
@@ -57,7 +57,7 @@ fn of_default_registry(repository: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::credentials::Source;
+    use super::super::credential::Source;
     use super::*;
 
     /// The users of a keyring with these servers, each its own user, for a repository.

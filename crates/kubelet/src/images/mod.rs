@@ -1,5 +1,6 @@
 //! Images: pull policies, back-off, who may use what was pulled, and the Events that tell of them.
 
+mod credential;
 mod credentials;
 mod error;
 mod keyring;
@@ -19,8 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
-use self::credentials::Credential;
-pub(crate) use self::credentials::hex;
+use self::credential::Credential;
 use self::error::PullError;
 pub(crate) use self::error::{ImageError, ImageUserError};
 pub(crate) use self::names::is_named;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::credentials::{Credential, Source, entries};
+use super::credential::{Credential, Source, entries};
 use crate::work::blocking;
 
 /// How long what was read is good; upstream's.

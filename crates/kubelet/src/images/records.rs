@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::credentials::{Credential, PullAccount, PullSecret, Source, hex};
+use super::credential::{Credential, PullAccount, PullSecret, Source, hex};
 use super::names;
 use crate::work::blocking;
 

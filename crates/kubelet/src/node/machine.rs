@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::options::Options;
-
 /// The properties that do not change while the machine runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -58,11 +56,6 @@ fn identity(files: &[PathBuf]) -> String {
 }
 
 impl Machine {
-    /// The machine, or the part of it that a node has.
-    pub(crate) fn of(node: &Options) -> Self {
-        Self::read(&node.ids).shared_by(node.nodes_of_machine)
-    }
-
     /// Reads them. A property that cannot be read stays empty.
     pub fn read(ids: &IdFiles) -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();

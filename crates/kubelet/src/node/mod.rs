@@ -122,7 +122,7 @@ impl Observer {
         } else {
             config.node_ips.iter().map(ToString::to_string).collect()
         };
-        let machine = Machine::of(&config.node);
+        let machine = config.node.machine();
         Self { of, machine, addresses }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use super::machine::IdFiles;
+use super::machine::{IdFiles, Machine};
 
 /// Parts of the node that Pods do not get; upstream's `kubeReserved` and `systemReserved` together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,6 +87,13 @@ pub struct Options {
     pub ids: IdFiles,
     /// The number of nodes that share this machine; each has an equal part of its processors and memory.
     pub nodes_of_machine: u32,
+}
+
+impl Options {
+    /// The machine, or the part of it that the node has.
+    pub(crate) fn machine(&self) -> Machine {
+        Machine::read(&self.ids).shared_by(self.nodes_of_machine)
+    }
 }
 
 impl Default for Options {

@@ -55,7 +55,7 @@ impl Collector {
         cgroups: Cgroups,
         disks: Arc<Disks>,
     ) -> Self {
-        let machine = Machine::of(&config.node);
+        let machine = config.node.machine();
         let told = (config.clone(), clock);
         let cadvisor = Cadvisor::new(told, runtime.clone(), pods.clone(), machine.clone());
         let last = Mutex::default();
