@@ -46,9 +46,9 @@ pub(crate) struct About {
 
 /// The clients with which an endpoint asks the API server about its callers.
 pub(crate) struct Reviewers {
-    /// Whose a token is, and who signs certificates.
+    /// The one for questions whose a token is, and who signs certificates.
     pub(crate) authentication: Client,
-    /// Who may do what.
+    /// The one for questions who may do what.
     pub(crate) authorization: Client,
 }
 
@@ -101,11 +101,11 @@ pub(crate) async fn serve(
 ) -> Result<SocketAddr> {
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     let serving = &flags.serving;
-    let (offer, warnings) = serving.offer()?;
+    let (offer, warnings) = serving.connections.offer()?;
     for warning in warnings {
         warn(&warning);
     }
-    let listener = serving::listen(address, serving.permit_port_sharing).map_err(|e| {
+    let listener = serving::listen(address, serving.connections.permit_port_sharing).map_err(|e| {
         let port = address.port();
         anyhow::Error::from(e).context(format!(
             "the endpoint of {} cannot be served; is port {port} in use? choose another with --secure-port",
@@ -114,7 +114,7 @@ pub(crate) async fn serve(
     })?;
     let listening = listener.local_addr().context("the address of the endpoint is not known")?;
     let certificate = certificate(about.name, serving, address.ip(), shutdown)?;
-    let manners = serving.manners();
+    let manners = serving.connections.manners();
     let tls = serving::tls::asking(certificate, &offer, manners.http2).context("cannot serve TLS")?;
     let asked = serving.authentication_kubeconfig.is_some();
     let tolerant = serving.authentication_tolerate_lookup_failure.unwrap_or(about.tolerant);

@@ -8,7 +8,7 @@ use apiserver::config::{Config, LogFiles};
 use clap::Args;
 use futures::FutureExt;
 
-use super::https::list;
+use super::values::list;
 
 /// Further behaviour of the API server.
 #[derive(Debug, Args, Clone)]

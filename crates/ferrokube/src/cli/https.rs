@@ -5,36 +5,20 @@ use std::path::PathBuf;
 use anyhow::{Context, Error, Result, bail};
 use apiserver::config::{NamedPair, Pair, Serving};
 use clap::Args;
-use client::Offer;
-use client::offer::Choice;
 
+use super::connections::Connections;
 use super::security::read;
+use super::values::list;
 
 /// The API server's way to speak HTTPS.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Https {
-    /// Oldest version of TLS that is spoken: VersionTLS12 or VersionTLS13
-    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
-    tls_min_version: String,
-    /// Ciphers of TLS 1.2 that are offered, by their IANA names [default: all without known weakness]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    tls_cipher_suites: Vec<String>,
-    /// Key exchanges that are offered, by their numbers in TLS [default: all without known weakness]
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', allow_negative_numbers = true)]
-    tls_curve_preferences: Vec<i32>,
+    #[command(flatten)]
+    connections: Connections,
     /// Certificate and key for clients that ask for certain names, as `CERT,KEY` or `CERT,KEY:NAME,*.DOMAIN`; may be given
     /// several times. Without names, those in the certificate
     #[arg(long, value_name = "CERT,KEY[:NAMES]", value_parser = named_files)]
     tls_sni_cert_key: Vec<NamedFiles>,
-    /// Whether HTTP/1.1 alone is spoken
-    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
-    disable_http2_serving: bool,
-    /// Requests that a client may have under way on a connection of HTTP/2; 0 for the server's own number
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    http2_max_streams_per_connection: u32,
-    /// Whether other processes may listen on the same address and port (SO_REUSEPORT)
-    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
-    permit_port_sharing: bool,
     /// Host name, and port if it is another one, in the URLs that others are told [default: the advertised address]
     #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]
     external_hostname: String,
@@ -69,11 +53,6 @@ fn named_files(text: &str) -> Result<NamedFiles, String> {
     let files = files.try_into();
     let files = files.map_err(|_| "expected comma separated certificate and key file paths")?;
     Ok(NamedFiles { files, names })
-}
-
-/// The values of a list: an empty text is none, as for upstream.
-pub(super) fn list(values: &[String]) -> &[String] {
-    if values.iter().all(String::is_empty) && values.len() == 1 { &[] } else { values }
 }
 
 /// Checks the directives of HSTS by upstream's rules.
@@ -121,21 +100,16 @@ impl Https {
     pub(crate) fn configure(&self, serving: &mut Serving) -> Result<Vec<String>> {
         let directives = list(&self.strict_transport_security_directives);
         let origins = list(&self.cors_allowed_origins);
-        let choice = Choice {
-            version: ("--tls-min-version", &self.tls_min_version),
-            ciphers: ("--tls-cipher-suites", list(&self.tls_cipher_suites)),
-            curves: ("--tls-curve-preferences", &self.tls_curve_preferences),
-        };
-        let (offer, warnings) = Offer::choose(choice).map_err(Error::msg)?;
+        let (offer, warnings) = self.connections.offer()?;
         if !(0.0..=0.02).contains(&self.goaway_chance) {
             bail!("--goaway-chance can not be less than 0 or greater than 0.02");
         }
         check_directives(directives)?;
         check_origins(origins)?;
         serving.offer = offer;
-        serving.http2 = !self.disable_http2_serving;
-        serving.http2_streams = self.http2_max_streams_per_connection;
-        serving.share_port = self.permit_port_sharing;
+        serving.http2 = self.connections.http2();
+        serving.http2_streams = self.connections.streams().unwrap_or(0);
+        serving.share_port = self.connections.permit_port_sharing;
         serving.external_host = Some(self.external_hostname.clone()).filter(|host| !host.is_empty());
         serving.transport_security = directives.to_vec();
         serving.origins = origins.to_vec();

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod component;
+mod connections;
 mod controllers;
 mod election;
 mod fields;

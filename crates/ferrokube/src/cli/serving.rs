@@ -6,11 +6,11 @@ use std::time::Duration;
 use access::auth::RequestHeaders;
 use anyhow::{Context, Error, Result, bail};
 use clap::{ArgAction, Args};
-use client::Offer;
+use serving::Open;
 use serving::auth::Trust;
-use serving::{Manners, Open};
 
-use super::values::duration;
+use super::connections::Connections;
+use super::values::{duration, list};
 
 /// The flags of an endpoint.
 #[derive(Debug, Args, Clone)]
@@ -73,32 +73,11 @@ pub(crate) struct Serving {
     /// Key of the certificate with which to serve
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Ciphers of TLS 1.2 that are offered, by their IANA names [default: all without known weakness]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    tls_cipher_suites: Vec<String>,
-    /// The oldest version of TLS that is offered, as VersionTLS13 [default: VersionTLS12]
-    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
-    tls_min_version: String,
-    /// Key exchanges that are offered, by their numbers in TLS [default: all without known weakness]
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
-    tls_curve_preferences: Vec<i32>,
-    /// Whether several processes may serve on the same port
-    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
-    pub(crate) permit_port_sharing: bool,
     /// Whether a port may be bound that connections of a process that has ended still use: on Linux it always may
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
     permit_address_sharing: bool,
-    /// Whether HTTP/2 is not spoken
-    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
-    disable_http2_serving: bool,
-    /// How many requests a connection of HTTP/2 has at a time; 0 for 250
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    http2_max_streams_per_connection: u32,
-}
-
-/// The values of a list: an empty text is none, as for upstream.
-fn list(values: &[String]) -> &[String] {
-    if values == [""] { &[] } else { values }
+    #[command(flatten)]
+    pub(crate) connections: Connections,
 }
 
 impl Serving {
@@ -118,29 +97,6 @@ impl Serving {
     pub(crate) fn open(&self) -> Result<Open> {
         let paths = list(&self.authorization_always_allow_paths).iter().map(String::as_str);
         Open::parse(paths).map_err(Error::msg).context("invalid --authorization-always-allow-paths")
-    }
-
-    /// What TLS offers, and a sentence for each part of the choice that has no effect.
-    ///
-    /// # Errors
-    /// There is no such version, cipher or key exchange, or none of those that are chosen can be offered.
-    pub(crate) fn offer(&self) -> Result<(Offer, Vec<String>)> {
-        Offer::choose(client::offer::Choice {
-            version: ("--tls-min-version", &self.tls_min_version),
-            ciphers: ("--tls-cipher-suites", list(&self.tls_cipher_suites)),
-            curves: ("--tls-curve-preferences", &self.tls_curve_preferences),
-        })
-        .map_err(Error::msg)
-    }
-
-    /// The way in which connections are served.
-    pub(crate) fn manners(&self) -> Manners {
-        let usual = Manners::default();
-        let streams = match self.http2_max_streams_per_connection {
-            0 => usual.streams,
-            streams => streams,
-        };
-        Manners { http2: !self.disable_http2_serving, streams }
     }
 
     /// The files of the certificate with which to serve, and of its key, if they are given.

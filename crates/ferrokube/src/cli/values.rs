@@ -37,3 +37,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn signed_duration(text: &str) -> Result<SignedDuration, String> {
     api::time::parse_duration(text).ok_or_else(|| "not a duration such as 5m0s".to_owned())
 }
+
+/// The values of a list: an empty text is none, as for upstream.
+pub(super) fn list(values: &[String]) -> &[String] {
+    if values == [""] { &[] } else { values }
+}
