@@ -10,13 +10,8 @@ use crate::account_tokens::TokenSigner;
 use crate::certificates::Signers;
 use crate::choice::Choice;
 use crate::load_balancers::pool::Range;
+use crate::nodes::ranges::{NODE_PREFIX_V4, NODE_PREFIX_V6};
 use crate::nodes::zones::EvictionRates;
-
-/// Upstream's prefix of a node's block of IPv4 addresses.
-pub(crate) const NODE_PREFIX_V4: u32 = 24;
-
-/// Upstream's prefix of a node's block of IPv6 addresses.
-pub(crate) const NODE_PREFIX_V6: u32 = 64;
 
 /// The settings of the controllers. Defaults are upstream's.
 #[derive(Debug, Clone)]

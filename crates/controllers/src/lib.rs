@@ -64,7 +64,7 @@ use client::Clients;
 use component::{Health, Registry, Shutdown};
 use host::Controller;
 use nodes::ipam::Ipam;
-use nodes::ranges::Ranges;
+use nodes::ranges::{NODE_PREFIX_V4, NODE_PREFIX_V6, Ranges};
 
 /// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
 pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ pub const SHARED_USER: &str = "system:kube-controller-manager";
 /// # Errors
 /// [`run`] would refuse them.
 pub fn check_ranges(cluster_cidr: &str, service_cidrs: &[String]) -> Result<(), RangeError> {
-    Ranges::parse(cluster_cidr, config::NODE_PREFIX_V4, config::NODE_PREFIX_V6, service_cidrs).map(|_| ())
+    Ranges::parse(cluster_cidr, NODE_PREFIX_V4, NODE_PREFIX_V6, service_cidrs).map(|_| ())
 }
 
 /// Starts the controllers that `config` chooses; their tasks run until `shutdown`. `clients` gives a client for a

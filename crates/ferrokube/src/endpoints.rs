@@ -46,9 +46,9 @@ pub(crate) struct About {
 
 /// The clients with which an endpoint asks the API server about its callers.
 pub(crate) struct Reviewers {
-    /// Whose a token is, and who signs certificates.
+    /// Asks whose a token is, and who signs certificates.
     pub(crate) authentication: Client,
-    /// Who may do what.
+    /// Asks who may do what.
     pub(crate) authorization: Client,
 }
 

@@ -3,8 +3,13 @@
 use std::collections::HashMap;
 
 use super::cidr_set::{CidrSet, RangeError};
-use crate::config::{NODE_PREFIX_V4, NODE_PREFIX_V6};
 use objects::Cidr;
+
+/// Upstream's prefix of a node's block of IPv4 addresses.
+pub(crate) const NODE_PREFIX_V4: u32 = 24;
+
+/// Upstream's prefix of a node's block of IPv6 addresses.
+pub(crate) const NODE_PREFIX_V6: u32 = 64;
 
 /// The sizes of a node's blocks as the flags of upstream's name them; zero where nobody named one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -120,7 +120,7 @@ impl Serving {
         Open::parse(paths).map_err(Error::msg).context("invalid --authorization-always-allow-paths")
     }
 
-    /// What TLS offers, and a sentence for each part of the choice that has no effect.
+    /// The offer of TLS, and a sentence for each part of the choice that has no effect.
     ///
     /// # Errors
     /// There is no such version, cipher or key exchange, or none of those that are chosen can be offered.
