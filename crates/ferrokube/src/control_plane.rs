@@ -65,12 +65,12 @@ impl Settings {
         })
     }
     /// Of the flags of an API server alone.
-    pub(crate) fn of_api_server(f: &cli::ApiServer) -> Result<Self> {
+    pub(crate) fn of_api_server(f: &cli::ApiServer, flags: &BTreeMap<String, String>) -> Result<Self> {
         let mut api = api_config(&f.api, &f.data_dir(), (f.bind_address, f.secure_port))?;
         f.security.configure(&mut api.security)?;
         f.times.configure(&mut api.limits)?;
         f.behaviour.configure(&mut api)?;
-        api.flags = flags_page();
+        api.flags = serving::pages::flagz("apiserver", flags);
         api.security.toleration_seconds = f.times.toleration_seconds();
         for warning in f.https.configure(&mut api.serving)? {
             warn(&warning);
@@ -96,13 +96,6 @@ impl Settings {
         serving.advertise_address = serving.advertise_address.or(addresses.first().copied());
         self
     }
-}
-
-/// The page `/flagz`: the flags of upstream's with their values, as the command line gives them or by default.
-fn flags_page() -> String {
-    let line = crate::flags::read(std::env::args_os()).unwrap_or_default();
-    let flags = cli::values_of(line.arguments).unwrap_or_default();
-    serving::pages::flagz("apiserver", &flags)
 }
 
 /// The API server's configuration by its flags, on this machine.

@@ -192,7 +192,7 @@ async fn run(command: Command, told: Told) -> Result<()> {
         Command::Token(command) => token::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
-            let settings = Settings::of_api_server(&flags)?;
+            let settings = Settings::of_api_server(&flags, &told.flags)?;
             let plane = ControlPlane::start(DataDir::open(&flags.data_dir())?, settings).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, None, "stopping").await

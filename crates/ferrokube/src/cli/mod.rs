@@ -17,12 +17,10 @@ mod serving;
 mod times;
 mod values;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use self::values::duration;
 
@@ -90,22 +88,6 @@ pub(crate) enum Command {
     Storage(Storage),
     /// Remove everything a cluster made on this machine: containers, mounts, network, cgroups, data
     Down(Down),
-}
-
-/// The flags of a component on a command line, by their names, as they are given or by default; none if the line cannot
-/// be read.
-pub(crate) fn values_of(arguments: Vec<OsString>) -> Option<BTreeMap<String, String>> {
-    let command = Cli::command();
-    let matches = command.clone().try_get_matches_from(arguments).ok()?;
-    let (name, matches) = matches.subcommand()?;
-    let component = command.find_subcommand(name)?;
-    let value = |argument: &Arg| {
-        let flag = argument.get_long()?;
-        let given = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
-        let values: Vec<_> = given.into_iter().flatten().map(|value| value.to_string_lossy()).collect();
-        Some((flag.to_owned(), values.join(",")))
-    };
-    Some(component.get_arguments().filter_map(value).collect())
 }
 
 /// The work on tokens.
