@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use objects::{Labels, local_path, volumes};
 
+use super::nfs::{self, Export};
 use crate::csi::Wanted;
 use crate::pods::spec;
 
@@ -39,6 +40,8 @@ pub(super) enum Source {
         /// Whether the node makes it.
         own: bool,
     },
+    /// An NFS server's.
+    Nfs(Export),
     /// A driver's.
     Csi(Arc<Wanted>),
 }
@@ -179,17 +182,20 @@ impl Named<'_> {
         let read_only = self.read_only;
         let of_claim = (spec::namespace(pod), self.claim);
         let wanted = Wanted::persistent(volume, of_claim, read_only);
-        let source = match (&of.host_path, &of.local, wanted) {
-            (_, _, Some(wanted)) => Source::Csi(Arc::new(wanted)),
-            (Some(source), _, _) => Source::HostPath(source.clone()),
-            (None, Some(source), _) => {
+        let source = match (&of.host_path, &of.local, &of.nfs, wanted) {
+            (.., Some(wanted)) => Source::Csi(Arc::new(wanted)),
+            (Some(source), ..) => Source::HostPath(source.clone()),
+            (None, None, Some(source), None) => {
+                Source::Nfs(Export::new(source, read_only, nfs::options(volume)))
+            }
+            (None, Some(source), ..) => {
                 let own = directory.and_then(|d| local_path::path_of(volume, d)).is_some();
                 if own && volume.metadata.deletion_timestamp.is_some() {
                     return Err(wrong(format!("PV {name} is being deleted")));
                 }
                 Source::Local { path: PathBuf::from("/").join(&source.path), own }
             }
-            (None, None, None) => {
+            (None, None, None, None) => {
                 return Err(self.unprocessed(format!(
                     "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
                 )));
@@ -310,6 +316,21 @@ mod tests {
     fn resolve(use_as: &str, more: Value) -> Result<Claimed, ClaimError> {
         let labels = Labels::from([("host".to_owned(), "a".to_owned())]);
         USUAL.resolve(&pod(use_as), &claim(json!({})), &volume(more), Some(&labels), Some("/data/volumes"))
+    }
+
+    #[test]
+    fn an_export_has_the_options_of_its_volume() {
+        let source = json!({"server": "s", "path": "/e", "readOnly": true});
+        let of = json!({"spec": {"nfs": source, "mountOptions": ["hard"]}});
+        let claimed = resolve("volumeMounts", of).unwrap();
+        let expected = k8s_openapi::api::core::v1::NFSVolumeSource {
+            server: "s".into(),
+            path: "/e".into(),
+            read_only: None,
+        };
+        // As upstream, where the claim alone says whether it is only read.
+        assert_eq!(claimed.source, Source::Nfs(Export::new(&expected, false, vec!["hard".into()])));
+        assert!(!claimed.read_only);
     }
 
     #[test]

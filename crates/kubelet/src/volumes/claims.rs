@@ -18,7 +18,7 @@ use super::error::MountError;
 use super::giving::{Giver, ownership};
 use super::host_path::check_host_path;
 use super::mounted::Mounted;
-use super::{local, mounts};
+use super::{local, mounts, nfs};
 use crate::csi::{CsiError, CsiVolumes};
 use crate::node::NodeView;
 use crate::pods::spec;
@@ -121,6 +121,7 @@ impl Claims {
         let path = match &claimed.source {
             Source::HostPath(source) => PathBuf::from(&source.path),
             Source::Local { .. } => local::target(&self.pods.join(uid), &claimed.name),
+            Source::Nfs(_) => nfs::target(&self.pods.join(uid), &claimed.name),
             Source::Csi(_) => return None,
         };
         Some(Mounted::Path { path, read_only: claimed.read_only })
@@ -179,6 +180,10 @@ impl Claims {
                 let source = source.clone();
                 let checked = try_blocking(move || check_host_path(&source)).await;
                 return checked.map_err(|e| failed(claimed, e));
+            }
+            Source::Nfs(export) => {
+                let target = nfs::target(&self.pods.join(spec::uid(pod)), &claimed.name);
+                return Box::pin(export.mount(&target)).await.map_err(|e| failed(claimed, e));
             }
             Source::Local { path, own } => (path.clone(), *own),
             Source::Csi(_) => return Ok(()),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::claimed::ClaimError;
+use super::nfs::NfsError;
 use super::payload::PayloadError;
 use crate::csi::CsiError;
 use crate::work::Interrupted;
@@ -61,6 +62,8 @@ pub(crate) enum MountError {
     Claim(#[from] ClaimError),
     #[error(transparent)]
     Csi(#[from] CsiError),
+    #[error(transparent)]
+    Nfs(#[from] NfsError),
 }
 
 impl From<Interrupted> for MountError {

@@ -11,6 +11,7 @@ mod local;
 pub(crate) mod local_path;
 mod mounted;
 pub(crate) mod mounts;
+mod nfs;
 mod ownership;
 pub(crate) mod payload;
 pub(crate) mod subpath;
@@ -34,6 +35,7 @@ pub(crate) use self::error::{MountError, VolumeError};
 use self::giving::Giver;
 use self::host_path::check_host_path;
 pub(crate) use self::mounted::{Mounted, Volumes};
+use self::nfs::Export;
 use self::ownership::group;
 use crate::config::Config;
 use crate::csi::{CsiVolumes, Wanted};
@@ -59,6 +61,8 @@ pub(crate) fn plugin(volume: &Volume) -> &'static str {
         "kubernetes.io~secret"
     } else if volume.downward_api.is_some() {
         "kubernetes.io~downward-api"
+    } else if volume.nfs.is_some() {
+        nfs::PLUGIN
     } else {
         "kubernetes.io~projected"
     }
@@ -216,6 +220,12 @@ impl VolumeManager {
             let given = self.csi.mount(pod, &volume.name, Arc::new(wanted), running, now);
             let (path, stale) = Box::pin(given).await?;
             return Ok((Mounted::Path { path, read_only }, stale.map(MountError::from)));
+        }
+        if let Some(source) = &volume.nfs {
+            let read_only = source.read_only.unwrap_or(false);
+            let path = nfs::target(&self.pod_dir(spec::uid(pod)), &volume.name);
+            Box::pin(Export::new(source, read_only, Vec::new()).mount(&path)).await?;
+            return Ok((Mounted::Path { path, read_only }, None));
         }
         let dir = self.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
         let gid = group(pod);
