@@ -174,7 +174,7 @@ fn an_endpoint_serves_as_its_flags_say() -> Result<()> {
     ensure!(page.contains("workqueue_adds_total{name=\"unexpected\"}"), "{page}");
     ensure!(page.contains("\ndisabled_metrics_total 1\n"), "{page}");
     ensure!(manager.get("/metrics/slis", &[])?.0 == "200");
-    ensure!(manager.get("/livez", &[])?.0 == "403");
+    ensure!(manager.get("/configz", &[])?.0 == "403");
     // Another process may have the same port, if both say so.
     let other =
         Component::at(&server, "kube-scheduler", port, &["--permit-port-sharing", "--leader-elect=false"])?;

@@ -109,8 +109,13 @@ impl Cgroups {
         names
     }
 
-    /// The parent of a Pod's containers, as CRI is told.
+    /// The parent of a Pod's containers, as CRI is told: none where Pods have no cgroups.
     pub(crate) fn parent(&self, pod: &Pod) -> String {
+        if self.made { self.place(pod) } else { String::new() }
+    }
+
+    /// The name of a Pod's cgroup in the driver's words.
+    fn place(&self, pod: &Pod) -> String {
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         match self.driver {
             CgroupDriver::Cgroupfs => format!("/{}", names.join("/")),
@@ -120,7 +125,7 @@ impl Cgroups {
 
     /// The path of a Pod's cgroup below the mount of a hierarchy.
     pub(crate) fn path(&self, pod: &Pod) -> String {
-        let parent = self.parent(pod);
+        let parent = self.place(pod);
         match self.driver {
             CgroupDriver::Cgroupfs => parent,
             CgroupDriver::Systemd => slices(&parent).iter().flat_map(|part| ["/", part]).collect(),

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::common::{MINUTE, eventually, pod};
+use crate::common::{MINUTE, bare, eventually, pod};
 
 const LEASES: &str = "kube-node-lease";
 
@@ -147,7 +147,7 @@ async fn controllers_begin_after_their_interval() -> Result<()> {
 #[tokio::test(start_paused = true)]
 async fn as_many_ended_pods_are_kept_as_a_flag_says() -> Result<()> {
     for (threshold, left) in [(0, 4), (2, 2), (3, 3)] {
-        let cluster = Cluster::start().await?;
+        let cluster = bare().await?;
         cluster.controllers_with(&["pod-garbage-collector-controller"], |c| c.terminated_pods = threshold)?;
         node(&cluster, "n", true).await?;
         for name in ["a", "b", "c", "d"] {
@@ -207,6 +207,6 @@ async fn nodes_get_blocks_of_the_sizes_that_flags_say() -> Result<()> {
     for node in cluster.list::<Node>("").await? {
         blocks.extend(node.spec.and_then(|spec| spec.pod_cidrs).unwrap_or_default());
     }
-    assert_eq!(blocks, ["10.0.0.0/26", "fd00::/72", "10.0.0.64/26", "fd00:0:0:0:100::/72"]);
+    assert_eq!(blocks, ["10.0.0.0/26", "fd00::/72", "10.0.0.64/26", "fd00::100:0:0:0/72"]);
     Ok(())
 }

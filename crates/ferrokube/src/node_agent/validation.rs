@@ -434,7 +434,7 @@ mod tests {
             }
             count += 1;
         }
-        assert_eq!(count, 79);
+        assert_eq!(count, 81);
     }
 
     #[test]

@@ -361,7 +361,7 @@ mod tests {
         check("volumeDevices", local(), files);
         check(
             "volumeMounts",
-            json!({"spec": {"nfs": {"server": "s", "path": "/"}}}),
+            json!({"spec": {"glusterfs": {"endpoints": "e", "path": "/"}}}),
             "no volume plugin matched",
         );
         let csi = || json!({"driver": "d.example.com", "volumeHandle": "h"});

@@ -133,7 +133,7 @@ impl Export {
             Err(_) => (format!("it did not end within {} s", PATIENCE.as_secs()), String::new()),
         };
         let at = target.to_owned();
-        // What the program left may be mounted all the same.
+        // The program may have mounted it all the same.
         try_blocking(move || {
             mounts::unmount_all_at(&at)?;
             fs::remove_dir(&at)?;
