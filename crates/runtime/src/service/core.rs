@@ -66,6 +66,9 @@ pub(crate) struct Core {
     pub(crate) images: Images,
     pub(crate) shims: Sandboxes,
     pub(crate) network: Arc<dyn Network>,
+    /// Taken for reading by sandboxes that come, until they are in the index, and for writing by the tidying of the
+    /// network: it takes out whoever it does not know, which one that has just joined must not be.
+    pub(crate) joining: tokio::sync::RwLock<()>,
     /// The handlers besides the own one, by their names.
     pub(crate) handlers: BTreeMap<String, Known>,
     pub(crate) sandboxes: Index<Sandbox>,

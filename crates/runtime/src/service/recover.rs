@@ -180,6 +180,7 @@ async fn look_again(core: &Arc<Core>) {
 pub(crate) async fn collect_networks(core: Arc<Core>, shutdown: Shutdown) {
     for _ in 0..LOOKS {
         if core.network.status().await.is_ok() {
+            let Some(_alone) = shutdown.run(core.joining.write()).await else { return };
             let attached = |one: &Arc<Sandbox>| one.record.lock().attached;
             let present: Vec<String> =
                 core.sandboxes.all().iter().filter(|one| attached(one)).map(|one| one.id.clone()).collect();

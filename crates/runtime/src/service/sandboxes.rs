@@ -50,6 +50,7 @@ pub(crate) async fn run(
     let id = record.id.clone();
     core.sandboxes.reserve(&sandbox_name(&metadata), &id)?;
     let sandbox = Arc::new(Sandbox::new(record, None));
+    let _joining = core.joining.read().await;
     let made = make(&core, &sandbox, spec).await;
     if let Err(error) = made {
         take_back(&core, &sandbox).await;

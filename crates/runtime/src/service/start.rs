@@ -126,6 +126,7 @@ impl Runtime {
         let (sandbox_records, sandboxes) = Records::open(&open("sandboxes")).map_err(at(&records))?;
         let (container_records, containers) = Records::open(&open("containers")).map_err(at(&records))?;
         let core = Arc::new(Core {
+            joining: tokio::sync::RwLock::default(),
             root,
             machine: machine::look(),
             images: images.clone(),
