@@ -131,7 +131,10 @@ fn has_flags_of_its_process(cluster: &Cluster) -> Result<()> {
     let text = std::fs::read_to_string(&path)?;
     std::fs::write(&path, text + settings)?;
     let kubelet = start(cluster, &all)?;
-    answers(cluster)?;
+    // Nothing but the answer tells this kubelet from the one before, whose Node is Ready still.
+    eventually("the new kubelet answers", || {
+        Ok((ask(cluster, "/debug/flags/v", &put)?.0 == "405").then_some(()))
+    })?;
     check(cluster, "/debug/flags/v", &put, ("405", "flags endpoint is disabled."))?;
     kill(kubelet)
 }
