@@ -21,13 +21,16 @@ pub(super) async fn verbosity(
     config: &Config,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
+    let method = request.method().clone();
+    // A client that is answered before all of it was heard may not see the answer.
+    let body = Limited::new(request.into_body(), LONGEST).collect().await;
     if !config.debug_flags_handler {
         return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "flags endpoint is disabled."));
     }
-    if request.method() != Method::PUT {
+    if method != Method::PUT {
         return Ok(plain(StatusCode::NOT_ACCEPTABLE, "unsupported http method"));
     }
-    let body = match Limited::new(request.into_body(), LONGEST).collect().await {
+    let body = match body {
         Ok(body) => body.to_bytes(),
         Err(error) => {
             return Ok(plain(StatusCode::BAD_REQUEST, &format!("error reading request body: {error}")));
