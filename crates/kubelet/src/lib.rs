@@ -18,6 +18,7 @@ mod dra;
 mod enforcement;
 mod events;
 pub mod eviction;
+mod exit_status;
 mod files;
 mod garbage;
 mod given;

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::provider::Provider;
+use crate::exit_status;
 
 /// How long a program may take; upstream's.
 const TIME: Duration = Duration::from_mins(1);
@@ -140,7 +141,7 @@ impl Program {
         match ran {
             Err(_) => Err(failed("context deadline exceeded".into(), &complaint)),
             Ok(Err(error)) => Err(failed(error.to_string(), &complaint)),
-            Ok(Ok((status, _))) if !status.success() => Err(failed(told(status), &complaint)),
+            Ok(Ok((status, _))) if !status.success() => Err(failed(exit_status::told(status), &complaint)),
             Ok(Ok((_, answer))) => self.read(&answer),
         }
     }
@@ -213,20 +214,6 @@ async fn at_most(from: impl AsyncRead + Unpin, limit: usize) -> io::Result<Vec<u
     let mut all = Vec::new();
     from.take(limit as u64 + 1).read_to_end(&mut all).await?;
     Ok(all)
-}
-
-/// An end of a process as Go tells it.
-fn told(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(6)) => "signal: aborted".into(),
-        (None, Some(9)) => "signal: killed".into(),
-        (None, Some(11)) => "signal: segmentation fault".into(),
-        (None, Some(15)) => "signal: terminated".into(),
-        (None, Some(other)) => format!("signal: signal {other}"),
-        (None, None) => status.to_string(),
-    }
 }
 
 /// A program with the processes that it began, which do not outlive it.

@@ -39,9 +39,37 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A path as the kernel's list of mounts has it: links in what is above its last part are followed. The last part is
+/// not, since it may be a mount that does not answer; a link there is no mount point.
+fn listed(path: &Path) -> io::Result<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// Whether the kernel lists a path as a mount point. What is mounted there is not asked, so that a server that does not
+/// answer holds nobody up.
+pub(crate) fn is_listed(path: &Path) -> io::Result<bool> {
+    let path = match listed(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        path => path?,
+    };
+    Ok(mount_points()?.contains(&path))
+}
+
+/// The mount points below a directory and on it, in the order in which they were mounted.
+fn points_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let dir = match listed(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        dir => dir?,
+    };
+    Ok(mount_points()?.into_iter().filter(|point| point.starts_with(&dir)).collect())
+}
+
 /// Unmounts everything below a directory and on it, the last mounted first.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
-    for point in mount_points()?.into_iter().rev().filter(|p| p.starts_with(dir)) {
+    for point in points_below(dir)?.into_iter().rev() {
         // The kernel's list has no links in it: one that is there now was put there since.
         match rustix::mount::unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
@@ -73,7 +101,7 @@ pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
 /// Unmounts what is mounted in a directory tree, and removes it.
 pub(crate) fn remove_unmounted(dir: &Path) -> io::Result<()> {
     unmount_below(dir)?;
-    if mount_points()?.iter().any(|p| p.starts_with(dir)) {
+    if !points_below(dir)?.is_empty() {
         return Err(io::Error::other(format!("{} still has mounts", dir.display())));
     }
     crate::files::remove_tree(dir)
@@ -92,6 +120,41 @@ mod tests {
         check("/proc/self", Some(false));
         check("/etc", Some(false));
         check("/none", None);
+    }
+
+    /// A bind mount of a directory, which the end of the test undoes.
+    struct Mounted(PathBuf);
+
+    impl Mounted {
+        fn new(from: &Path, at: &Path) -> Self {
+            rustix::mount::mount_bind(from, at).unwrap();
+            Self(at.to_owned())
+        }
+    }
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+    }
+
+    #[test]
+    fn mounts_are_found_behind_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, served) = (dir.path().join("real"), dir.path().join("served"));
+        std::fs::create_dir_all(real.join("pods/a/volumes/v")).unwrap();
+        std::fs::create_dir_all(&served).unwrap();
+        std::fs::write(served.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&real, dir.path().join("link")).unwrap();
+        let pod = dir.path().join("link/pods/a");
+        let at = pod.join("volumes/v");
+        assert!(!is_listed(&at).unwrap());
+        let _mounted = Mounted::new(&served, &real.join("pods/a/volumes/v"));
+        assert!(is_listed(&at).unwrap());
+        remove_unmounted(&pod).unwrap();
+        assert!(!pod.exists() && served.join("file").exists());
+        assert!(!is_listed(&at).unwrap());
+        remove_unmounted(&pod).unwrap();
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::fs;
 use std::io;
 use std::net::Ipv6Addr;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume};
@@ -15,6 +14,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::mounts;
+use crate::exit_status;
 use crate::work::{Interrupted, try_blocking};
 
 /// The plugin's directory name; upstream's.
@@ -111,7 +111,7 @@ impl Export {
         let at = target.to_owned();
         // A server that does not answer, or answers nobody but its users, cannot be asked what is at the target.
         let mounted = move || {
-            if mounts::mount_points()?.contains(&at) {
+            if mounts::is_listed(&at)? {
                 return Ok::<_, NfsError>(true);
             }
             fs::DirBuilder::new().recursive(true).mode(0o750).create(&at)?;
@@ -125,7 +125,7 @@ impl Export {
         command.args(&arguments).stdin(Stdio::null()).kill_on_drop(true);
         let (why, output) = match timeout(PATIENCE, command.output()).await {
             Ok(Ok(ended)) if ended.status.success() => return Ok(()),
-            Ok(Ok(ended)) => (status(ended.status), words(&[ended.stdout, ended.stderr].concat())),
+            Ok(Ok(ended)) => (exit_status::told(ended.status), words(&[ended.stdout, ended.stderr].concat())),
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
                 ("exec: \"mount\": executable file not found in $PATH".to_owned(), String::new())
             }
@@ -134,21 +134,15 @@ impl Export {
         };
         let at = target.to_owned();
         // The program may have mounted it all the same.
-        try_blocking(move || {
+        let undone = try_blocking(move || {
             mounts::unmount_all_at(&at)?;
             fs::remove_dir(&at)?;
             Ok::<_, NfsError>(())
-        })
-        .await?;
+        });
+        if let Err(error) = undone.await {
+            tracing::warn!(target = %target.display(), %error, "the directory of a failed mount cannot be removed");
+        }
         Err(NfsError::Failed { why, arguments: arguments.join(" "), output })
-    }
-}
-
-/// The end of a program in Go's words.
-fn status(ended: ExitStatus) -> String {
-    match (ended.code(), ended.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, signal) => format!("signal: {}", signal.unwrap_or_default()),
     }
 }
 
