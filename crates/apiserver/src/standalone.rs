@@ -21,7 +21,6 @@ use crate::catalog::webhook_converter::ConversionWebhooks;
 use crate::config::{Config, Etcd, Storage};
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::etcd::{Reload, StoredForms};
-use crate::front;
 use crate::health::{Check, Of};
 use crate::hooks::{self, Env};
 use crate::identities::{GivenError, Identities};
@@ -126,7 +125,7 @@ pub(crate) fn own_identity() -> UserInfo {
 /// Starts the server and returns when it is ready. It runs until the shutdown's signal.
 pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, StartError> {
     let listen = SocketAddr::new(config.serving.bind, config.serving.port);
-    let listener = front::listen(listen, config.serving.share_port);
+    let listener = component::listen(listen, config.serving.share_port);
     let listener = listener.map_err(|source| StartError::Listen { address: listen, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
     config.serving.port = address.port();

@@ -11,12 +11,21 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 /// Takes every certificate, but still wants proof of its key.
 #[derive(Debug)]
-pub struct AnyCertificate(Arc<CryptoProvider>);
+pub struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+    /// The authorities whose certificates a server asks for.
+    hints: Vec<DistinguishedName>,
+}
 
 impl AnyCertificate {
-    /// With the signature algorithms of the provider.
+    /// With the signature algorithms of the provider; as a server it asks for certificates of any authority.
     pub fn new(provider: Arc<CryptoProvider>) -> Self {
-        Self(provider)
+        Self::asking_for(provider, Vec::new())
+    }
+    /// The same for a server that asks for certificates of these authorities, so that a client with several knows the
+    /// right one.
+    pub fn asking_for(provider: Arc<CryptoProvider>, hints: Vec<DistinguishedName>) -> Self {
+        Self { provider, hints }
     }
 }
 
@@ -37,7 +46,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
     }
     fn verify_tls13_signature(
@@ -46,11 +55,11 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
     }
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -59,8 +68,8 @@ impl ClientCertVerifier for AnyCertificate {
         false
     }
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // A client that has a certificate shows it.
-        &[]
+        // Where there are none, a client that has a certificate shows it.
+        &self.hints
     }
     fn verify_client_cert(
         &self,

@@ -1,10 +1,11 @@
-//! The parts that every component has: a clock, shutdown, metrics, health checks, its log.
+//! The parts that every component has: a clock, shutdown, metrics, health checks, sockets to listen on, its log.
 //!
 //! Each component has its own instances, and there are no globals but the log: several components run in one process, and
 //! several clusters in one test. The crate depends on no other crate of the workspace; it must never know a component by name.
 
 pub mod clock;
 pub mod health;
+pub mod listen;
 pub mod logging;
 pub mod metrics;
 pub mod settings;
@@ -18,6 +19,7 @@ pub const KUBERNETES: &str = "v1.36.2";
 
 pub use clock::Clock;
 pub use health::Health;
+pub use listen::listen;
 pub use metrics::Registry;
 pub use settings::{SettingError, Table};
 pub use shown::Shown;

@@ -122,25 +122,31 @@ type Collect = Arc<dyn Fn(&mut Page) + Send + Sync>;
 
 /// The parts that have metrics, by name. Clones are the same registry.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<BTreeMap<String, Collect>>>, Arc<Mutex<Shown>>);
+pub struct Registry(Arc<Registered>);
+
+#[derive(Default)]
+struct Registered {
+    parts: Mutex<BTreeMap<String, Collect>>,
+    shown: Mutex<Arc<Shown>>,
+}
 
 impl Registry {
     /// Registers a part's function, in the place of one that had its name before.
     pub fn register(&self, name: impl Into<String>, collect: impl Fn(&mut Page) + Send + Sync + 'static) {
-        self.0.lock().insert(name.into(), Arc::new(collect));
+        self.0.parts.lock().insert(name.into(), Arc::new(collect));
     }
     /// Chooses the metrics that are shown.
     pub fn choose(&self, shown: Shown) {
-        *self.1.lock() = shown;
+        *self.0.shown.lock() = Arc::new(shown);
     }
     /// The choice of the metrics that are shown.
-    pub fn shown(&self) -> Shown {
-        self.1.lock().clone()
+    pub fn shown(&self) -> Arc<Shown> {
+        self.0.shown.lock().clone()
     }
     /// Collects the metrics of all parts.
     pub fn page(&self) -> Page {
         // The functions run without the lock: they may take locks of their own.
-        let all: Vec<Collect> = self.0.lock().values().cloned().collect();
+        let all: Vec<Collect> = self.0.parts.lock().values().cloned().collect();
         let mut page = Page::default();
         for collect in all {
             collect(&mut page);
@@ -151,7 +157,7 @@ impl Registry {
 
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.lock().keys()).finish()
+        f.debug_set().entries(self.0.parts.lock().keys()).finish()
     }
 }
 

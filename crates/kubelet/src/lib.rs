@@ -52,6 +52,8 @@ mod stats;
 mod status;
 mod system_cgroups;
 pub mod teardown;
+#[cfg(test)]
+mod testing;
 pub mod topology_manager;
 mod trust_bundles;
 mod user_namespaces;

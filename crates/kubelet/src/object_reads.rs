@@ -131,40 +131,25 @@ fn good(node: &NodeView) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use client::{Call, Informer, ListAnswer, Selection, Transport, WatchEvent};
-    use futures::future::BoxFuture;
-    use futures::stream::BoxStream;
+    use client::{Call, Informer, Selection};
     use k8s_openapi::api::core::v1::{ConfigMap, Node};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing::{self, Answers};
 
     /// An API server that answers with how often it was asked, or with an error.
     #[derive(Default)]
     struct Counting(Mutex<(u32, Option<u16>)>);
 
-    impl Transport for Counting {
-        fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+    impl Answers for Counting {
+        fn answer(&self, call: &Call) -> Result<Value, Status> {
             let mut state = self.0.lock();
             state.0 += 1;
-            let answer = match state.1 {
+            match state.1 {
                 Some(code) => Err(Status::failure(code, "Odd", "an error")),
                 None => Ok(json!({"metadata": {"name": &*call.name}, "data": {"n": state.0.to_string()}})),
-            };
-            Box::pin(async move { answer.map(|object| object.to_string().into()) })
-        }
-        fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
-            Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is listed")) })
-        }
-        fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
-            Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is there")) })
-        }
-        fn watch(
-            &self,
-            _: Call,
-        ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
-            Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is watched")) })
+            }
         }
     }
 
@@ -180,7 +165,7 @@ mod tests {
     impl Test {
         fn new(detection: Detection, ttl: Option<&str>) -> Self {
             let server = Arc::new(Counting::default());
-            let client = Client::new(server.clone(), "");
+            let client = testing::client(&server);
             let node = NodeView::new("n", Informer::new(&client, Selection::default()), 1);
             let mut object = Node::default();
             object.metadata.annotations = ttl.map(|ttl| [(TTL.to_owned(), ttl.to_owned())].into());

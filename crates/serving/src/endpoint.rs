@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 
 use crate::answer::{Body, Failure, TEXT, text, typed};
 use crate::auth::{Access, Auth, User};
@@ -104,39 +104,26 @@ pub enum ServeError {
     },
 }
 
-/// The number of connections that wait to be accepted; Go's.
-const BACKLOG: u32 = 4096;
-
-/// Binds a port. With `shared`, other processes that say so, too, may bind it at the same time, and the kernel spreads
-/// connections over them.
+/// Binds a port, with `shared` beside other processes that say so, too ([`component::listen`]).
 ///
 /// # Errors
 /// If the port cannot be used.
 pub fn listen(address: SocketAddr, shared: bool) -> Result<TcpListener, ServeError> {
-    let bind = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // As in Go, so that connections of a process that has ended are not in the way.
-        socket.set_reuseaddr(true)?;
-        socket.set_reuseport(shared)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    };
-    bind().map_err(|source| ServeError::Listen { address, source })
+    component::listen(address, shared).map_err(|source| ServeError::Listen { address, source })
 }
 
 /// Binds the port and serves an endpoint until `shutdown`; returns the address on which it listens.
 ///
 /// # Errors
 /// If the port cannot be used.
-pub async fn serve<S: Service>(
+pub fn serve<S: Service>(
     service: S,
     address: SocketAddr,
     tls: Arc<ServerConfig>,
     shutdown: &Shutdown,
 ) -> Result<SocketAddr, ServeError> {
-    let listening = |source| ServeError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(listening)?;
-    let address = listener.local_addr().map_err(listening)?;
+    let listener = listen(address, false)?;
+    let address = listener.local_addr().map_err(|source| ServeError::Listen { address, source })?;
     serve_on(service, listener, tls, Manners::default(), shutdown);
     Ok(address)
 }
@@ -402,16 +389,5 @@ mod tests {
             let why = Open::parse([bad]).unwrap_err();
             assert!(why.starts_with("only trailing * allowed in"), "{why}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_port_is_shared_only_among_those_who_say_so() {
-        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let one = listen(any, true).unwrap();
-        let address = one.local_addr().unwrap();
-        assert!(listen(address, true).is_ok());
-        assert!(listen(address, false).is_err());
-        let alone = listen(any, false).unwrap();
-        assert!(listen(alone.local_addr().unwrap(), true).is_err());
     }
 }

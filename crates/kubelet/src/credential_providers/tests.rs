@@ -3,45 +3,30 @@
 use std::path::Path;
 
 use api::Status;
-use bytes::Bytes;
-use client::{Call, ListAnswer, Transport, Verb, WatchEvent};
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use client::{Call, Verb};
 use serde_json::{Value, json};
 
 use super::exec::tests::script;
 use super::*;
+use crate::testing::{self, Answers};
 
 /// An API server that has one account, and gives tokens of it; it notes what is asked for.
 #[derive(Default)]
 struct OneAccount(Mutex<Vec<Value>>);
 
-impl Transport for OneAccount {
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+impl Answers for OneAccount {
+    fn answer(&self, call: &Call) -> Result<Value, Status> {
         let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
         let asked = json!({"name": &*call.name, "namespace": &*call.namespace, "subresource": &*call.subresource,
             "uid": body["metadata"]["uid"], "spec": body["spec"]});
         self.0.lock().push(asked);
-        let answer = match (call.verb, &*call.name) {
-            (Verb::Get, "robot") => json!({"metadata": {"name": "robot", "namespace": "n", "uid": "u1",
-                "annotations": {"a/required": "r", "a/optional": "o", "a/other": "x"}}}),
-            (Verb::Create, "robot") => json!({"metadata": {}, "spec": {"audiences": []},
-                "status": {"token": "tok", "expirationTimestamp": "2999-01-01T00:00:00Z"}}),
-            _ => return Box::pin(async { Err(Status::failure(404, "NotFound", "not there")) }),
-        };
-        Box::pin(async move { Ok(answer.to_string().into()) })
-    }
-    fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is listed")) })
-    }
-    fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is there")) })
-    }
-    fn watch(
-        &self,
-        _: Call,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is watched")) })
+        match (call.verb, &*call.name) {
+            (Verb::Get, "robot") => Ok(json!({"metadata": {"name": "robot", "namespace": "n", "uid": "u1",
+                "annotations": {"a/required": "r", "a/optional": "o", "a/other": "x"}}})),
+            (Verb::Create, "robot") => Ok(json!({"metadata": {}, "spec": {"audiences": []},
+                "status": {"token": "tok", "expirationTimestamp": "2999-01-01T00:00:00Z"}})),
+            _ => Err(testing::not_found()),
+        }
     }
 }
 
@@ -71,7 +56,7 @@ fn providers(directory: &Path, all: &Value, standalone: bool) -> (Providers, Arc
     std::fs::write(&config, file.to_string()).unwrap();
     let configured = CredentialProviders::read(&config, directory, true).unwrap();
     let server = Arc::new(OneAccount::default());
-    let client = Client::new(server.clone(), "");
+    let client = testing::client(&server);
     (Providers::new(&configured, &client, Clock::system(), standalone, Metrics::default()), server)
 }
 

@@ -5,13 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use bytes::Bytes;
-use client::Client;
-use client::transport::{Call, ListAnswer, Transport, Verb, WatchEvent};
+use client::transport::{Call, Verb};
 use component::Shutdown;
 use component::metrics::Page;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use plugins::dra as pb;
@@ -26,6 +22,7 @@ use super::manager::Dra;
 use super::plugins::Plugins;
 use super::slices::Slices;
 use crate::plugin_manager::{Plugin, PluginHandler};
+use crate::testing::{self, Answers};
 
 const DRIVER: &str = "test-driver";
 
@@ -33,29 +30,15 @@ const DRIVER: &str = "test-driver";
 #[derive(Default)]
 struct OneClaim(Mutex<Option<Value>>, Mutex<Vec<String>>);
 
-impl Transport for OneClaim {
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+impl Answers for OneClaim {
+    fn answer(&self, call: &Call) -> Result<Value, Status> {
         if call.verb == Verb::DeleteCollection {
             let selectors = call.query.iter().filter(|(key, _)| *key == "fieldSelector");
             self.1.lock().extend(selectors.map(|(_, value)| value.clone()));
-            return Box::pin(async { Ok(Bytes::new()) });
+            return Ok(json!({}));
         }
         let found = self.0.lock().clone().filter(|claim| claim["metadata"]["name"] == *call.name);
-        Box::pin(async move {
-            found.map(|c| c.to_string().into()).ok_or_else(|| Status::failure(404, "NotFound", "not found"))
-        })
-    }
-    fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is listed")) })
-    }
-    fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is there")) })
-    }
-    fn watch(
-        &self,
-        _: Call,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is watched")) })
+        found.ok_or_else(testing::not_found)
     }
 }
 
@@ -150,7 +133,7 @@ impl World {
     }
 
     fn dra(dir: &tempfile::TempDir, server: &Arc<OneClaim>) -> Arc<Dra> {
-        let client = Client::new(server.clone(), "");
+        let client = testing::client(&server);
         let plugins = Plugins::new(None, Shutdown::new());
         Arc::new(Dra::at(dir.path().join("state"), client, plugins).unwrap())
     }
@@ -330,7 +313,7 @@ async fn slices_go_when_nobody_answers_for_a_while() {
         (stop, tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped)))
     };
     let (api, shutdown) = (Arc::new(OneClaim::default()), Shutdown::new());
-    let client = Client::new(api.clone(), "");
+    let client = testing::client(&api);
     let slices = Slices { client: client.clone(), node_name: "n".into(), registered: Arc::new(|| true) };
     let dra = Dra::at(dir.path().join("state"), client, Plugins::new(Some(slices), shutdown)).unwrap();
     let deleted = async |after: u64| {

@@ -80,7 +80,7 @@ pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
         flags: options.flags,
         served,
     };
-    serving::serve(server, options.address, options.tls, &shutdown).await?;
+    serving::serve(server, options.address, options.tls, &shutdown)?;
     Ok(())
 }
 
