@@ -1,7 +1,8 @@
 //! Slices of systemd, which owns the hierarchy of cgroups of a machine that it has started: whoever wants a cgroup there
 //! asks it for a unit, and what was not set by it is lost when it reads its configuration anew.
 //!
-//! It is asked at once, without waiting for others: an answer takes a thousandth of a second, as writing the files does.
+//! It is asked where a cgroup is wanted: an answer takes a thousandth of a second, as writing the files does. Where it does
+//! not answer, the other tasks go on.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use crate::dbus::address::{Address, of_system};
 use crate::dbus::message::{self, Argument, Call, FIXED, Kind, Malformed, Message, Property, Value};
 use crate::pods::resources::{PodCgroup, weight};
+use crate::work::in_place;
 
 /// How long an answer and the end of a job are waited for; upstream's.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,16 +114,18 @@ impl Slices {
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut Bus) -> Result<T, SliceError>) -> io::Result<T> {
-        let mut kept = self.0.lock();
-        let bus = match &mut *kept {
-            Some(bus) => bus,
-            none => none.insert(Bus::connect()?),
-        };
-        let result = ask(bus);
-        if matches!(result, Err(SliceError::Io(_) | SliceError::Malformed(_))) {
-            *kept = None;
-        }
-        Ok(result?)
+        in_place(|| {
+            let mut kept = self.0.lock();
+            let bus = match &mut *kept {
+                Some(bus) => bus,
+                none => none.insert(Bus::connect()?),
+            };
+            let result = ask(bus);
+            if matches!(result, Err(SliceError::Io(_) | SliceError::Malformed(_))) {
+                *kept = None;
+            }
+            Ok(result?)
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 
 use component::{boxed, boxed_work};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
@@ -55,6 +56,14 @@ where
         result
     }));
     Ok(task.await?)
+}
+
+/// Runs work that may wait for another program where it stands: the other tasks of this thread go on in another one.
+pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 /// Runs work in a task of its own, to its end, whether or not its caller waits. It counts as work of the Pod until then.
