@@ -3,6 +3,7 @@
 mod adopted;
 mod containers;
 mod handlers;
+mod joining;
 mod kills;
 mod limits;
 mod streams;
