@@ -13,6 +13,10 @@ impl Default for Choice {
 }
 
 impl Choice {
+    /// The entries, as they were given.
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
     /// Whether a controller runs.
     pub(crate) fn runs(&self, name: &str, by_default: bool) -> bool {
         for chosen in &self.0 {

@@ -284,11 +284,9 @@ fn of_file(flag: &str, file: &Path) -> Result<Config> {
 
 /// Clients by a kubeconfig; with `accounts`, each service account has a token of its own.
 pub(crate) fn clients(kubeconfig: &Path, name: &'static str, accounts: bool) -> Result<Clients> {
-    let read = || {
-        let config = Config::from_kubeconfig(kubeconfig, None)?;
-        Clients::remote(config, name, accounts)
-    };
-    read().with_context(|| format!("--kubeconfig {} cannot be used", kubeconfig.display()))
+    let config = of_file("--kubeconfig", kubeconfig)?;
+    Clients::remote(config, name, accounts)
+        .with_context(|| format!("--kubeconfig {} cannot be used", kubeconfig.display()))
 }
 
 /// The authorities of client certificates in a file; none without a file.

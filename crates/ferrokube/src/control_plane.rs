@@ -1,7 +1,7 @@
 //! The control plane in one process: store, API server, controllers, scheduler.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
 use rustls::{RootCertStore, ServerConfig};
-use serde_json::json;
 
 use crate::certificate_files::Files;
 use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
 use crate::failure::Failure;
+use crate::part_settings::PartSettings;
 use crate::say::warn;
 use crate::seat::{Identity, NodeFeatures, NodeParts, Seat};
-use crate::{cli, endpoints, machine, openapi, signing};
+use crate::{cli, endpoints, machine, openapi, part_settings, signing};
 
 /// The port that the nodes' kubelets have, unless told otherwise.
 const KUBELET_PORT: u16 = 10250;
@@ -220,13 +220,14 @@ impl ControlPlane {
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
             local_path: self.local_path,
+            elected: self.running.store.capabilities().others_write,
             controllers_tell: Telling::default(),
             scheduler_tells: Telling::default(),
         };
         let roots = self.roots()?;
         let (serving, stop) = (parts.clone(), self.components.clone());
         self.components.spawn(async move { serving.serve(&roots, &stop) });
-        if !self.running.store.capabilities().others_write {
+        if !parts.elected {
             parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
             return Ok(());
@@ -392,6 +393,8 @@ struct Parts {
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
     local_path: bool,
+    /// Whether the servers of a cluster elect the one whose parts work.
+    elected: bool,
     controllers_tell: Telling,
     scheduler_tells: Telling,
 }
@@ -428,18 +431,43 @@ impl Parts {
         clients(&self.server, agent)
     }
 
+    /// The settings by which the controllers act.
+    fn controllers_settings(&self) -> Result<PartSettings> {
+        part_settings::of_controllers(&[
+            ("bind-address", Ipv4Addr::LOCALHOST.to_string()),
+            ("leader-elect", self.elected.to_string()),
+            ("controllers", self.controllers.names().join(",")),
+            ("cluster-cidr", self.cluster_cidr.clone()),
+            ("service-cluster-ip-range", self.service_cidrs.join(",")),
+            ("allocate-node-cidrs", (!self.cluster_cidr.is_empty()).to_string()),
+            ("use-service-account-credentials", "true".to_owned()),
+            ("feature-gates", self.gates.changed().join(",")),
+        ])
+    }
+
+    /// The settings by which the scheduler acts.
+    fn scheduler_settings(&self) -> Result<PartSettings> {
+        let given = [
+            ("bind-address", Ipv4Addr::LOCALHOST.to_string()),
+            ("leader-elect", self.elected.to_string()),
+            ("feature-gates", self.gates.changed().join(",")),
+        ];
+        part_settings::of_scheduler(&given, self.elected)
+    }
+
     /// Serves the endpoints of controllers and scheduler on upstream's ports of this machine, for this machine alone.
     /// If another cluster has the ports, this one goes on without.
     fn serve(&self, roots: &RootCertStore, stop: &Shutdown) {
         let all = [
-            ("kube-controller-manager", "kubecontrollermanager.config.k8s.io", 10257, &self.controllers_tell),
-            ("kube-scheduler", "kubescheduler.config.k8s.io", 10259, &self.scheduler_tells),
+            ("kube-controller-manager", self.controllers_settings(), 10257, &self.controllers_tell),
+            ("kube-scheduler", self.scheduler_settings(), 10259, &self.scheduler_tells),
         ];
         for (name, settings, port, telling) in all {
-            let (settings, flags) = (json!({ settings: {} }), BTreeMap::new());
-            let about = About { name, settings, flags, uid: false, tolerant: true };
             let client = self.clients(name).of(&format!("system:{name}"));
-            let served = endpoints::serve_here(about, telling, client, port, roots.clone(), self.clock, stop);
+            let served = settings.and_then(|PartSettings { settings, flags }| {
+                let about = About { name, settings, flags, uid: false, tolerant: true };
+                endpoints::serve_here(about, telling, client, port, roots.clone(), self.clock, stop)
+            });
             if let Err(error) = served {
                 tracing::info!(error = format!("{error:#}"), "a component goes without its endpoint");
             }

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use clap::{ArgMatches, CommandFactory};
+use clap::{ArgMatches, Command, CommandFactory};
 use component::Table;
 
 use crate::cli::Cli;
@@ -57,10 +57,21 @@ pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
 
 /// All flags of a command with their values, as `/flagz` has them.
 pub(crate) fn values(matches: &ArgMatches, others: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut all = others;
     let whole = Cli::command();
-    let Some((name, matches)) = matches.subcommand() else { return all };
-    let Some(command) = whole.find_subcommand(name) else { return all };
+    let Some((name, matches)) = matches.subcommand() else { return others };
+    match whole.find_subcommand(name) {
+        Some(command) => values_of(command, matches, others),
+        None => others,
+    }
+}
+
+/// All flags of a command with their values, where the command line is that of the command alone.
+pub(crate) fn values_of(
+    command: &Command,
+    matches: &ArgMatches,
+    others: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut all = others;
     for argument in command.get_arguments() {
         let Some(long) = argument.get_long().filter(|long| !["help", "version"].contains(long)) else {
             continue;

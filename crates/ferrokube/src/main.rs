@@ -31,6 +31,7 @@ mod network_policy;
 mod node;
 mod node_agent;
 mod openapi;
+mod part_settings;
 mod private;
 mod say;
 mod seat;

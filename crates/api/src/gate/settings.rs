@@ -62,11 +62,25 @@ impl FeatureGates {
         }
         Ok(out)
     }
+
+    /// The settings that make these gates from the defaults, such as `A=true`, in the order of their names.
+    pub fn changed(self) -> Vec<String> {
+        let differs = |gate: &Gate| self.enabled(*gate) != gate.default();
+        Gate::all().filter(differs).map(|gate| format!("{gate}={}", self.enabled(gate))).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_are_settings() {
+        assert_eq!(FeatureGates::default().changed(), [""; 0]);
+        let gates = FeatureGates::parse(["WatchList=false", "GenericWorkload=true"]).unwrap();
+        assert_eq!(gates.changed(), ["GenericWorkload=true", "WatchList=false"]);
+        assert_eq!(FeatureGates::parse(gates.changed().iter().map(String::as_str)), Ok(gates));
+    }
 
     #[test]
     fn settings() {
