@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 use std::num::{IntErrorKind, ParseIntError};
+use std::sync::OnceLock;
+
+use regex::Regex;
 
 use crate::tree::{Map, Node};
 
@@ -12,6 +15,17 @@ pub fn parse_bool(text: &str) -> Option<bool> {
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
         _ => None,
     }
+}
+
+/// Whether a character is a letter, a mark, a number, a symbol, a punctuation mark or the space of ASCII: Go's
+/// `unicode.IsPrint`.
+pub fn is_print(c: char) -> bool {
+    static PRINTED: OnceLock<Option<Regex>> = OnceLock::new();
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    let printed = PRINTED.get_or_init(|| Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").ok());
+    printed.as_ref().is_some_and(|printed| printed.is_match(c.encode_utf8(&mut [0; 4])))
 }
 
 /// A string as `strconv.Quote` and `%q` write it.
@@ -31,8 +45,9 @@ pub fn quote(s: &str) -> String {
             '\x0b' => out.push_str("\\v"),
             // Writing to a String does not fail.
             c if c < ' ' || c == '\x7f' => _ = write!(out, "\\x{:02x}", c as u32),
-            c if c.is_control() || c.is_whitespace() && c != ' ' => _ = write!(out, "\\u{:04x}", c as u32),
-            c => out.push(c),
+            c if is_print(c) => out.push(c),
+            c if (c as u32) < 0x10000 => _ = write!(out, "\\u{:04x}", c as u32),
+            c => _ = write!(out, "\\U{:08x}", c as u32),
         }
     }
     out.push('"');
@@ -170,5 +185,6 @@ mod tests {
     #[test]
     fn quotes_as_go_does() {
         assert_eq!(quote("a\"b\\\n\u{1}\u{85}é"), "\"a\\\"b\\\\\\n\\x01\\u0085é\"");
+        assert_eq!(quote("\u{a0}\u{200b}\u{e0001}\u{301}日 ©"), "\"\\u00a0\\u200b\\U000e0001\u{301}日 ©\"");
     }
 }

@@ -4,8 +4,9 @@ use access::admission::{Equivalent, Versions};
 use access::auth::Eventual;
 use api::codec::json;
 use api::schema::Gvk;
-use api::{Node, Schema, Struct};
+use api::{Node, Schema, Struct, Text};
 use futures::FutureExt;
+use kinds::custom::Definition;
 
 use crate::catalog::conversion::Conversion;
 use crate::request::Request;
@@ -18,6 +19,9 @@ impl Versions for Request {
     fn equivalents(&self) -> Vec<Equivalent> {
         let Some(own) = &self.resource else { return Vec::new() };
         let subresource = &*self.info.subresource;
+        if let Some(definition) = self.catalog.resources.definition(own) {
+            return of_definition(definition, subresource);
+        }
         let alike = self.catalog.resources.alike(own);
         let found = alike.filter_map(|resource| {
             let kind = match subresource {
@@ -71,4 +75,21 @@ impl Versions for Request {
         self.catalog.resources.defaults.apply(schema, &mut tree);
         Ok(tree)
     }
+}
+
+/// The versions of a definition's resource, or of a part of it: all of them, served or not, as the definition has them.
+fn of_definition(definition: &Definition, subresource: &str) -> Vec<Equivalent> {
+    let of = |name: &Text| {
+        let version = definition.versions.iter().find(|v| v.name == *name)?;
+        let own = || Gvk::new(&definition.group, name, &definition.names.kind);
+        let kind = match subresource {
+            "" => own(),
+            "status" if version.status => own(),
+            "scale" if version.scale.is_some() => Gvk::new("autoscaling", "v1", "Scale"),
+            _ => return None,
+        };
+        let (group, resource) = (definition.group.clone(), definition.names.plural.clone());
+        Some(Equivalent { group, version: name.clone(), resource, kind })
+    };
+    definition.order.iter().filter_map(of).collect()
 }

@@ -60,6 +60,14 @@ impl Scale {
     pub fn status_replicas(&self, schema: &Schema, object: &Struct) -> i64 {
         number(schema, object, &self.status_replicas)
     }
+    /// Whether the wanted number of replicas is there. A built-in kind always has one.
+    pub fn has_replicas(&self, schema: &Schema, object: &Struct) -> bool {
+        !is_custom(schema, object) || custom(schema, object, &self.replicas).is_some()
+    }
+    /// The path of the wanted number of replicas, as a definition has it.
+    pub fn replicas_path(&self) -> String {
+        self.replicas.iter().fold(String::new(), |path, name| path + "." + name)
+    }
     /// Sets the wanted number of replicas.
     pub fn set_replicas(&self, schema: &Schema, object: &mut Struct, replicas: i64) {
         match &schema.st(object.id).rest {

@@ -110,6 +110,8 @@ mod tests {
             status,
             scale,
             schema: format!(r#"{{"type":"object","properties":{{"spec":{spec}}}}}"#).into(),
+            keeps_unknown: false,
+            selectable: vec!["spec.a".into()],
             hash: 0,
         }
     }

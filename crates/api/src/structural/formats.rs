@@ -201,8 +201,8 @@ fn is_hostname(s: &str) -> bool {
     is(pattern, s) && s.len() <= 255 && s.split('.').all(|p| p.len() <= 63)
 }
 
-/// A URI as Go's `url.ParseRequestURI` takes it: absolute, or an absolute path.
-fn is_request_uri(s: &str) -> bool {
+/// Whether Go's `url.ParseRequestURI` takes a text: an absolute URI, or an absolute path.
+pub fn is_request_uri(s: &str) -> bool {
     if s.is_empty() || s.bytes().any(|b| b < 0x20 || b == 0x7f) {
         return false;
     }

@@ -25,7 +25,7 @@ use regex::Regex;
 use crate::re2;
 use crate::tree::{Node, Text};
 
-pub use formats::is_known_format;
+pub use formats::{is_known_format, is_request_uri};
 pub use unchanged::ByKey;
 
 /// A part of a structural schema, by its place in the arena.

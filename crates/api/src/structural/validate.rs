@@ -170,7 +170,7 @@ impl Structural {
 
     fn value(&self, id: PartId, value: &Node, old: Option<&Node>, place: &mut Place) -> Found {
         let found = self.checked(id, value, old, place);
-        if !found.errors.is_empty() && old == Some(value) {
+        if !found.errors.is_empty() && old.is_some_and(|old| self.is_unchanged(id, value, old)) {
             return Found { errors: Vec::new(), checks: found.checks };
         }
         found

@@ -70,7 +70,13 @@ impl CustomResource {
                 namespaced: self.definition.namespaced,
                 status: version.status,
                 scale: version.scale.is_some(),
-                schema: schema.clone(),
+                schema: if version.told { schema.clone() } else { Bytes::from_static(b"{}") },
+                keeps_unknown: self.definition.keeps_unknown,
+                selectable: version
+                    .selectable
+                    .iter()
+                    .map(|p| p.strip_prefix('.').unwrap_or(p).into())
+                    .collect(),
                 hash: hash.finish(),
             })
         })
@@ -127,6 +133,7 @@ impl CustomResource {
             let custom = CustomVersion {
                 stamp: stamp(version),
                 storage: storage_gvk.clone(),
+                storage_served: storage.served,
                 storage_strategy: Arc::clone(&storage_strategy),
                 storage_stamp,
                 converter: converter.clone(),
@@ -169,6 +176,15 @@ fn entry(
     let storage = facts.storage.clone().ok_or("the kind is not stored")?;
     let stored = Stored::new(schema, store, storage, &names.plural, &strategy)?;
     let mut subresources = Vec::new();
+    if version.status {
+        subresources.push(SubresourceEntry {
+            name: "status".into(),
+            root: Some(root),
+            kind: kind.clone(),
+            verbs: texts(&STATUS_VERBS),
+            is_scale: false,
+        });
+    }
     if version.scale.is_some() {
         let scale = Gvk::new("autoscaling", "v1", "Scale");
         subresources.push(SubresourceEntry {
@@ -177,15 +193,6 @@ fn entry(
             kind: scale,
             verbs: texts(&STATUS_VERBS),
             is_scale: true,
-        });
-    }
-    if version.status {
-        subresources.push(SubresourceEntry {
-            name: "status".into(),
-            root: Some(root),
-            kind: kind.clone(),
-            verbs: texts(&STATUS_VERBS),
-            is_scale: false,
         });
     }
     Ok(ResourceEntry {

@@ -14,6 +14,8 @@ pub(crate) struct CustomVersion {
     pub(super) stamp: u32,
     /// The version in which objects are stored.
     pub(super) storage: Gvk,
+    /// Whether that version is served.
+    pub(super) storage_served: bool,
     /// The rules of that version.
     pub(super) storage_strategy: Arc<dyn Strategy>,
     /// The stamp of objects that are stored.

@@ -51,8 +51,11 @@ fn texts<'t>(list: impl IntoIterator<Item = &'t Text>) -> Value {
 fn storage_hash(resource: &ResourceEntry) -> Option<String> {
     use base64::Engine;
     let own = resource.stored.as_ref().map(|stored| &stored.kind)?;
-    // All versions of a definition are stored in one.
-    let kind = resource.custom.as_ref().map_or(own, |custom| &custom.storage);
+    // All versions of a definition are stored in one; of one that nobody serves, upstream tells nothing.
+    let kind = match &resource.custom {
+        Some(custom) => Some(&custom.storage).filter(|_| custom.storage_served)?,
+        None => own,
+    };
     let name = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
     let digest = Sha256::digest(name.as_bytes());
     Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))

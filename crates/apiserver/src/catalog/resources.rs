@@ -176,6 +176,12 @@ impl Resources {
         let built_in = built_in.into_iter().flatten().map(|i| &self.built_in.resources[*i]);
         built_in.chain(of_definition.into_iter().flat_map(|r| &r.entries))
     }
+    /// The definition of a resource that has one.
+    pub(crate) fn definition(&self, resource: &ResourceEntry) -> Option<&kinds::custom::Definition> {
+        resource.custom.as_ref()?;
+        let found = self.definitions.get(&resource.group, &resource.plural)?;
+        Some(&found.definition)
+    }
     /// The resources for whose objects writes of other resources may be refused.
     pub(crate) fn consulted(&self) -> &[ResourceId] {
         &self.built_in.consulted

@@ -7,6 +7,7 @@ use api::managed::{self, Taken, Versions, Writer};
 use api::schema::Gvk;
 use api::{Map, Node, Schema, Status, Struct, Text};
 
+use super::scale_object;
 use super::scope::Scope;
 use crate::catalog::{ResourceEntry, conversion};
 use crate::options::WriteOptions;
@@ -282,6 +283,13 @@ pub(crate) fn apply_scale<'a>(
     config: Node,
     options: &'a WriteOptions,
 ) -> Eventual<'a, Result<Struct, Status>> {
+    let replicas = config.as_map().and_then(|m| m.get("spec")?.as_map()?.get("replicas"));
+    if replicas.is_none()
+        && let Some(places) = &scope.facts().scale
+        && !places.has_replicas(scope.catalog.schema(), old)
+    {
+        return Eventual::Now(Err(scale_object::no_replicas(places)));
+    }
     match workload(scope, kind, config, options) {
         Ok(workload) => apply(scope, Some(old), workload, options),
         Err(refused) => Eventual::Now(Err(refused)),

@@ -2,7 +2,7 @@
 
 use access::auth::Eventual;
 use api::schema::Gvk;
-use api::view::View;
+use api::view::{Edit, View};
 use api::{Node, Status, Struct};
 
 use super::body::{check_name_of, read_object, same_namespace};
@@ -44,7 +44,11 @@ impl Change for Applying<'_> {
 pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     let name = scope.name();
     let (kind, write) = match scope.req.info.verb {
-        "get" => return answer(scope, sub, &scope.tree(&scope.find(name)?).await?),
+        "get" => {
+            let tree = scope.tree(&scope.find(name)?).await?;
+            scale_object::there(scope, &tree)?;
+            return answer(scope, sub, &tree);
+        }
         "update" => (WriteKind::Update, None),
         "patch" => {
             let patch = patch::read(scope.req)?;
@@ -73,38 +77,63 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<O
         let done = update::run(scope, name, &plan, &change).await?;
         return scaled(scope, sub, done).await;
     }
-    let schema = scope.catalog.schema();
     let done = update::run(scope, name, &plan, &|old: Option<&Struct>| {
-        let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
+        let tree = old.cloned().ok_or_else(Status::no_such_resource)?;
         let scale = match (&body, &write) {
             (Some(body), _) => body.clone(),
-            (None, Some(p)) => {
-                p.apply_to(scope, &sub.kind, &scale_object::of(scope, sub, &tree)?, &options)?
-            }
+            (None, Some(p)) => p.apply_to(scope, &sub.kind, &patchable(scope, sub, &tree)?, &options)?,
             (None, None) => return Err(method_not_allowed()),
         };
-        let view = View::new(schema, &scale);
-        let meta = view.st("metadata");
-        check_name_of(meta.str("name"), name)?;
-        let uid = meta.str("uid");
-        if !uid.is_empty() && uid != scope.meta(&tree).uid() {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                scope.meta(&tree).uid()
-            );
-            return Err(update::precondition(scope, name, &why));
-        }
-        let replicas = view.st("spec").int("replicas");
-        let errors = kinds::strategies::check_scale(schema, &scale);
-        if !errors.is_empty() {
-            return Err(Status::invalid(&sub.kind.group, &sub.kind.kind, name, &errors));
-        }
-        scope.meta_mut(&mut tree)?.set_resource_version(meta.str("resourceVersion"));
-        scale_object::places(scope)?.set_replicas(schema, &mut tree, replicas);
-        Ok(tree)
+        rescaled(scope, sub, tree, &scale)
     })
     .await?;
     scaled(scope, sub, done).await
+}
+
+/// The Scale that a patch changes. A custom resource without a number of replicas has one that no patch may leave there.
+fn patchable(scope: &Scope<'_>, sub: &SubresourceEntry, tree: &Struct) -> Result<Struct, Status> {
+    let schema = scope.catalog.schema();
+    let mut scale = scale_object::of(scope, sub, tree)?;
+    if !scale_object::places(scope)?.has_replicas(schema, tree)
+        && let Some(mut spec) = Edit::new(schema, &mut scale).make("spec")
+    {
+        spec.set("replicas", scale_object::NO_REPLICAS);
+    }
+    Ok(scale)
+}
+
+/// The object with the number of replicas of a Scale.
+fn rescaled(
+    scope: &Scope<'_>,
+    sub: &SubresourceEntry,
+    mut tree: Struct,
+    scale: &Struct,
+) -> Result<Struct, Status> {
+    let (schema, places, name) = (scope.catalog.schema(), scale_object::places(scope)?, scope.name());
+    let view = View::new(schema, scale);
+    let meta = view.st("metadata");
+    check_name_of(meta.str("name"), name)?;
+    let uid = meta.str("uid");
+    if !uid.is_empty() && uid != scope.meta(&tree).uid() {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            scope.meta(&tree).uid()
+        );
+        return Err(update::precondition(scope, name, &why));
+    }
+    let replicas = view.st("spec").int("replicas");
+    if scope.resource.custom.is_none() {
+        let errors = kinds::strategies::check_scale(schema, scale);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&sub.kind.group, &sub.kind.kind, name, &errors));
+        }
+    } else if replicas == scale_object::NO_REPLICAS {
+        // A custom resource is checked itself, with the number that it gets.
+        return Err(scale_object::no_replicas(places));
+    }
+    scope.meta_mut(&mut tree)?.set_resource_version(meta.str("resourceVersion"));
+    places.set_replicas(schema, &mut tree, replicas);
+    Ok(tree)
 }
 
 async fn scaled(scope: &Scope<'_>, sub: &SubresourceEntry, done: Done) -> Result<Outcome, Status> {

@@ -13,6 +13,25 @@ pub(super) fn places<'s>(scope: &Scope<'s>) -> Result<&'s Scale, Status> {
     scope.facts().scale.as_ref().ok_or_else(Status::no_such_resource)
 }
 
+/// The number of replicas of a custom resource that has none, in the Scale that a patch changes; upstream's.
+pub(super) const NO_REPLICAS: i64 = -(1 << 31);
+
+/// Fails if a custom resource has no number of replicas: such an object has no Scale.
+pub(super) fn there(scope: &Scope<'_>, tree: &Struct) -> Result<(), Status> {
+    let places = places(scope)?;
+    if places.has_replicas(scope.catalog.schema(), tree) {
+        return Ok(());
+    }
+    let path = api::go::quote(&places.replicas_path());
+    Err(Status::internal(format!("the spec replicas field {path} does not exist")))
+}
+
+/// The refusal of a Scale that leaves a custom resource without a number of replicas.
+pub(super) fn no_replicas(places: &Scale) -> Status {
+    let path = api::go::quote(&places.replicas_path());
+    Status::bad_request(format!("the spec replicas field {path} cannot be empty"))
+}
+
 /// The Scale of a workload.
 pub(super) fn of(scope: &Scope<'_>, sub: &SubresourceEntry, tree: &Struct) -> Result<Struct, Status> {
     let schema = scope.catalog.schema();

@@ -66,6 +66,8 @@ pub(crate) async fn http(
         }
         let mut request = http::Request::from_parts(parts, body);
         request.extensions_mut().insert(peer.address);
+        // The other server audits the request under the same name.
+        request.headers_mut().insert("audit-id", ctx.audit_id().clone());
         let uid = rooms.objects.gates.enabled(Gate::RemoteRequestHeaderUID);
         let told = Told { uid, reject_redirects: rooms.front.reject_redirects };
         return route::lead(&other, request, &ctx.user, told, &ctx.notes).await;

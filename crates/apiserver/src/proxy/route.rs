@@ -1,6 +1,8 @@
 //! Requests for group versions for which another server answers: they are led there with the caller's name, and the
 //! answer is led back, as upstream's aggregator does (`handler_proxy.go`).
 
+use std::time::Duration;
+
 use access::{Notes, UserInfo};
 use http::header::{HeaderMap, HeaderValue, LOCATION};
 use http::{Request, Response, StatusCode};
@@ -8,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use streaming::websocket::is_upgrade;
+use tokio::time::timeout;
 
 use super::forward::{empty, forwarded_for, remove_hop_by_hop};
 use crate::aggregated::{Answered, Elsewhere, SendError, name_caller, no_body};
@@ -15,6 +18,8 @@ use crate::front::{Body, text};
 
 /// Upstream's answer while a server is not available.
 const UNAVAILABLE: &str = "service unavailable\n";
+/// The time that the document of a group version has, which clients read of every server; upstream's.
+const DISCOVERY: Duration = Duration::from_secs(5);
 
 /// The settings of requests that are led to others.
 #[derive(Debug, Clone, Copy)]
@@ -84,12 +89,24 @@ async fn plain(
     let (parts, body) = request.into_parts();
     let body =
         if http_body::Body::is_end_stream(&body) { no_body() } else { body.map_err(Into::into).boxed() };
+    let to = other.backend.endpoint();
+    if let Ok(host) = HeaderValue::from_str(&format!("{}:{}", to.host(), to.port)) {
+        headers.insert("x-forwarded-host", host);
+    }
+    headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+    let is_discovery = is_of_version(parts.uri.path());
     let mut outgoing = Request::new(body);
     *outgoing.method_mut() = parts.method;
     *outgoing.uri_mut() = target(&parts.uri);
     *outgoing.headers_mut() = headers;
-    let answer = other.backend.send(outgoing).await?;
-    Ok(passed_on(answer, reject_redirects))
+    let answer = other.backend.send(outgoing);
+    let answer = match is_discovery {
+        true => timeout(DISCOVERY, answer)
+            .await
+            .unwrap_or_else(|_| Err(SendError::Failed("context deadline exceeded".into()))),
+        false => answer.await,
+    };
+    Ok(passed_on(answer?, reject_redirects))
 }
 
 /// The answer as the client gets it.
@@ -108,6 +125,11 @@ fn passed_on(answer: Response<Answered>, reject_redirects: bool) -> Response<Bod
     let mut response = Response::new(Body::stream(body.map_err(Into::into)));
     (*response.status_mut(), *response.headers_mut()) = (parts.status, parts.headers);
     response
+}
+
+/// Whether a path is that of the document of a group version.
+fn is_of_version(path: &str) -> bool {
+    path.starts_with("/apis/") && path.trim_matches('/').split('/').count() == 3
 }
 
 /// Path and query of a URI.

@@ -160,8 +160,7 @@ fn requests_are_led_with_the_callers_name() {
     let before = other.asked().len();
     let lies = [("X-Remote-User", "root"), ("X-Remote-Group", "system:nodes"), ("X-Remote-Extra-A", "b")];
     let ask = lies.iter().fold(s.get(FISHES), |ask, (name, value)| ask.header(name, value));
-    let list = ask.send().unwrap().expect(200).unwrap().json().unwrap();
-    assert_eq!(list["items"][0]["metadata"]["name"], "nemo");
+    let list = ask.send().unwrap().expect(200).unwrap();
     let asked = other.asked();
     let of_list = asked.get(before..).unwrap().iter().find(|q| q.path == FISHES).unwrap();
     let headers = |name| of_list.header(name).collect::<Vec<_>>();
@@ -171,6 +170,12 @@ fn requests_are_led_with_the_callers_name() {
     assert_eq!(headers("x-remote-extra-a"), [""; 0]);
     assert_eq!(headers("authorization"), [""; 0]);
     assert_eq!(headers("x-forwarded-for").len(), 1);
+    assert_eq!(headers("x-forwarded-uri"), [FISHES]);
+    assert_eq!((headers("x-forwarded-host").len(), headers("x-forwarded-proto")), (1, vec!["https"]));
+    // Both servers audit the request under one name.
+    assert_eq!(headers("audit-id"), [list.header("audit-id")]);
+    let list = list.json().unwrap();
+    assert_eq!(list["items"][0]["metadata"]["name"], "nemo");
     let checked = asked.iter().find(|q| q.path == "/apis/w.example/v1").unwrap();
     assert_eq!(checked.header("x-remote-user").collect::<Vec<_>>(), ["system:kube-aggregator"]);
     // An answer of the server is passed on as it is.

@@ -154,6 +154,31 @@ fn status_scale_columns_and_selectors() {
         .expect(200)
         .unwrap();
     assert_eq!(s.get(&format!("{path}/a")).send().unwrap().json().unwrap()["metadata"]["generation"], 2);
+    // An object without a number of replicas has no Scale until it gets one.
+    let of_b = format!("{path}/b/scale");
+    let status = |answer: testkit::Answer| answer.json().unwrap()["message"].clone();
+    let none = s.get(&of_b).send().unwrap().expect(500).unwrap();
+    let why = r#"Internal error occurred: the spec replicas field ".spec.replicas" does not exist"#;
+    assert_eq!(status(none), why);
+    let empty = r#"the spec replicas field ".spec.replicas" cannot be empty"#;
+    let config = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "b"}});
+    for (kind, query, patch) in [("merge", "", json!({})), ("apply", "?fieldManager=t", config)] {
+        let answer = s.patch(&format!("{of_b}{query}"), kind, &patch).send().unwrap().expect(400).unwrap();
+        assert_eq!(status(answer), empty);
+    }
+    let negative =
+        s.patch(&of_b, merge, &json!({"spec": {"replicas": -1}})).send().unwrap().expect(422).unwrap();
+    let negative = status(negative);
+    assert!(
+        negative
+            .as_str()
+            .unwrap()
+            .ends_with(".spec.replicas: Invalid value: -1: should be a non-negative integer"),
+        "{negative}"
+    );
+    let scaled =
+        s.patch(&of_b, merge, &json!({"spec": {"replicas": 3}})).send().unwrap().expect(200).unwrap();
+    assert_eq!(scaled.json().unwrap()["spec"]["replicas"], 3);
     let table = s.get(&path).accept("application/json;as=Table;v=v1;g=meta.k8s.io").send().unwrap();
     let table = table.json().unwrap();
     assert_eq!(table["rows"][0]["cells"], json!(["a", 3, 80]));
@@ -240,8 +265,91 @@ fn names_that_are_taken_are_not_accepted() {
     .unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("KindConflict")));
     assert_eq!(condition["message"], "\"Widget\" is already in use");
-    s.get(&format!("/apis/{group}/v1/gadgets")).send().unwrap().expect(404).unwrap();
+    let gadgets = format!("/apis/{group}/v1/gadgets");
+    s.get(&gadgets).send().unwrap().expect(404).unwrap();
+    // The name is free once the other definition is gone.
+    s.request("DELETE", &format!("{DEFINITIONS}/widgets.{group}")).send().unwrap().expect(200).unwrap();
+    eventually("the names are given away", || Ok((s.get(&gadgets).send()?.status == 200).then_some(())))
+        .unwrap();
+    let accepted = s.get(&of).send().unwrap().json().unwrap()["status"]["acceptedNames"].clone();
+    assert_eq!(accepted["kind"], "Widget");
     s.request("DELETE", &of).send().unwrap().expect(200).unwrap();
+}
+
+#[test]
+fn clients_are_told_and_warned() {
+    let (s, group) = (&server(), "told.example.com");
+    let path = defined(s, group, |d| {
+        let mut second = d["spec"]["versions"][0].clone();
+        second["name"] = "v2".into();
+        (second["storage"], second["deprecated"]) = (false.into(), false.into());
+        d["spec"]["versions"][0]["deprecated"] = true.into();
+        let spec = &mut d["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        spec["properties"]["either"] = json!({"x-kubernetes-int-or-string": true});
+        second["selectableFields"] = json!([{"jsonPath": ".spec.size"}]);
+        d["spec"]["versions"].as_array_mut().unwrap().push(second);
+    });
+    let deprecated = format!("299 - \"{group}/v1 Widget is deprecated; use {group}/v2 Widget\"");
+    let answer = s.get(&path).send().unwrap().expect(200).unwrap();
+    assert_eq!(answer.all("warning").collect::<Vec<_>>(), [deprecated.as_str()]);
+    let current = s.get(&path.replace("/v1/", "/v2/")).send().unwrap().expect(200).unwrap();
+    assert_eq!(current.all("warning").count(), 0);
+    // Documents name the fields by which objects are selected, and say what is an integer or a string.
+    let kind = "com.example.told.v1.Widget";
+    let v3 = s.get(&format!("/openapi/v3/apis/{group}/v1")).send().unwrap().json().unwrap();
+    let v3 = &v3["components"]["schemas"][kind];
+    let v2 = eventually("the definition is in v2", || {
+        let found = s.get("/openapi/v2").send()?.json()?["definitions"][kind].clone();
+        Ok(found.is_object().then_some(found))
+    })
+    .unwrap();
+    for document in [v3, &v2] {
+        assert_eq!(document["x-kubernetes-selectable-fields"], json!([{"fieldPath": "spec.color"}]));
+    }
+    let spec = |of: &Value| of["properties"]["spec"]["properties"].clone();
+    let either = json!({"x-kubernetes-int-or-string": true});
+    assert_eq!(spec(&v2)["either"], either);
+    assert_eq!(spec(v3)["either"]["anyOf"], json!([{"type": "integer"}, {"type": "string"}]));
+    // Defaults are told in v3 alone.
+    assert_eq!(spec(v3)["size"], json!({"type": "integer", "minimum": 1, "default": 3}));
+    assert_eq!(spec(&v2)["size"], json!({"type": "integer", "minimum": 1}));
+    // Where nothing has changed, a rule that came later only warns.
+    s.create(&path, &widget(group, "a", &json!({"size": 3}))).unwrap();
+    let of = format!("{DEFINITIONS}/widgets.{group}");
+    let mut definition = s.get(&of).send().unwrap().json().unwrap();
+    for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+        let spec = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        spec["x-kubernetes-validations"] = json!([{"rule": "self.size > 5", "message": "too small"}]);
+    }
+    s.request("PUT", &of)
+        .body("application/json", definition.to_string())
+        .send()
+        .unwrap()
+        .expect(200)
+        .unwrap();
+    let one = format!("{}/a", path.replace("/v1/", "/v2/"));
+    let label = |n: usize| json!({"metadata": {"labels": {"n": n.to_string()}}});
+    let mut tries = 0;
+    eventually("the new rule is asked", || {
+        tries += 1;
+        let answer = s.patch(&one, "merge", &label(tries)).send()?.expect(200)?;
+        let warnings: Vec<&str> = answer.all("warning").collect();
+        Ok((warnings == [r#"299 - "spec: Invalid value: too small""#]).then_some(()))
+    })
+    .unwrap();
+    let changed = json!({"spec": {"size": 4}});
+    s.patch(&one, "merge", &changed).send().unwrap().expect(422).unwrap();
+    // Who applies a status does not get the object's metadata.
+    let status = json!({
+        "apiVersion": format!("{group}/v2"), "kind": "Widget",
+        "metadata": {"name": "a", "labels": {"mine": "yes"}}, "status": {"replicas": 1},
+    });
+    let applied = s.patch(&format!("{one}/status?fieldManager=state&force=true"), "apply", &status);
+    let applied = applied.send().unwrap().expect(200).unwrap().json().unwrap();
+    assert_eq!(applied["metadata"]["labels"].get("mine"), None);
+    let managers = applied["metadata"]["managedFields"].as_array().unwrap();
+    let state = managers.iter().find(|m| m["manager"] == "state").unwrap();
+    assert_eq!(state["fieldsV1"], json!({"f:status": {"f:replicas": {}}}));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Aggregated API servers that hang, lie or are gone: requests for their group versions fail, and nothing else does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -80,13 +82,25 @@ fn documents_that_lie_count_for_nobody() -> Result<()> {
 
 #[test]
 fn a_server_that_hangs_holds_up_nobody() -> Result<()> {
-    let (server, _other) =
-        start(|question| if question.path.starts_with(FISHES) { Reply::Hang } else { fishes(question) })?;
+    let documents = Arc::new(AtomicBool::new(false));
+    let hangs = Arc::clone(&documents);
+    let (server, _other) = start(move |question| {
+        let of_clients = !question.header("x-remote-user").any(|user| user == "system:kube-aggregator");
+        let is_document = question.path == "/apis/w.example/v1" && of_clients;
+        if question.path.starts_with(FISHES) || is_document && hangs.load(Ordering::Relaxed) {
+            return Reply::Hang;
+        }
+        fishes(question)
+    })?;
     wait_for(&server, "v1.w.example", "Passed")?;
     eventually("requests are led", || {
         let answer = server.get(&format!("{FISHES}?timeout=1s")).send()?;
         Ok((answer.status == 504).then_some(()))
     })?;
+    // A document that all clients read is not waited for so long.
+    documents.store(true, Ordering::Relaxed);
+    let unread = server.get("/apis/w.example/v1").send()?.expect(503)?;
+    ensure!(unread.text().contains("context deadline exceeded"), "{}", unread.text());
     let waiting: Vec<_> =
         (0..20).map(|_| server.get(&format!("{FISHES}?timeout=20s")).send_later()).collect::<Result<_>>()?;
     let start = Instant::now();

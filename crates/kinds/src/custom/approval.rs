@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use api::structural::is_request_uri;
+
 /// The annotation that tells of the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 
@@ -27,9 +29,11 @@ impl Approval {
         if !is_of("k8s.io") && !is_of("kubernetes.io") {
             return None;
         }
-        let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
-            !scheme.is_empty() && !rest.split('/').next().unwrap_or_default().is_empty()
+        let host = text.split_once("://").and_then(|(_, rest)| {
+            let authority = rest.split(['/', '?', '#']).next()?;
+            authority.rsplit('@').next()
         });
+        let is_url = is_request_uri(text) && host.is_some_and(|host| !host.is_empty());
         Some(match text {
             "" => Self::Missing,
             _ if text.starts_with("unapproved") => Self::Bypassed(text.into()),

@@ -153,9 +153,8 @@ fn rare(builder: &mut Builder, s: View<'_>) -> Option<Rare> {
 /// the type.
 fn format(s: View<'_>) -> (Text, Text) {
     let format = s.str("format");
-    let is_int_or_string = s.bool("x-kubernetes-int-or-string");
     match s.str("type") {
-        _ if is_int_or_string => (Text::default(), Text::default()),
+        // An integer or a string has no type; if it is a string, it has the format.
         "" | "string" => {
             let plain = format.replace('-', "");
             if is_known_format(&plain) { (plain.into(), format.into()) } else { Default::default() }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use api::Text;
+use api::field::{Errors, Path};
 use api::structural::Structural;
 use api::view::View;
 
 use super::compile;
+use crate::strategies::{is_structural, structural_faults};
 use crate::validation::authorities::no_authorities;
 
 /// The names of a kind.
@@ -76,6 +78,8 @@ pub struct Version {
     pub deprecated: Option<Text>,
     /// The schema of its objects.
     pub schema: Arc<Structural>,
+    /// Whether clients are told the schema: those that are not structural are of no use to them.
+    pub told: bool,
     /// Whether it has the subresource `status`.
     pub status: bool,
     /// The places of its Scale, if it has one.
@@ -113,8 +117,14 @@ pub struct Definition {
     pub namespaced: bool,
     /// The versions, in the order of preference: as `kubectl` sorts versions.
     pub versions: Vec<Version>,
+    /// The names of the versions, in the order in which the definition has them.
+    pub order: Vec<Text>,
     /// How objects get from version to version.
     pub conversion: Conversion,
+    /// Whether fields that no schema names are kept, as was possible once (`spec.preserveUnknownFields`).
+    pub keeps_unknown: bool,
+    /// Why its schemas are not structural, in upstream's words; nothing if they are.
+    pub faults: Vec<String>,
 }
 
 impl Definition {
@@ -124,9 +134,9 @@ impl Definition {
         let names = Names::of(spec.st("names"));
         let group = spec.str("group");
         let keeps_unknown = spec.bool("preserveUnknownFields");
-        let mut versions: Vec<Version> =
-            spec.items("versions").map(|v| version(v, group, &names.kind, keeps_unknown)).collect();
+        let mut versions: Vec<Version> = spec.items("versions").map(|v| version(v, keeps_unknown)).collect();
         versions.sort_by(|a, b| api::version_order::compare(&a.name, &b.name));
+        warn_of_deprecated(&mut versions, group, &names.kind);
         let conversion = spec.st("conversion");
         let conversion = match conversion.str("strategy") {
             "Webhook" => {
@@ -150,7 +160,10 @@ impl Definition {
             names,
             namespaced: spec.str("scope") == "Namespaced",
             versions,
+            order: spec.items("versions").map(|v| v.str("name").into()).collect(),
             conversion,
+            keeps_unknown,
+            faults: if keeps_unknown { faults(spec) } else { Vec::new() },
         }
     }
     /// The version in which objects are stored.
@@ -159,7 +172,37 @@ impl Definition {
     }
 }
 
-fn version(v: View<'_>, group: &str, kind: &str, keeps_unknown: bool) -> Version {
+/// Why a definition that keeps unknown fields is not structural. Upstream takes no other whose schemas are not.
+fn faults(spec: View<'_>) -> Vec<String> {
+    let mut errs = Errors::new();
+    let at = Path::root("spec");
+    errs.invalid(&at.field("preserveUnknownFields"), true, "must be false");
+    let versions_at = at.field("versions");
+    for (i, version) in spec.items("versions").enumerate() {
+        let Some(schema) = version.st("schema").opt("openAPIV3Schema") else { continue };
+        let at = versions_at.index(i);
+        let at = at.field("schema");
+        structural_faults(&mut errs, &at.field("openAPIV3Schema"), schema);
+    }
+    errs.0.iter().map(ToString::to_string).collect()
+}
+
+/// Gives deprecated versions that say nothing themselves a Warning: it names the preferred version that is better.
+fn warn_of_deprecated(versions: &mut [Version], group: &str, kind: &str) {
+    let current = versions.iter().filter(|v| v.served && v.deprecated.is_none());
+    let best = current.map(|v| v.name.clone()).next();
+    for version in versions {
+        let Some(warning) = version.deprecated.as_mut().filter(|text| text.is_empty()) else { continue };
+        let name = &version.name;
+        *warning = format!("{group}/{name} {kind} is deprecated").into();
+        let better = best.as_ref().filter(|best| api::version_order::compare(best, name).is_lt());
+        if let Some(better) = better {
+            warning.push_str(&format!("; use {group}/{better} {kind}"));
+        }
+    }
+}
+
+fn version(v: View<'_>, keeps_unknown: bool) -> Version {
     let schema = v.st("schema").st("openAPIV3Schema");
     let mut schema = compile::structural(schema);
     if keeps_unknown {
@@ -182,14 +225,13 @@ fn version(v: View<'_>, group: &str, kind: &str, keeps_unknown: bool) -> Version
             path: c.str("jsonPath").into(),
         })
         .collect();
-    let name = v.str("name");
-    let warning = v
-        .opt_str("deprecationWarning")
-        .map_or_else(|| api::Text::from(format!("{group}/{name} {kind} is deprecated")), Text::from);
+    // An empty text stands for one that is still to be made.
+    let warning = Text::from(v.opt_str("deprecationWarning").unwrap_or_default());
     Version {
-        name: name.into(),
+        name: v.str("name").into(),
         served: v.bool("served"),
         storage: v.bool("storage"),
+        told: !keeps_unknown || is_structural(v.st("schema").st("openAPIV3Schema")),
         deprecated: v.bool("deprecated").then_some(warning),
         schema: Arc::new(schema),
         status: subresources.as_written("status").is_some(),

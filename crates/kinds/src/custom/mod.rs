@@ -17,7 +17,7 @@ pub use json_path::JsonPath;
 pub use strategy::CustomStrategy;
 
 pub(crate) use field_path::valid_path;
-pub(crate) use rules::{Outcome, Rules};
+pub(crate) use rules::{Outcome, Rules, Run};
 pub(crate) use strategy::embedded_meta;
 
 #[cfg(test)]

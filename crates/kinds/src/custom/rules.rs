@@ -250,24 +250,23 @@ impl Rules {
         })
     }
 
-    /// Asks the rules about an object.
-    pub(super) fn validate(&self, schema: &Structural, errs: &mut Errors, object: &Node, old: Option<&Node>) {
-        self.validate_at(schema, errs, &Path::root("<nil>"), object, old, &mut Budget::default());
-    }
-
-    /// Asks the rules about a value that stands at a path.
-    pub(crate) fn validate_at(
+    /// Asks the rules about an object. What does not hold where nothing has changed is only warned of.
+    pub(super) fn validate(
         &self,
         schema: &Structural,
         errs: &mut Errors,
-        at: &Path<'_>,
-        value: &Node,
+        warn: Warn<'_>,
+        object: &Node,
         old: Option<&Node>,
-        budget: &mut Budget,
     ) {
-        let mut run = Run { schema, errs, budget, ended: false };
+        let mut run = Run::new(schema, errs, warn, Budget::default());
+        self.validate_at(&mut run, &Path::root("<nil>"), object, old);
+    }
+
+    /// Asks the rules about a value that stands at a path.
+    pub(crate) fn validate_at(&self, run: &mut Run<'_>, at: &Path<'_>, value: &Node, old: Option<&Node>) {
         let correlation = Correlation::new(old.map(|old| (value, old, self.part)), None);
-        self.ask(&mut run, at, value, old, &correlation);
+        self.ask(run, at, value, old, &correlation);
     }
 
     fn ask(
@@ -356,7 +355,7 @@ impl Rules {
             } else if let Some(Ok(value)) = old.map(|old| typed(old, &self.definition)) {
                 variables = variables.with("oldSelf", value);
             }
-            let outcome = program.evaluate(&variables, run.budget);
+            let outcome = program.evaluate(&variables, &mut run.budget);
             if run.budget.exhausted() {
                 about(run, OUT_OF_BUDGET.into());
                 run.ended = true;
@@ -365,7 +364,17 @@ impl Rules {
             let shown = shown(&compiled.rule);
             match outcome {
                 Ok(Value::Bool(true)) => {}
-                Ok(_) => self.refuse(run, at, object, compiled, &variables, correlation),
+                Ok(_) => {
+                    // Upstream shows messages the former value as it is, optional or not.
+                    let mut variables = Variables::default();
+                    for (name, value) in [("self", Some(object)), ("oldSelf", old)] {
+                        if let Some(Ok(value)) = value.map(|value| typed(value, &self.definition)) {
+                            variables = variables.with(name, value);
+                        }
+                    }
+                    let unchanged = !compiled.uses_old && correlation.is_unchanged(run.schema);
+                    self.refuse(run, at, object, compiled, &variables, unchanged);
+                }
                 Err(EvalError::CostLimit) => {
                     about(
                         run,
@@ -393,7 +402,7 @@ impl Rules {
         }
     }
 
-    /// Reports a rule that does not hold, unless nothing has changed where it is asked.
+    /// Reports a rule that does not hold; where nothing has changed, a Warning is enough.
     fn refuse(
         &self,
         run: &mut Run<'_>,
@@ -401,10 +410,22 @@ impl Rules {
         object: &Node,
         compiled: &Compiled,
         variables: &Variables<'_>,
-        correlation: &Correlation<'_>,
+        unchanged: bool,
     ) {
+        let path = if compiled.field.is_empty() {
+            at.to_string()
+        } else {
+            match at.to_string().as_str() {
+                "<nil>" => compiled.field.trim_start_matches('.').to_owned(),
+                above => format!("{above}{}", compiled.field),
+            }
+        };
+        let report = |run: &mut Run<'_>, error: FieldError| match unchanged {
+            true => (run.warn)(error.to_string()),
+            false => run.errs.append_list(vec![error]),
+        };
         let detail = match &compiled.message {
-            Some(Ok(program)) => program.evaluate(variables, run.budget).map(Some),
+            Some(Ok(program)) => program.evaluate(variables, &mut run.budget).map(Some),
             _ => Ok(None),
         };
         let ends = if run.budget.exhausted() {
@@ -417,8 +438,9 @@ impl Rules {
         } else {
             None
         };
-        if let Some(why) = ends {
-            run.errs.invalid(at, Plain(self.kind), why);
+        if let Some(detail) = ends {
+            let value = Some(quote(self.kind));
+            report(run, FieldError { kind: FieldErrorKind::Invalid, field: path, value, detail });
             run.ended = true;
             return;
         }
@@ -428,22 +450,11 @@ impl Rules {
                 .filter(|t| !t.is_empty() && t.len() <= LONGEST_MESSAGE && !t.contains('\n')),
             _ => None,
         };
-        if !compiled.uses_old && correlation.is_unchanged(run.schema) {
-            return;
-        }
         let rule = &compiled.rule;
         let detail = detail.unwrap_or_else(|| match rule.message.trim() {
             "" => format!("failed rule: {}", shown(rule)),
             message => message.to_owned(),
         });
-        let path = if compiled.field.is_empty() {
-            at.to_string()
-        } else {
-            match at.to_string().as_str() {
-                "<nil>" => compiled.field.trim_start_matches('.').to_owned(),
-                above => format!("{above}{}", compiled.field),
-            }
-        };
         let is_large = matches!(self.kind, "object" | "array");
         let value = if is_large { None } else { Some(printed(object)) };
         let (kind, value) = match rule.reason.as_str() {
@@ -452,20 +463,32 @@ impl Rules {
             "FieldValueDuplicate" => (FieldErrorKind::Duplicate, value),
             _ => (FieldErrorKind::Invalid, value),
         };
-        run.errs.append_list(vec![FieldError { kind, field: path, value, detail }]);
+        report(run, FieldError { kind, field: path, value, detail });
     }
 }
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
+/// Takes the Warnings about rules that do not hold where nothing has changed.
+pub(crate) type Warn<'a> = &'a dyn Fn(String);
+
 /// An object for which rules are asked.
-struct Run<'e> {
+pub(crate) struct Run<'e> {
     schema: &'e Structural,
     errs: &'e mut Errors,
-    budget: &'e mut Budget,
+    warn: Warn<'e>,
+    /// The rest of the budget.
+    pub(crate) budget: Budget,
     /// Whether no further rules are asked.
     ended: bool,
+}
+
+impl<'e> Run<'e> {
+    /// Rules are asked within this budget.
+    pub(crate) fn new(schema: &'e Structural, errs: &'e mut Errors, warn: Warn<'e>, budget: Budget) -> Self {
+        Self { schema, errs, warn, budget, ended: false }
+    }
 }
 
 /// A value with its former state and its part of the schema, and the values above.

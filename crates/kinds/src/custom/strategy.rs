@@ -73,7 +73,8 @@ fn ask_rules(
         let values = values(c.schema, tree).unwrap_or(&empty);
         rules::object(values, &kind.api_version(), &kind.kind, Map::from_entries(names.collect()))
     };
-    rules.validate(schema, errs, &object(new), old.map(object).as_ref());
+    let (new, old) = (object(new), old.map(object));
+    rules.validate(schema, errs, c.warn, &new, old.as_ref());
 }
 
 /// The path of a Scale's number as names: upstream splits it at each point.
@@ -81,9 +82,9 @@ fn path_names(path: &str) -> Vec<Text> {
     path.strip_prefix('.').unwrap_or(path).split('.').map(Text::from).collect()
 }
 
-fn field_set(name: &str) -> FieldSet {
-    let node = Node::Map(Map::from_entries(vec![(format!("f:{name}").into(), Node::Map(Map::new()))]));
-    FieldSet::from_node(&node).unwrap_or_default()
+fn field_set(names: &[&str]) -> FieldSet {
+    let entries = names.iter().map(|name| (format!("f:{name}").into(), Node::Map(Map::new())));
+    FieldSet::from_node(&Node::Map(Map::from_entries(entries.collect()))).unwrap_or_default()
 }
 
 impl CustomStrategy {
@@ -140,8 +141,8 @@ impl CustomStrategy {
             table,
             rules,
             kind,
-            reset: if version.status { field_set("status") } else { FieldSet::default() },
-            reset_by_status: field_set("spec"),
+            reset: if version.status { field_set(&["status"]) } else { FieldSet::default() },
+            reset_by_status: field_set(&["metadata", "spec"]),
         }
     }
 

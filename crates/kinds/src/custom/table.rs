@@ -100,6 +100,8 @@ impl Table {
 
 fn shown(kind: &str, value: &Node, now: Timestamp) -> Value {
     match (kind, value) {
+        // Upstream's printer of texts says so.
+        ("string", Node::Null) => "<no value>".into(),
         (_, Node::Null) => Value::Null,
         ("string", Node::Str(s)) => s.as_str().into(),
         ("string", other) => api::go::scalar_json(other).into(),
@@ -113,5 +115,39 @@ fn shown(kind: &str, value: &Node, now: Timestamp) -> Value {
             None => "<invalid>".into(),
         },
         _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Upstream's `Test_cellForJSONValue`, and what its printer makes of texts.
+    #[test]
+    fn cells() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let check = |kind: &str, value: Value, expected: Value| {
+            let node = api::codec::json::decode_any(value.to_string().as_bytes()).unwrap();
+            assert_eq!(shown(kind, &node, now), expected, "{kind} {value}");
+        };
+        check("integer", json!(42), json!(42));
+        check("integer", json!(3.14), json!(3));
+        for other in [json!(true), json!("foo"), json!(null), json!([])] {
+            check("integer", other.clone(), json!(null));
+            check("number", other, json!(null));
+        }
+        check("number", json!(3.14), json!(3.14));
+        check("boolean", json!(true), json!(true));
+        check("boolean", json!("true"), json!(null));
+        check("string", json!("foo"), json!("foo"));
+        check("string", json!(42), json!("42"));
+        check("string", json!(true), json!("true"));
+        check("string", json!({"a": [1, "x"]}), json!(r#"{"a":[1,"x"]}"#));
+        check("string", json!(null), json!("<no value>"));
+        check("date", json!("2026-01-01T00:00:00Z"), json!("60s"));
+        check("date", json!("foo"), json!("<invalid>"));
+        check("date", json!(1), json!(null));
     }
 }

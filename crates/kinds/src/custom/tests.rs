@@ -191,6 +191,10 @@ fn validation() {
         r#"{"f":true}"#,
         &[r#"f: Invalid value: "boolean": f in body must be of type integer,string: "boolean""#],
     );
+    let either = of(r#"{"x-kubernetes-int-or-string":true,"format":"ipv4"}"#);
+    check(&either, r#"{"f":1}"#, &[]);
+    check(&either, r#"{"f":"10.0.0.1"}"#, &[]);
+    check(&either, r#"{"f":"c"}"#, &[r#"f: Invalid value: "c": f in body must be of type ipv4: "c""#]);
     check(
         &of(
             r#"{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}},"oneOf":[{"required":["a"]},{"required":["b"]}]}"#,
@@ -220,6 +224,97 @@ fn unchanged_parts_are_not_refused() {
     check(r#"{"a":1}"#, r#"{"a":1}"#, 0);
     check(r#"{"a":1}"#, r#"{"a":2}"#, 1);
     check(r#"{"l":[{"n":"x","v":1},{"n":"y","v":9}]}"#, r#"{"l":[{"n":"y","v":2},{"n":"x","v":1}]}"#, 1);
+    // Elements with keys are the same in another order, and a field that no schema knows is never what it was.
+    let schema = structural(
+        r#"{"type":"object","properties":{"l":{"type":"array","maxItems":1,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["n"],"items":{"type":"object","properties":{"n":{"type":"string"}}}},"a":{"type":"array","maxItems":1,"items":{"type":"string"}},"o":{"type":"object","minProperties":3,"x-kubernetes-preserve-unknown-fields":true,"properties":{"p":{"type":"string"}}}}}"#,
+    );
+    let check = |old: &str, new: &str, expected: usize| {
+        let mut errs = Errors::new();
+        schema.validate(&mut errs, &map(new), Some(&map(old)));
+        assert_eq!(errs.len(), expected, "{old} {new}");
+    };
+    check(r#"{"l":[{"n":"x"},{"n":"y"}]}"#, r#"{"l":[{"n":"y"},{"n":"x"}]}"#, 0);
+    check(r#"{"l":[{"n":"x"},{"n":"y"}]}"#, r#"{"l":[{"n":"y"},{"n":"z"}]}"#, 1);
+    check(r#"{"a":["x","y"]}"#, r#"{"a":["x","y"]}"#, 0);
+    check(r#"{"a":["x","y"]}"#, r#"{"a":["y","x"]}"#, 1);
+    check(r#"{"o":{"p":"x"}}"#, r#"{"o":{"p":"x"}}"#, 0);
+    check(r#"{"o":{"p":"x","q":1}}"#, r#"{"o":{"p":"x","q":1}}"#, 1);
+}
+
+#[test]
+fn deprecated_versions_and_old_definitions() {
+    let definition = |rest: &str, versions: &str| {
+        let body = format!(
+            r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"x"}},
+            "spec":{{"group":"g.io","names":{{"plural":"xs","kind":"X"}},"scope":"Cluster",{rest}"versions":[{versions}]}}}}"#
+        );
+        let all = Schema::builtin();
+        let root = all.kind(&Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")).unwrap();
+        let tree = json::decode(all, root, body.as_bytes()).unwrap().tree;
+        Definition::of(View::new(all, &tree))
+    };
+    let warnings = |versions: &[&str]| {
+        let found = definition("", &versions.join(",")).versions.into_iter();
+        found.filter_map(|v| v.deprecated).map(|w| w.to_string()).collect::<Vec<_>>()
+    };
+    let version = |name: &str, rest: &str| format!(r#"{{"name":"{name}",{rest}}}"#);
+    let served = r#""served":true"#;
+    let gone = r#""served":true,"deprecated":true"#;
+    let all = |of: &[(&str, &str)]| {
+        let all: Vec<String> = of.iter().map(|(name, rest)| version(name, rest)).collect();
+        warnings(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    // Upstream's cases of `defaultDeprecationWarning`.
+    assert_eq!(all(&[("v1", gone)]), ["g.io/v1 X is deprecated"]);
+    assert_eq!(
+        all(&[("v1alpha1", gone), ("v1beta1", served), ("v1", served), ("v2", r#""served":false"#)]),
+        ["g.io/v1alpha1 X is deprecated; use g.io/v1 X"]
+    );
+    assert_eq!(all(&[("v1", gone), ("v1beta1", served)]), ["g.io/v1 X is deprecated"]);
+    assert_eq!(all(&[("v1", gone), ("v2", gone)]), ["g.io/v2 X is deprecated", "g.io/v1 X is deprecated"]);
+    let own = r#""served":true,"deprecated":true,"deprecationWarning":"go away""#;
+    assert_eq!(all(&[("v1", own), ("v2", served)]), ["go away"]);
+    let faults = |rest: &str, schema: &str| {
+        let of = definition(rest, &format!(r#"{{"name":"v1","schema":{{"openAPIV3Schema":{schema}}}}}"#));
+        (of.faults, of.versions[0].told)
+    };
+    let untyped = r#"{"type":"object","properties":{"a":{"properties":{"b":{"type":"string"}}}}}"#;
+    assert_eq!(faults("", untyped), (vec![], true));
+    let kept = r#""preserveUnknownFields":true,"#;
+    let first = "spec.preserveUnknownFields: Invalid value: true: must be false".to_owned();
+    assert_eq!(faults(kept, r#"{"type":"object"}"#), (vec![first.clone()], true));
+    let second = "spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields";
+    assert_eq!(faults(kept, untyped), (vec![first, second.to_owned()], false));
+}
+
+#[test]
+fn approvals() {
+    use super::Approval;
+    let check = |group: &str, text: &str, expected: Option<&str>| {
+        let found = Approval::of(group, text).map(|a| a.to_string());
+        assert_eq!(found.as_deref(), expected, "{group} {text}");
+    };
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let missing =
+        format!("protected groups must have approval annotation \"api-approved.kubernetes.io\", {SEE}");
+    let wrong = format!(
+        "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", {SEE}"
+    );
+    // Upstream's `TestCalculateCondition` and `TestGetAPIApprovalState`.
+    check("other.io", "", None);
+    check("notk8s.io", "", None);
+    for group in ["k8s.io", "kubernetes.io", "sigs.k8s.io"] {
+        check(group, "", Some(&missing));
+        check(group, "bad value", Some(&wrong));
+        check(group, "http:///no-host", Some(&wrong));
+        check(group, "http://a b/", Some(&wrong));
+        check(group, "unapproved, other reason", Some("not approved: \"unapproved, other reason\""));
+        check(
+            group,
+            "https://github.com/kubernetes/kubernetes/pull/78458",
+            Some("approved in https://github.com/kubernetes/kubernetes/pull/78458"),
+        );
+    }
 }
 
 #[test]
@@ -236,14 +331,24 @@ fn lists_that_are_sets_or_maps() {
 #[test]
 fn rules_in_the_expression_language() {
     use super::rules::{self, Rules};
-    let check = |schema: &str, old: Option<&str>, new: &str, expected: &[&str]| {
+    let ask = |schema: &str, old: Option<&str>, new: &str| {
         let schema = structural(schema);
         let compiled = Rules::of_stored(&schema).expect("there are rules");
         let object = |text: &str| rules::object(&map(text), "g.io/v1", "X", map(r#"{"name":"x"}"#));
-        let mut errs = Errors::new();
-        compiled.validate(&schema, &mut errs, &object(new), old.map(object).as_ref());
+        let (mut errs, warnings) = (Errors::new(), std::cell::RefCell::new(Vec::new()));
+        let warn = |text: String| warnings.borrow_mut().push(text);
+        compiled.validate(&schema, &mut errs, &warn, &object(new), old.map(object).as_ref());
         let found: Vec<String> = errs.0.iter().map(api::status::FieldError::to_string).collect();
+        (found, warnings.into_inner())
+    };
+    let check = |schema: &str, old: Option<&str>, new: &str, expected: &[&str]| {
+        let (found, _) = ask(schema, old, new);
         assert_eq!(found, expected, "{new}");
+    };
+    let check_warned = |schema: &str, old: &str, new: &str, expected: &[&str]| {
+        let (found, warnings) = ask(schema, Some(old), new);
+        assert_eq!(found, [""; 0], "{new}");
+        assert_eq!(warnings, expected, "{new}");
     };
     let of = |rules: &str| {
         format!(
@@ -259,12 +364,20 @@ fn rules_in_the_expression_language() {
         r#"{"spec":{"min":3}}"#,
         &[r#"spec: Invalid value: "object": no such key: max evaluating rule: min must not exceed max"#],
     );
-    // A part that was wrong before and has not changed is not refused.
-    check(&order, Some(r#"{"spec":{"min":3,"max":2}}"#), r#"{"spec":{"min":3,"max":2}}"#, &[]);
+    // A part that was wrong before and has not changed is only warned of.
+    let kept = r#"{"spec":{"min":3,"max":2}}"#;
+    check_warned(&order, kept, kept, &["spec: Invalid value: min must not exceed max"]);
     let told = of(
         r#"{"rule":"self.min > 5","messageExpression":"'min is ' + string(self.min)","reason":"FieldValueForbidden","fieldPath":".min"}"#,
     );
     check(&told, None, r#"{"spec":{"min":3}}"#, &["spec.min: Forbidden: min is 3"]);
+    check_warned(&told, r#"{"spec":{"min":3}}"#, r#"{"spec":{"min":3}}"#, &["spec.min: Forbidden: min is 3"]);
+    // A message is shown the former value as it is, though the rule sees an optional one.
+    let optional = of(
+        r#"{"rule":"oldSelf.hasValue() && false","optionalOldSelf":true,"message":"own","messageExpression":"'was ' + string(oldSelf.value().min)"}"#,
+    );
+    let min = r#"{"spec":{"min":3}}"#;
+    check(&optional, Some(min), min, &["spec: Invalid value: own"]);
     let grows = of(r#"{"rule":"self.min >= oldSelf.min"}"#);
     check(&grows, None, r#"{"spec":{"min":3}}"#, &[]);
     check(
@@ -293,7 +406,7 @@ fn rules_in_the_expression_language() {
         r#"{"spec":{"l":[{"k":"b","v":1},{"k":"a","v":0}]}}"#,
     );
     check(&keyed, None, old, &["spec.l: Invalid value: failed rule: self.all(x, x.v > 0)"]);
-    check(&keyed, Some(old), reordered, &[]);
+    check_warned(&keyed, old, reordered, &["spec.l: Invalid value: failed rule: self.all(x, x.v > 0)"]);
     check(
         &keyed,
         Some(old),

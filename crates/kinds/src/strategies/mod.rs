@@ -41,6 +41,7 @@ mod storage_versions;
 mod template;
 mod workloads;
 
+pub(crate) use apiextensions::{is_structural, structural_faults};
 pub use autoscaling::check_scale;
 pub use core::service_addresses;
 

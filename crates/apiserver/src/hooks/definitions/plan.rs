@@ -15,6 +15,24 @@ pub(super) struct Plan {
     pub(super) accepted: Names,
     /// The conditions that must be there; others stay as they are.
     conditions: Vec<Condition>,
+    /// Whether the condition that it is not structural must not be there.
+    is_structural: bool,
+}
+
+const NON_STRUCTURAL: &str = "NonStructuralSchema";
+
+/// Errors as upstream's `NewAggregate` prints them: each once.
+fn aggregate(errors: &[String]) -> String {
+    let mut all: Vec<&str> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !all.contains(&error.as_str()) {
+            all.push(error);
+        }
+    }
+    match all.as_slice() {
+        [one] => (*one).to_owned(),
+        many => format!("[{}]", many.join(", ")),
+    }
 }
 
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
@@ -54,12 +72,12 @@ pub(super) fn plan(known: &Known, used: &Used, is_built_in: bool, may_establish:
         };
         conditions.push(established);
     }
-    if known.keeps_unknown {
-        let message = "spec.preserveUnknownFields: Invalid value: true: must be false";
-        conditions.push(condition("NonStructuralSchema", "True", "Violations", message));
+    let faults = &known.definition.faults;
+    if !faults.is_empty() {
+        conditions.push(condition(NON_STRUCTURAL, "True", "Violations", &aggregate(faults)));
     }
     conditions.extend(approval(known));
-    Plan { accepted, conditions }
+    Plan { accepted, conditions, is_structural: faults.is_empty() }
 }
 
 /// The names that are accepted, and the condition about them.
@@ -82,10 +100,10 @@ fn names(known: &Known, used: &Used, is_built_in: bool) -> (Names, Condition) {
     if wanted.short_names != has.short_names {
         let taken = wanted.short_names.iter().filter(|s| !has.short_names.contains(s));
         let taken: Vec<String> = taken.filter(|s| used.has_resource(s)).map(|s| in_use(s)).collect();
-        match taken.as_slice() {
-            [] => accepted.short_names.clone_from(&wanted.short_names),
-            [one] => conflict = Some(("ShortNamesConflict", one.clone())),
-            many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+        if taken.is_empty() {
+            accepted.short_names.clone_from(&wanted.short_names);
+        } else {
+            conflict = Some(("ShortNamesConflict", aggregate(&taken)));
         }
     }
     let mut check = |wanted: &Text, has: &mut Text, reason: &'static str| {
@@ -126,7 +144,9 @@ impl Plan {
     }
     /// Whether a definition's status says something else.
     pub(super) fn differs(&self, known: &Known) -> bool {
-        self.accepted != known.accepted || self.conditions.iter().any(|c| known.condition(&c.kind) != Some(c))
+        self.accepted != known.accepted
+            || self.conditions.iter().any(|c| known.condition(&c.kind) != Some(c))
+            || self.is_structural && known.condition(NON_STRUCTURAL).is_some()
     }
     /// Writes the plan into a definition's status.
     pub(super) fn apply(&self, object: &mut Value, now: &str) {
@@ -143,6 +163,9 @@ impl Plan {
             }
         }
         object["status"]["acceptedNames"] = names;
+        if let Some(all) = object["status"]["conditions"].as_array_mut().filter(|_| self.is_structural) {
+            all.retain(|c| c["type"] != NON_STRUCTURAL);
+        }
         for c in &self.conditions {
             set_condition(object, c, now);
         }
@@ -171,5 +194,143 @@ pub(super) fn set_condition(object: &mut Value, c: &Condition, now: &str) {
     match found {
         Some(found) => *found = next,
         None => all.push(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::in_use::InUse;
+    use super::super::state::of_json;
+    use super::*;
+
+    fn names(of: &[&str; 4], short: &[&str]) -> Value {
+        let [plural, singular, kind, list] = of;
+        json!({"plural": plural, "singular": singular, "kind": kind, "listKind": list, "shortNames": short})
+    }
+
+    fn definition(names: &Value) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "x", "uid": "u"},
+            "spec": {
+                "group": "g.io",
+                "scope": "Cluster",
+                "names": names,
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+            "status": {},
+        })
+    }
+
+    /// The status of a definition among others, as upstream's controllers leave it.
+    fn planned(object: &Value, others: &[Value], may_establish: bool) -> Value {
+        let known = of_json(object);
+        let mut in_use = InUse::default();
+        in_use.add(&known);
+        others.iter().for_each(|other| in_use.add(&of_json(other)));
+        let plan = plan(&known, in_use.of("g.io"), false, may_establish);
+        let mut object = object.clone();
+        plan.apply(&mut object, "now");
+        object["status"].clone()
+    }
+
+    fn shown(status: &Value) -> Vec<String> {
+        let text = |c: &Value, field: &str| c[field].as_str().unwrap().to_owned();
+        let line = |c: &Value| ["type", "status", "reason", "message"].map(|f| text(c, f)).join("|");
+        status["conditions"].as_array().unwrap().iter().map(line).collect()
+    }
+
+    const OWN: [&str; 4] = ["as", "a", "A", "AList"];
+    const NONE: &str = "NamesAccepted|True|NoConflicts|no conflicts found";
+    const NOT: &str = "Established|False|NotAccepted|not all names are accepted";
+
+    /// Upstream's `TestSync` of its controller of names.
+    #[test]
+    fn names_are_given_once() {
+        let check = |taken: &[&str; 4], short: &[&str], conflict: &str, accepted: Value| {
+            let own = definition(&names(&OWN, &["s", "t"]));
+            let mut other = definition(&Value::Null);
+            other["status"]["acceptedNames"] = names(taken, short);
+            let status = planned(&own, &[other], true);
+            assert_eq!(shown(&status), [conflict, NOT]);
+            assert_eq!(status["acceptedNames"], accepted, "{conflict}");
+        };
+        let without = |gone: &str| {
+            let mut all = names(&OWN, &["s", "t"]);
+            if gone == "plural" || gone == "kind" {
+                all[gone] = json!("");
+            } else {
+                all.as_object_mut().unwrap().remove(gone);
+            }
+            all
+        };
+        let refused =
+            |reason: &str, name: &str| format!("NamesAccepted|False|{reason}|\"{name}\" is already in use");
+        // A name of a resource is taken by any of another's: its plural, its singular, its short ones.
+        for taken in [["as", "", "", ""], ["", "as", "", ""]] {
+            check(&taken, &[], &refused("PluralConflict", "as"), without("plural"));
+        }
+        check(&["", "", "", ""], &["a"], &refused("SingularConflict", "a"), without("singular"));
+        check(&["s", "", "", ""], &[], &refused("ShortNamesConflict", "s"), without("shortNames"));
+        let both = r#"NamesAccepted|False|ShortNamesConflict|["s" is already in use, "t" is already in use]"#;
+        check(&["s", "t", "", ""], &[], both, without("shortNames"));
+        check(&["", "", "", "A"], &[], &refused("KindConflict", "A"), without("kind"));
+        check(&["", "", "AList", ""], &[], &refused("ListKindConflict", "AList"), without("listKind"));
+        // Names that are free again are given away; the definition waits for other servers, or is established.
+        let own = definition(&names(&OWN, &[]));
+        let waits = "Established|False|Installing|the initial names have been accepted";
+        assert_eq!(shown(&planned(&own, &[], false)), [NONE, waits]);
+        let good = "Established|True|InitialNamesAccepted|the initial names have been accepted";
+        assert_eq!(shown(&planned(&own, &[], true)), [NONE, good]);
+        // An established definition stays so while a new name of it is not accepted.
+        let mut own = definition(&names(&["as", "a", "A", "Taken"], &[]));
+        own["status"] = planned(&definition(&names(&OWN, &[])), &[], true);
+        let mut other = definition(&Value::Null);
+        other["status"]["acceptedNames"] = names(&["", "", "", "Taken"], &[]);
+        let status = planned(&own, &[other], true);
+        assert_eq!(shown(&status), [refused("ListKindConflict", "Taken").as_str(), good]);
+        assert_eq!(status["acceptedNames"]["listKind"], "AList");
+    }
+
+    /// Upstream's `Test_calculateCondition` of its controller of schemas: the condition goes with the fault.
+    #[test]
+    fn old_definitions_are_marked() {
+        let mut own = definition(&names(&OWN, &[]));
+        own["spec"]["preserveUnknownFields"] = json!(true);
+        let status = planned(&own, &[], true);
+        let marked = "NonStructuralSchema|True|Violations|spec.preserveUnknownFields: Invalid value: true: must be false";
+        assert_eq!(shown(&status)[2..], [marked]);
+        own["status"] = status.clone();
+        assert!(!plan(&of_json(&own), InUse::default().of("g.io"), false, true).differs(&of_json(&own)));
+        own["spec"]["preserveUnknownFields"] = json!(false);
+        let known = of_json(&own);
+        let next = plan(&known, InUse::default().of("g.io"), false, true);
+        assert!(next.differs(&known));
+        next.apply(&mut own, "later");
+        assert_eq!(shown(&own["status"]), shown(&status)[..2]);
+        assert!(!plan(&of_json(&own), InUse::default().of("g.io"), false, true).differs(&of_json(&own)));
+    }
+
+    /// Upstream's `TestCalculateCondition` of its controller of approvals.
+    #[test]
+    fn groups_of_the_community_need_approval() {
+        let check = |text: Option<&str>, expected: &str| {
+            let mut own = definition(&names(&OWN, &[]));
+            own["spec"]["group"] = json!("x.k8s.io");
+            if let Some(text) = text {
+                own["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": text});
+            }
+            let found = shown(&planned(&own, &[], true)).pop().unwrap();
+            assert_eq!(found, format!("KubernetesAPIApprovalPolicyConformant|{expected}"));
+        };
+        const ASKED: &str = r#"protected groups must have approval annotation "api-approved.kubernetes.io""#;
+        const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+        check(None, &format!("False|MissingAnnotation|{ASKED}, {SEE}"));
+        let how = r#" with either a URL or a reason starting with "unapproved""#;
+        check(Some("who knows"), &format!("False|InvalidAnnotation|{ASKED}{how}, {SEE}"));
+        let why = r#"False|UnapprovedAnnotation|not approved: "unapproved, not yet""#;
+        check(Some("unapproved, not yet"), why);
+        check(Some("https://x.y/1"), "True|ApprovedAnnotation|approved in https://x.y/1");
     }
 }

@@ -44,8 +44,6 @@ pub(super) struct Known {
     pub(super) conditions: Vec<Condition>,
     /// The annotation by which groups of the community are approved.
     pub(super) approval: Option<Text>,
-    /// Whether fields that no schema names are kept, which no schema can allow.
-    pub(super) keeps_unknown: bool,
     deleting: bool,
     has_finalizer: bool,
 }
@@ -53,13 +51,16 @@ pub(super) struct Known {
 /// Reads a definition. A schema that is the same as before is not compiled again.
 pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -> Result<Known, Status> {
     let tree = objects.tree(DEFINITIONS.group, DEFINITIONS.plural, object)?;
-    let view = View::new(objects.schema(), &tree);
+    Ok(known(View::new(objects.schema(), &tree), before))
+}
+
+fn known(view: View<'_>, before: Option<&Known>) -> Known {
     let (meta, status) = (view.st("metadata"), view.st("status"));
-    let generation = meta.int("generation");
-    let same = before.filter(|b| b.uid == object.data.uid && b.generation == generation);
+    let (uid, generation) = (Text::from(meta.str("uid")), meta.int("generation"));
+    let same = before.filter(|b| b.uid == uid && b.generation == generation);
     let (definition, schemas) = match same {
         Some(same) => (Arc::clone(&same.definition), same.schemas.clone()),
-        None => (Arc::new(Definition::of(view)), schemas(objects.schema(), view)),
+        None => (Arc::new(Definition::of(view)), schemas(view.schema, view)),
     };
     let conditions = status.items("conditions").map(|c| Condition {
         kind: c.str("type").into(),
@@ -67,9 +68,9 @@ pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -
         reason: c.str("reason").into(),
         message: c.str("message").into(),
     });
-    Ok(Known {
-        name: object.data.name.clone(),
-        uid: object.data.uid.clone(),
+    Known {
+        name: meta.str("name").into(),
+        uid,
         generation,
         definition,
         schemas,
@@ -79,10 +80,18 @@ pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -
             .texts("annotations")
             .find(|(key, _)| *key == "api-approved.kubernetes.io")
             .map(|(_, value)| value.into()),
-        keeps_unknown: view.st("spec").bool("preserveUnknownFields"),
-        deleting: object.data.deleting,
+        deleting: meta.has("deletionTimestamp"),
         has_finalizer: meta.strs("finalizers").any(|f| f == FINALIZER),
-    })
+    }
+}
+
+/// A definition in JSON as it is known.
+#[cfg(test)]
+pub(super) fn of_json(object: &serde_json::Value) -> Known {
+    let schema = Schema::builtin();
+    let root = schema.kind(&api::Gvk::new(DEFINITIONS.group, "v1", "CustomResourceDefinition")).unwrap();
+    let tree = json::decode(schema, root, object.to_string().as_bytes()).unwrap().tree;
+    known(View::new(schema, &tree), None)
 }
 
 /// The schemas of versions as OpenAPI begins with them: JSON with sorted names.

@@ -329,7 +329,7 @@ fn deprecation(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     if text.is_empty() {
         errs.invalid(&at, text, "must not be an empty string");
     }
-    if let Some((i, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
+    if let Some((i, _)) = text.char_indices().find(|(_, c)| !api::go::is_print(*c)) {
         errs.invalid(
             &at,
             text,

@@ -8,7 +8,7 @@ use cel::Budget;
 
 use super::former::Former;
 use super::pruned::is_unpruned;
-use crate::custom::{Rules, embedded_meta};
+use crate::custom::{Rules, Run, embedded_meta};
 
 /// Reports the defaults of a schema that do not fit it.
 pub(super) fn check(
@@ -115,13 +115,20 @@ impl Walk<'_> {
         self.schema.validate_at(self.errs, at, id, value, None);
         let Some(rules) = rules.filter(|_| self.errs.len() == known) else { return };
         // A default may come in with an object, or be what an object had: rules are asked for both.
-        let mut unchanged = self.budget;
-        rules.validate_at(self.schema, self.errs, at, value, Some(value), &mut unchanged);
+        let unchanged = self.ask(rules, at, value, Some(value));
         let mut fresh = self.budget;
         if self.errs.len() == known {
-            rules.validate_at(self.schema, self.errs, at, value, None, &mut fresh);
+            fresh = self.ask(rules, at, value, None);
         }
         self.budget = if fresh.exhausted() || fresh.left() < unchanged.left() { fresh } else { unchanged };
+    }
+
+    /// Asks rules about a default; returns the rest of the budget.
+    fn ask(&mut self, rules: &Rules, at: &Path<'_>, value: &Node, old: Option<&Node>) -> Budget {
+        let silent = |_: String| {};
+        let mut run = Run::new(self.schema, self.errs, &silent, self.budget);
+        rules.validate_at(&mut run, at, value, old);
+        run.budget
     }
 
     /// Checks an object that has nothing but its type and this default.

@@ -18,6 +18,7 @@ use self::costs::Costs;
 use self::fields::{PRESERVE, RULES, is_convertible};
 pub(super) use self::fields::{has_default, needs_structure, unknown_formats};
 pub(super) use self::former::{Former, Look};
+pub(crate) use self::structural::{check as structural_faults, is_structural};
 use crate::custom::{self, Rules};
 use crate::validation::print;
 

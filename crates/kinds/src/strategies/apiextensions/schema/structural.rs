@@ -15,7 +15,7 @@ enum Level {
 }
 
 /// Reports why a schema is not structural; the errors come in the order of their texts.
-pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
+pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
     let mut found = Errors::new();
     structural(&mut found, at, s, Level::Root);
     found.0.sort_by_cached_key(ToString::to_string);
@@ -23,7 +23,7 @@ pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
 }
 
 /// Whether a schema is structural.
-pub(super) fn is_structural(s: View<'_>) -> bool {
+pub(crate) fn is_structural(s: View<'_>) -> bool {
     if !is_convertible(s) {
         return false;
     }
