@@ -130,6 +130,7 @@ mod types {
         resource_v1alpha3::ResourcePoolStatusRequest,
         resource_v1beta2::DeviceTaintRule,
         scheduling::PodGroup,
+        scheduling::Workload,
         storage::CSIDriver,
         storage::CSINode,
         storage::CSIStorageCapacity,

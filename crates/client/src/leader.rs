@@ -1,9 +1,12 @@
 //! Leader election: of several instances that share a Lease, one works.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::Status;
+use component::metrics::Page;
 use component::{Clock, Shutdown};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -44,6 +47,8 @@ pub struct Election {
     pub renew: Duration,
     /// Time between attempts.
     pub retry: Duration,
+    /// Whether this instance leads; clones know the same.
+    pub leads: Arc<AtomicBool>,
 }
 
 impl Election {
@@ -56,7 +61,18 @@ impl Election {
             lease: Duration::from_secs(15),
             renew: Duration::from_secs(10),
             retry: Duration::from_secs(2),
+            leads: Arc::default(),
         }
+    }
+
+    /// Writes the metrics of the election.
+    pub fn report(&self, page: &mut Page) {
+        const METRIC: &str = "leader_election_master_status";
+        let help = "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
+                    indicates master. 'name' is the string used to identify the lease. Please make sure to group by \
+                    name.";
+        let leads = if self.leads.load(Ordering::Relaxed) { 1.0 } else { 0.0 };
+        page.metric(METRIC, "gauge", help).value(METRIC, &[("name", &self.name)], leads);
     }
 
     /// Checks the times by upstream's rules (`NewLeaderElector`).
@@ -93,12 +109,14 @@ impl Election {
         }
         tracing::info!(lease = %self.name, identity = %self.identity, "became leader");
         let inner = shutdown.child();
+        self.leads.store(true, Ordering::Relaxed);
         let outcome = tokio::select! {
             biased;
             () = shutdown.wait() => Outcome::Stopped,
             () = work(inner.clone()) => Outcome::Done,
             () = candidate.renew() => Outcome::Lost,
         };
+        self.leads.store(false, Ordering::Relaxed);
         inner.finish().await;
         if outcome != Outcome::Lost && timeout(self.renew, candidate.release()).await.is_err() {
             tracing::debug!(lease = %self.name, "unable to give the lease up in time");

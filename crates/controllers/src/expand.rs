@@ -1,21 +1,28 @@
-//! Says of claims that want more room that an external resizer is waited for (upstream:
-//! `pkg/controller/volume/expand`). No volume is made larger by the control plane itself.
+//! Says of claims that want more room that an external resizer is waited for, and names that of the driver that took over
+//! from a built-in plugin (upstream: `pkg/controller/volume/expand`). No volume is made larger by the control plane
+//! itself.
 
 use std::sync::Arc;
 
 use api::Status;
-use client::{Change, EventType, Informer, Key, Queue, Recorder};
+use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use objects::{quantity, volumes};
+use serde_json::json;
 
 use crate::common::retry;
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::persistent_volumes::taken_over;
 
 /// The annotation of a volume that is being made larger.
 const PRE_RESIZE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
+/// The annotation of a claim that names who makes its volume larger.
+const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
+
 /// The controller.
 pub(crate) struct Expander {
+    client: Client,
     recorder: Recorder,
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
@@ -31,6 +38,7 @@ impl Controller for Expander {
 
     fn new(host: &Host<Key>) -> Self {
         Self {
+            client: host.client(),
             recorder: host.recorder("volume_expand"),
             claims: host.informer(),
             volumes: host.informer(),
@@ -57,18 +65,55 @@ impl Controller for Expander {
             return Err(retry(format!("persistent Volume is not bound to PVC being updated : {key}")));
         };
         if is_due(&claim, &volume) {
-            let message = "waiting for an external controller to expand this PVC";
-            self.recorder.event(&*claim, EventType::Normal, "ExternalExpanding", message);
+            match taken_over(&volume) {
+                Some((plugin, driver)) => self.hand_over(&claim, plugin, driver).await?,
+                None => self.say(
+                    &claim,
+                    EventType::Normal,
+                    "waiting for an external controller to expand this PVC".to_owned(),
+                ),
+            }
         }
         Ok(Next::Done)
     }
 }
 
 impl Expander {
+    fn say(&self, claim: &PersistentVolumeClaim, kind: EventType, message: String) {
+        self.recorder.event(claim, kind, "ExternalExpanding", message);
+    }
+
+    /// Names the resizer of the driver that took over from a volume's plugin.
+    async fn hand_over(
+        &self,
+        claim: &PersistentVolumeClaim,
+        plugin: &str,
+        driver: &str,
+    ) -> Result<(), Status> {
+        let text =
+            format!("CSI migration enabled for {plugin}; waiting for external resizer to expand the pvc");
+        self.say(claim, EventType::Normal, text);
+        let told = claim.metadata.annotations.as_ref().and_then(|a| a.get(RESIZER));
+        if told.is_some_and(|told| told == driver) {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {RESIZER: driver}}}));
+        let key = claim.key();
+        let api = self.client.api::<PersistentVolumeClaim>(&key.namespace);
+        match api.patch_status(&key.name, &patch).await {
+            Err(e) if !e.is_not_found() => {
+                let text = format!("error setting resizer annotation to pvc {key}, with error {e}");
+                self.say(claim, EventType::Warning, text);
+                Err(e)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn look_at(&self, claim: &PersistentVolumeClaim) {
         let bound = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
         if bound {
-            self.queue.add(client::Cached::key(claim));
+            self.queue.add(claim.key());
         }
     }
 }
@@ -98,7 +143,7 @@ fn is_due(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

@@ -40,6 +40,7 @@ mod replicas;
 mod resource_claims;
 mod resource_quotas;
 mod root_ca;
+mod selinux_warnings;
 mod service_cidrs;
 mod serviceaccounts;
 mod stateful_sets;

@@ -3,11 +3,16 @@
 
 use std::sync::Arc;
 
-use api::Status;
-use client::{Change, Client, Informer, Key, KubeObject, ListParams, resource_of};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use api::{Gate, Status};
+use client::{Change, Client, Index, Informer, Key, KubeObject, ListParams, resource_of};
+use component::Clock;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition, Pod,
+};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use objects::volumes::is_made_for;
 
 use crate::common::{deleting, finalizers, pods};
 use crate::host::{Controller, Host, Next, Wiring};
@@ -16,12 +21,18 @@ use crate::views::PodView;
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
 const CLASS: &str = "kubernetes.io/vac-protection";
+/// The condition of a claim that no Pod names.
+const UNUSED: &str = "Unused";
 
 /// Protects PersistentVolumeClaims that Pods use.
 pub(crate) struct Claims {
     client: Client,
+    clock: Clock,
     claims: Informer<PersistentVolumeClaim>,
     pods: Informer<PodView>,
+    by_claim: Index<PodView>,
+    /// Whether claims tell since when no Pod names them.
+    tells_unused: bool,
 }
 
 impl Controller for Claims {
@@ -32,7 +43,15 @@ impl Controller for Claims {
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
-        Self { client: host.client(), claims: host.informer(), pods: pods::informer(host.factory()) }
+        let pods = pods::informer(host.factory());
+        Self {
+            client: host.client(),
+            clock: host.clock(),
+            claims: host.informer(),
+            by_claim: pods::by_claim(&pods),
+            pods,
+            tells_unused: host.config().gates.enabled(Gate::PersistentVolumeClaimUnusedSinceTime),
+        }
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
@@ -52,15 +71,69 @@ impl Controller for Claims {
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
         let Some(claim) = self.claims.get_key(&key) else { return Ok(Next::Done) };
-        let mut used = self.pods.list_namespace(&key.namespace).iter().any(|p| uses(p, &key.name));
-        if !used && claim.metadata.deletion_timestamp.is_some() {
-            // The cache may be behind; a removed finalizer cannot be put back.
-            let pods = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
-            let all = pods.list(&ListParams::default()).await?;
-            used = all.items.iter().any(|p| uses(p, &key.name));
+        let goes = deleting(&claim.metadata);
+        if self.tells_unused && !goes {
+            let named = self.any(&claim, &key, true, names).await?;
+            if let Some(told) = told(&claim, named, self.clock.now()) {
+                let answer =
+                    self.client.api::<PersistentVolumeClaim>(&key.namespace).update_status(&told).await;
+                // The change leads to another look, which sees to the finalizer.
+                return match answer {
+                    Err(e) if !e.is_not_found() => Err(e),
+                    _ => Ok(Next::Done),
+                };
+            }
         }
+        let used = self.any(&claim, &key, goes, uses).await?;
         settle(&self.client, &*claim, CLAIM, used).await
     }
+}
+
+impl Claims {
+    /// Whether a Pod uses a claim in some way. With `surely`, the API server is asked if the cache shows none: it may be
+    /// behind, and a removed finalizer cannot be put back.
+    async fn any(
+        &self,
+        claim: &PersistentVolumeClaim,
+        key: &Key,
+        surely: bool,
+        way: fn(&PodView, &PersistentVolumeClaim) -> bool,
+    ) -> Result<bool, Status> {
+        let known = self.by_claim.get(&pods::claim_key(&key.namespace, &key.name));
+        if known.iter().any(|pod| way(pod, claim)) {
+            return Ok(true);
+        }
+        if !surely {
+            return Ok(false);
+        }
+        let pods = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
+        let all = pods.list(&ListParams::default()).await?;
+        Ok(all.items.iter().any(|pod| way(pod, claim)))
+    }
+}
+
+/// Returns a claim that tells whether Pods name it; `None` if it does (upstream's `updateUnusedCondition`).
+fn told(claim: &PersistentVolumeClaim, named: bool, now: Timestamp) -> Option<PersistentVolumeClaim> {
+    let (status, reason, message) = if named {
+        ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
+    } else {
+        ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
+    };
+    let mut changed = claim.clone();
+    let all = changed.status.get_or_insert_default().conditions.get_or_insert_default();
+    if all.iter().any(|c| c.type_ == UNUSED && c.status == status) {
+        return None;
+    }
+    all.retain(|c| c.type_ != UNUSED);
+    all.push(PersistentVolumeClaimCondition {
+        type_: UNUSED.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(now)),
+        last_probe_time: None,
+    });
+    Some(changed)
 }
 
 /// Protects PersistentVolumes that are bound.
@@ -147,11 +220,25 @@ fn before<T>(change: &Change<T>) -> Option<&T> {
     }
 }
 
+fn name(claim: &PersistentVolumeClaim) -> &str {
+    claim.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Whether a claim was made for an ephemeral volume of a Pod.
+fn is_of(pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
+    pod.ephemeral_claims().iter().any(|made| made == name(claim)) && is_made_for(claim, pod.uid())
+}
+
 /// Whether a Pod keeps a claim. A Pod without a node does not: the kubelet starts no Pod with a claim that is being
 /// deleted. A Pod that has ended does not hold its ephemeral claims, which may wait for it.
-fn uses(pod: &PodView, claim: &str) -> bool {
-    let made = || pod.ephemeral_claims().iter().any(|name| name == claim);
-    !pod.node.is_empty() && (pod.claims().any(|name| name == claim) || !pod.expired && made())
+fn uses(pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
+    let named = || pod.claims().any(|named| named == name(claim));
+    !pod.node.is_empty() && (named() || !pod.expired && is_of(pod, claim))
+}
+
+/// Whether a Pod that has not ended names a claim.
+fn names(pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
+    !pod.is_terminal() && (pod.claims().any(|named| named == name(claim)) || is_of(pod, claim))
 }
 
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &String> {
@@ -223,8 +310,12 @@ mod tests {
         let check = |node: Option<&str>, volume: Value, meta: Value, expected: bool| {
             let mut pod = json!({"metadata": meta, "spec": {"containers": [], "volumes": [volume]}});
             pod["metadata"]["name"] = json!("p");
+            pod["metadata"]["uid"] = json!("u");
             pod["spec"]["nodeName"] = json!(node);
-            assert_eq!(uses(&view(&pod), "p-v"), expected);
+            assert_eq!(uses(&view(&pod), &claim_of("u")), expected);
+            if volume.get("ephemeral").is_some() {
+                assert!(!uses(&view(&pod), &claim_of("another")), "it was made for somebody else");
+            }
         };
         let claim = json!({"name": "w", "persistentVolumeClaim": {"claimName": "p-v"}});
         let ephemeral = json!({"name": "v", "ephemeral": {}});
@@ -235,5 +326,46 @@ mod tests {
         check(Some("n"), ephemeral.clone(), json!({}), true);
         check(Some("n"), ephemeral, ended, false);
         check(Some("n"), json!({"name": "v", "emptyDir": {}}), json!({}), false);
+    }
+    /// The claim `p-v`, made for the Pod with this uid.
+    fn claim_of(uid: &str) -> PersistentVolumeClaim {
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": true});
+        serde_json::from_value(json!({"metadata": {"name": "p-v", "ownerReferences": [owner]}})).unwrap()
+    }
+
+    /// Upstream's cases of `TestPVCProtectionController` with the gate `PersistentVolumeClaimUnusedSinceTime`.
+    #[test]
+    fn claims_that_nobody_names() {
+        let check = |before: Option<&str>, pod: Option<(&str, &str)>, want: Option<(&str, &str)>| {
+            let mut claim = claim_of("none");
+            let conditions = before.map(|status| {
+                vec![PersistentVolumeClaimCondition {
+                    type_: UNUSED.to_owned(),
+                    status: status.to_owned(),
+                    ..PersistentVolumeClaimCondition::default()
+                }]
+            });
+            claim.status.get_or_insert_default().conditions = conditions;
+            let named = pod.is_some_and(|(phase, node)| {
+                let volume = json!({"name": "w", "persistentVolumeClaim": {"claimName": "p-v"}});
+                let pod = json!({"metadata": {"name": "p"}, "status": {"phase": phase},
+                    "spec": {"nodeName": node, "containers": [], "volumes": [volume]}});
+                names(&view(&pod), &claim)
+            });
+            let got = told(&claim, named, Timestamp::UNIX_EPOCH);
+            let got = got.map(|c| c.status.unwrap().conditions.unwrap());
+            let got = got.as_ref().map(|all| (all[0].status.as_str(), all[0].reason.as_deref().unwrap()));
+            assert_eq!(got, want, "{before:?} {pod:?}");
+        };
+        let (unused, used) = (Some(("True", "NoPodsUsingPVC")), Some(("False", "PodUsingPVC")));
+        check(None, None, unused);
+        check(Some("True"), None, None);
+        check(Some("True"), Some(("Running", "n")), used);
+        check(None, Some(("Running", "n")), used);
+        check(None, Some(("Pending", "")), used);
+        check(None, Some(("Succeeded", "n")), unused);
+        check(None, Some(("Failed", "n")), unused);
+        check(Some("False"), Some(("Running", "n")), None);
+        check(Some("False"), None, unused);
     }
 }

@@ -346,6 +346,8 @@ where
     }
     let working = async {
         let Some(election) = election else { return Box::pin(work(shutdown.child())).await };
+        let told = election.clone();
+        telling.metrics.register("leader-election", move |page| told.report(page));
         let mut result = Ok(());
         let outcome = election.lead(&own, clock, &shutdown, async |stop| result = work(stop).await).await;
         result?;

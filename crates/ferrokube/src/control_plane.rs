@@ -43,6 +43,14 @@ pub(crate) struct Settings {
     local_path: bool,
 }
 
+/// The controllers of a control plane. With `*`, also those of bootstrap tokens, with which nodes join; kubeadm names
+/// them for its clusters, too.
+fn chosen(named: &[String]) -> Result<controllers::Choice, controllers::ChoiceError> {
+    let own: &[&str] =
+        if named.iter().any(|n| n.trim() == "*") { &["bootstrapsigner", "tokencleaner"] } else { &[] };
+    controllers::Choice::parse(named.iter().map(String::as_str).chain(own.iter().copied()))
+}
+
 impl Settings {
     /// Of the flags of a control plane.
     pub(crate) fn of_server(f: &cli::Server) -> Result<Self> {
@@ -56,7 +64,7 @@ impl Settings {
             files: Files::default(),
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
-            controllers: controllers::Choice::parse(&f.controllers).context("invalid --controllers")?,
+            controllers: chosen(&f.controllers).context("invalid --controllers")?,
             load_balancers: (!f.disable_load_balancer).then(|| controllers::LoadBalancers {
                 pool: f.load_balancer_pool.clone(),
                 reserved: vec![f.port, KUBELET_PORT],
@@ -234,7 +242,7 @@ impl ControlPlane {
         }
         let controlling = parts.clone();
         let failure = self.failure();
-        self.elect("kube-controller-manager", move |stop: Shutdown| {
+        self.elect("kube-controller-manager", &parts.controllers_tell, move |stop: Shutdown| {
             let (parts, failure) = (controlling.clone(), failure.clone());
             async move {
                 if let Err(e) = parts.controllers(&stop, controllers::SEVERAL_SERVERS) {
@@ -243,7 +251,8 @@ impl ControlPlane {
                 stop.wait().await;
             }
         });
-        self.elect("kube-scheduler", move |stop| parts.scheduler(stop));
+        let scheduling = parts.clone();
+        self.elect("kube-scheduler", &parts.scheduler_tells, move |stop| scheduling.scheduler(stop));
         Ok(())
     }
 
@@ -255,13 +264,15 @@ impl ControlPlane {
     }
 
     /// Lets one of all servers at a time work as the component of this name, again and again.
-    fn elect<F, R>(&self, name: &'static str, work: F)
+    fn elect<F, R>(&self, name: &'static str, telling: &Telling, work: F)
     where
         F: Fn(Shutdown) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         let identity = format!("{}_{}", machine::hostname(), uuid::Uuid::new_v4());
         let election = Election::new("kube-system", name, &identity);
+        let told = election.clone();
+        telling.metrics.register("leader-election", move |page| told.report(page));
         let client = self.client_as(user_of(&format!("system:{name}")), name);
         let (clock, stop) = (self.clock, self.components.clone());
         self.components.spawn(async move {

@@ -331,11 +331,5 @@ fn what_cannot_be_chosen_is_refused() -> Result<()> {
     let unknown = "\"nosuch\" is not in the list of known controllers";
     refuse(&["kube-controller-manager", "--kubeconfig=/nowhere", "--controllers=*,-nosuch"], unknown)?;
     refuse(&["server", "--controllers", "*,-nosuch"], unknown)?;
-    let missing =
-        "\"selinux-warning-controller\" is a controller of Kubernetes that FerroKube does not have yet";
-    refuse(
-        &["kube-controller-manager", "--kubeconfig=/nowhere", "--controllers=selinux-warning-controller"],
-        missing,
-    )?;
     refuse(&["kube-scheduler", "--kubeconfig=/nowhere"], "--kubeconfig /nowhere cannot be used")
 }

@@ -8,17 +8,20 @@ use apiserver::served::RuntimeConfig;
 use client::{Patch, Resource};
 use ferrokube_simulation::Cluster;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionCondition};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::resource::v1alpha3::ResourcePoolStatusRequest;
-use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::api::scheduling::v1alpha2::{PodGroup, Workload};
+use k8s_openapi::api::storage::v1::CSIDriver;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::common::{MINUTE, eventually, pod};
+use crate::common::{MINUTE, eventually, pod, said};
 
 /// A cluster with these features and every API, and one controller.
 async fn cluster(features: &[&str], controller: &str) -> Result<Cluster> {
@@ -214,6 +217,135 @@ async fn versions_of_a_server_that_is_gone_go() -> Result<()> {
                 && status.conditions.iter().flatten().any(equal))
         })
         .await?;
+    }
+    Ok(())
+}
+
+/// The Pods of an indexed Job are in one group, those too that are made later; those of other Jobs are in none.
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_job_are_scheduled_together() -> Result<()> {
+    let cluster = cluster(&["GenericWorkload=true", "WorkloadWithJob=true"], "job-controller").await?;
+    let job = |name: &str, count: i32| {
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"completionMode": "Indexed",
+            "parallelism": count, "completions": count, "backoffLimit": 9, "template": {"spec":
+            {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    cluster.create::<Job>(&job("gang", 3)).await?;
+    cluster.create::<Job>(&job("single", 1)).await?;
+    let groups = async || {
+        let of = |p: Pod| p.spec.and_then(|s| s.scheduling_group).and_then(|g| g.pod_group_name);
+        let mut all: Vec<Option<String>> =
+            cluster.list::<Pod>("default").await?.into_iter().map(of).collect();
+        all.sort();
+        Ok::<_, anyhow::Error>(all)
+    };
+    eventually("the Pods are made", MINUTE, async || Ok(groups().await?.len() == 4)).await?;
+    said(&cluster, "WorkloadCreated").await?;
+    let workloads = cluster.list::<Workload>("default").await?;
+    let podgroups = cluster.list::<PodGroup>("default").await?;
+    assert_eq!((workloads.len(), podgroups.len()), (1, 1), "the single Pod needs none");
+    let gang = podgroups[0].spec.scheduling_policy.gang.as_ref().map(|g| g.min_count);
+    assert_eq!(gang, Some(3));
+    let name = podgroups[0].metadata.name.clone();
+    assert_eq!(groups().await?, [None, name.clone(), name.clone(), name.clone()]);
+    let pods = cluster.list::<Pod>("default").await?;
+    let first = pods.iter().find(|p| p.metadata.generate_name.as_deref() == Some("gang-0-"));
+    let first = first.and_then(|p| p.metadata.name.clone()).unwrap_or_default();
+    let failed = Patch::Merge(json!({"status": {"phase": "Failed"}}));
+    cluster.admin().api::<Pod>("default").patch_status(&first, &failed).await?;
+    eventually("the Pod that failed has a successor", MINUTE, async || Ok(groups().await?.len() == 5))
+        .await?;
+    assert_eq!(groups().await?.iter().filter(|g| **g == name).count(), 4);
+    assert_eq!(cluster.list::<Workload>("default").await?.len(), 1);
+    Ok(())
+}
+
+/// A claim tells since when no Pod that has not ended names it.
+#[tokio::test(start_paused = true)]
+async fn claims_tell_that_nobody_names_them() -> Result<()> {
+    let features = ["PersistentVolumeClaimUnusedSinceTime=true"];
+    let cluster = cluster(&features, "persistentvolumeclaim-protection-controller").await?;
+    let claim = json!({"metadata": {"name": "c", "namespace": "default"}, "spec":
+        {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create::<PersistentVolumeClaim>(&claim).await?;
+    let until = async |status: &str, reason: &str| {
+        eventually(reason, MINUTE, async || {
+            let claim = cluster.get::<PersistentVolumeClaim>("default", "c").await?;
+            let all = claim.and_then(|c| c.status).and_then(|s| s.conditions).unwrap_or_default();
+            Ok(all
+                .iter()
+                .any(|c| c.type_ == "Unused" && c.status == status && c.reason.as_deref() == Some(reason)))
+        })
+        .await
+    };
+    until("True", "NoPodsUsingPVC").await?;
+    let volumes = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
+    cluster.create::<Pod>(&pod("p", volumes)).await?;
+    until("False", "PodUsingPVC").await?;
+    let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    cluster.admin().api::<Pod>("default").patch_status("p", &ended).await?;
+    until("True", "NoPodsUsingPVC").await
+}
+
+/// Pods that use a volume with labels of which only one can hold are told so, once the driver mounts with labels.
+#[tokio::test(start_paused = true)]
+async fn labels_that_exclude_each_other_are_told() -> Result<()> {
+    let cluster = cluster(&[], "selinux-warning-controller").await?;
+    let driver = |mounts: bool| json!({"metadata": {"name": "d.io"}, "spec": {"seLinuxMount": mounts}});
+    cluster.create::<CSIDriver>(&driver(false)).await?;
+    let claim = json!({"metadata": {"name": "c", "namespace": "default"}, "spec": {"volumeName": "v",
+        "accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = cluster.create::<PersistentVolumeClaim>(&claim).await?;
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteMany"], "csi": {"driver": "d.io", "volumeHandle": "h"},
+        "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
+        "uid": claim.metadata.uid}}});
+    cluster.create::<PersistentVolume>(&volume).await?;
+    for (name, level) in [("one", "s0:c1"), ("two", "s0:c2")] {
+        let more = json!({"spec": {"securityContext": {"seLinuxOptions": {"level": level}},
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
+        let mut pod = pod(name, more);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+        cluster.create::<Pod>(&pod).await?;
+    }
+    let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
+    cluster.admin().api::<PersistentVolumeClaim>("default").patch_status("c", &bound).await?;
+    sleep(MINUTE).await;
+    assert!(cluster.reasons().await?.is_empty(), "the driver labels nothing");
+    let mounts = Patch::Merge(json!({"spec": {"seLinuxMount": true}}));
+    cluster.admin().api::<CSIDriver>("").patch("d.io", &mounts).await?;
+    said(&cluster, "SELinuxLabelConflict").await?;
+    let told = async || {
+        let events = cluster.list::<Event>("default").await?;
+        let mut told: Vec<_> = events
+            .into_iter()
+            .map(|e| (e.involved_object.name.unwrap_or_default(), e.message.unwrap_or_default()))
+            .collect();
+        told.sort();
+        Ok::<_, anyhow::Error>(told)
+    };
+    eventually("both are told", MINUTE, async || Ok(told().await?.len() == 2)).await?;
+    let text = "SELinuxLabel \":::s0:c1\" conflicts with pod two that uses the same volume as this pod with SELinuxLabel \":::s0:c2\". If both pods land on the same node, only one of them may access the volume.";
+    assert_eq!(told().await?[0], ("one".to_owned(), text.to_owned()));
+    Ok(())
+}
+
+/// Statuses count the Pods that are being deleted unless the gate is off.
+#[tokio::test(start_paused = true)]
+async fn terminating_replicas_are_counted_with_their_gate() -> Result<()> {
+    for (on, expected) in [("true", Some(0)), ("false", None)] {
+        let feature = format!("DeploymentReplicaSetTerminatingReplicas={on}");
+        let cluster = cluster(&[&feature], "replicaset-controller").await?;
+        let set = json!({"metadata": {"name": "s", "namespace": "default"}, "spec": {"replicas": 1,
+            "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+        cluster.create::<ReplicaSet>(&set).await?;
+        let status = async || {
+            Ok::<_, anyhow::Error>(cluster.get::<ReplicaSet>("default", "s").await?.and_then(|s| s.status))
+        };
+        eventually("its Pod counts", MINUTE, async || Ok(status().await?.is_some_and(|s| s.replicas == 1)))
+            .await?;
+        assert_eq!(status().await?.and_then(|s| s.terminating_replicas), expected, "{on}");
     }
     Ok(())
 }

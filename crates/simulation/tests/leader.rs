@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::Status;
 use client::{Client, Election, Outcome};
+use component::metrics::Page;
 use component::{Clock, Shutdown};
 use ferrokube_simulation::{Cluster, Fault, Fleet, Rule, Shape};
 use jiff::SignedDuration;
@@ -128,6 +129,13 @@ async fn an_election_has_times_of_its_own() -> Result<()> {
         ..Election::new("kube-system", LEASE, id)
     };
     let (dead, next) = (candidate("dead"), candidate("next"));
+    let (of_dead, of_next) = (dead.clone(), next.clone());
+    let leads = |election: &Election, value: i32| {
+        let mut page = Page::default();
+        election.report(&mut page);
+        let line = format!("leader_election_master_status{{name=\"{LEASE}\"}} {value}\n");
+        assert!(page.text().contains(&line), "{line} is not in {}", page.text());
+    };
     let (first, second) = (client(&cluster), client(&cluster));
     let clock = cluster.clock();
     let lead = tokio::spawn(async move {
@@ -136,6 +144,8 @@ async fn an_election_has_times_of_its_own() -> Result<()> {
     sleep(seconds(1)).await;
     let lease = cluster.get::<Lease>("kube-system", LEASE).await?.context("no lease")?;
     assert_eq!(lease.spec.and_then(|spec| spec.lease_duration_seconds), Some(60));
+    leads(&of_dead, 1);
+    leads(&of_next, 0);
     lead.abort();
     let stop = Shutdown::new();
     let stopped = stop.clone();
@@ -147,8 +157,10 @@ async fn an_election_has_times_of_its_own() -> Result<()> {
     assert_eq!(held(&cluster).await?.0, "dead");
     sleep(seconds(30)).await;
     assert_eq!(held(&cluster).await?, ("next".to_owned(), 1));
+    leads(&of_next, 1);
     stop.stop();
     assert_eq!(follow.await?, Outcome::Stopped);
+    leads(&of_next, 0);
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //! leaves the first list before the second is looked at a last time, and only then its attachment is deleted.
 
 mod carry;
+mod figures;
 mod names;
 mod plan;
 
@@ -73,7 +74,8 @@ pub(crate) struct AttachDetach {
     memory: Mutex<Memory>,
     /// Held while a Node is told of its volumes, so that no older list follows a newer one.
     turns: Vec<tokio::sync::Mutex<()>>,
-    forced: Arc<Mutex<BTreeMap<Forced, u64>>>,
+    forced: Mutex<BTreeMap<Forced, u64>>,
+    registry: Registry,
 }
 
 /// The things that no object says, by the names of attachments or volumes.
@@ -153,8 +155,6 @@ impl Controller for AttachDetach {
     fn new(host: &Host<Look>) -> Self {
         let pods = Pods::of(host.factory());
         let attachments = host.informer::<VolumeAttachment>();
-        let forced = Arc::<Mutex<BTreeMap<Forced, u64>>>::default();
-        report(host.metrics(), forced.clone());
         Self {
             client: host.client(),
             clock: host.clock(),
@@ -172,11 +172,19 @@ impl Controller for AttachDetach {
             force: host.config().force_detach,
             memory: Mutex::default(),
             turns: std::iter::repeat_with(tokio::sync::Mutex::default).take(TURNS).collect(),
-            forced,
+            forced: Mutex::default(),
+            registry: host.metrics().clone(),
         }
     }
 
     fn watch(self: &Arc<Self>, _wiring: &Wiring<Look>) {
+        // The registry must not keep the caches of a controller that has ended.
+        let c = Arc::downgrade(self);
+        self.registry.register(Self::NAME, move |page| {
+            if let Some(c) = c.upgrade() {
+                c.report(page);
+            }
+        });
         let c = self.clone();
         self.pods.handle(move |change| {
             let (Change::Added(pod) | Change::Updated { new: pod, .. } | Change::Deleted(pod)) = &change;
@@ -220,17 +228,6 @@ impl Controller for AttachDetach {
             Look::Node(name) => self.sync_node(&name).await.map(|()| Next::Done),
         }
     }
-}
-
-/// Upstream's metric of volumes that were taken from nodes that may still use them.
-fn report(registry: &Registry, forced: Arc<Mutex<BTreeMap<Forced, u64>>>) {
-    registry.register(AttachDetach::NAME, move |page| {
-        let name = "attach_detach_controller_attachdetach_controller_forced_detaches";
-        page.metric(name, "counter", "[ALPHA] Number of times the A/D Controller performed a forced detach");
-        for (why, count) in forced.lock().iter() {
-            page.value(name, &[("reason", why.label())], *count as f64);
-        }
-    });
 }
 
 impl AttachDetach {

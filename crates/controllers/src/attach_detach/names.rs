@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use sha2::{Digest, Sha256};
 
 /// The beginning of the names by which nodes tell of volumes of drivers.
-const PREFIX: &str = "kubernetes.io/csi/";
+pub(super) const PREFIX: &str = "kubernetes.io/csi/";
 
 /// A volume of a driver, by the names that these two know it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -52,8 +52,11 @@ impl Counters {
             }
         }
         let observed = self.observed.lock();
-        for ((name, labels, help), _) in self.histograms {
+        for ((name, labels, help), bounds) in self.histograms {
             page.metric(name, "histogram", help);
+            if labels.is_empty() && !observed.contains_key(&(*name, Vec::new())) {
+                page.histogram(name, &[], &Histogram::new(bounds));
+            }
             for ((_, values), histogram) in observed.iter().filter(|((of, _), _)| of == name) {
                 page.histogram(name, &pairs(labels, values), histogram);
             }

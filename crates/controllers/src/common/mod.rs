@@ -6,6 +6,7 @@ pub(crate) mod conditions;
 pub(crate) mod counters;
 pub(crate) mod expectations;
 pub(crate) mod finalizers;
+pub(crate) mod fnv;
 pub(crate) mod labelled;
 pub(crate) mod latest;
 pub(crate) mod owners;

@@ -13,7 +13,7 @@ mod status;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use api::Status;
+use api::{Gate, Status};
 use client::{Api, Cached, Change, Client, EventType, Informer, Key, Queue, Recorder};
 use component::Clock;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
@@ -43,6 +43,8 @@ pub(crate) struct Deployments {
     selecting: Selecting<Deployment>,
     sets: Informer<ReplicaSet>,
     pods: Pods,
+    /// Whether statuses count the Pods that are being deleted.
+    counts_terminating: bool,
 }
 
 impl Controller for Deployments {
@@ -66,6 +68,7 @@ impl Controller for Deployments {
             deployments,
             sets: host.informer(),
             pods: Pods::of(host.factory()),
+            counts_terminating: host.config().gates.enabled(Gate::DeploymentReplicaSetTerminatingReplicas),
         }
     }
 
@@ -118,7 +121,10 @@ impl Controller for Deployments {
                     s.done.cleaned = true;
                 }
                 Step::RollBack(rollback) => return self.roll_back(*rollback).await,
-                Step::Report(status, check) => {
+                Step::Report(mut status, check) => {
+                    if !self.counts_terminating {
+                        status.terminating_replicas = None;
+                    }
                     let written = self.report(&s.d, *status).await?;
                     return Ok(Next::at(check.filter(|_| !written)));
                 }

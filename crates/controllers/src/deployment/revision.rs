@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::sizes::{DESIRED, MAX, by_age, max_surge, wanted};
+use crate::common::fnv::Fnv;
 use crate::common::safe_letters;
 
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
@@ -166,23 +167,7 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
         hash.write(&n.to_le_bytes());
         hash.write(&[0; 4]);
     }
-    safe_letters(hash.0)
-}
-
-struct Fnv(u32);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0x811c_9dc5)
-    }
-}
-
-impl Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        }
-    }
+    safe_letters(hash.sum())
 }
 
 #[cfg(test)]
@@ -192,13 +177,6 @@ mod tests {
 
     fn set(annotations: serde_json::Value) -> ReplicaSet {
         serde_json::from_value(json!({"metadata": {"name": "rs", "annotations": annotations}})).unwrap()
-    }
-
-    #[test]
-    fn fnv_is_fnv() {
-        let mut hash = Fnv::default();
-        hash.write(b"foobar");
-        assert_eq!(hash.0, 0xbf9c_f968);
     }
 
     #[test]

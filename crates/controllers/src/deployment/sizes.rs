@@ -390,4 +390,50 @@ mod tests {
         check("scale down to zero", 0, 6, 0, Some(3), &[3], &[0, 0]);
         check("with surge: 5 -> 10 with 2", 10, 5, 2, Some(3), &[4], &[5, 7]);
     }
+    /// Upstream's cases of `TestMaxUnavailable`.
+    #[test]
+    fn what_may_be_missing() {
+        let check = |wanted: i32, unavailable: Value, want: i32| {
+            assert_eq!(
+                max_unavailable(&deployment(wanted, json!(1), unavailable.clone())),
+                want,
+                "{unavailable}"
+            );
+        };
+        check(10, json!(5), 5);
+        check(10, json!(10), 10);
+        check(5, json!(10), 5);
+        check(0, json!(10), 0);
+        check(10, json!("50%"), 5);
+        check(10, json!("100%"), 10);
+        check(5, json!("100%"), 5);
+        let mut recreated = deployment(10, json!(1), json!(1));
+        recreated.spec.as_mut().unwrap().strategy =
+            serde_json::from_value(json!({"type": "Recreate"})).unwrap();
+        assert_eq!(max_unavailable(&recreated), 0);
+    }
+
+    /// Upstream's cases of `TestGetReplicaSetFraction`.
+    #[test]
+    fn fractions() {
+        let check = |wanted: i32, told: i32, surge: i32, rs: i32, most: Option<&str>, want: i32| {
+            let mut d = deployment(wanted, json!(surge), json!(1));
+            d.status.get_or_insert_default().replicas = Some(told);
+            let marks = most.map_or(json!({}), |most| json!({MAX: most}));
+            assert_eq!(
+                fraction(&d, &set("rs", 0, rs, 0, marks)),
+                want,
+                "{wanted} {told} {surge} {rs} {most:?}"
+            );
+        };
+        check(0, 0, 0, 10, None, -10);
+        check(10, 0, 0, 5, None, 0);
+        check(10, 0, 0, 5, Some("0"), 0);
+        check(120, 100, 0, 50, None, 10);
+        check(120, 100, 0, 50, Some("0"), 10);
+        check(120, 0, 0, 50, Some("100"), 10);
+        check(120, 0, 10, 50, Some("110"), 9);
+        check(10, 0, 0, 6, Some("12"), -1);
+        check(100, 0, 10, 50, Some("130"), -8);
+    }
 }

@@ -354,4 +354,62 @@ mod tests {
         check(true, TIMED_OUT, None);
         check(false, UPDATED, None);
     }
+    fn counted(replicas: i32, updated: i32, ready: i32, available: i32) -> DeploymentStatus {
+        DeploymentStatus {
+            replicas: Some(replicas),
+            updated_replicas: Some(updated),
+            ready_replicas: Some(ready),
+            available_replicas: Some(available),
+            observed_generation: Some(1),
+            ..DeploymentStatus::default()
+        }
+    }
+
+    /// Upstream's cases of `TestDeploymentComplete`.
+    #[test]
+    fn completeness() {
+        let check = |wanted: i32, replicas: i32, updated: i32, available: i32, want: bool| {
+            let status = counted(replicas, updated, available, available);
+            assert_eq!(is_complete(&deployment(wanted, json!({})), &status), want, "{wanted} {status:?}");
+        };
+        check(5, 5, 5, 4, false);
+        check(5, 5, 5, 3, false);
+        check(5, 5, 5, 5, true);
+        check(5, 5, 4, 5, false);
+        check(1, 2, 1, 1, false);
+        check(1, 1, 1, 0, false);
+    }
+
+    /// Upstream's cases of `TestDeploymentProgressing`.
+    #[test]
+    fn what_is_progress() {
+        let check = |before: [i32; 4], after: [i32; 4], want: bool| {
+            let of = |[replicas, updated, ready, available]: [i32; 4]| {
+                counted(replicas, updated, ready, available)
+            };
+            assert_eq!(has_progressed(&of(before), &of(after)), want, "{before:?} {after:?}");
+        };
+        check([10, 4, 4, 4], [10, 6, 4, 4], true);
+        check([10, 4, 4, 4], [10, 4, 4, 4], false);
+        check([10, 4, 6, 6], [8, 4, 6, 6], true);
+        check([10, 7, 3, 3], [10, 6, 3, 3], false);
+        check([10, 4, 7, 7], [8, 8, 5, 5], true);
+        check([10, 10, 9, 8], [10, 10, 10, 8], true);
+        check([10, 10, 10, 9], [10, 10, 10, 10], true);
+    }
+
+    /// Upstream's cases of `TestDeploymentTimedOut`.
+    #[test]
+    fn time_outs() {
+        let check = |reason: &str, deadline: Option<i32>, since: i64, now: i64, want: bool| {
+            let mut d = deployment(1, json!({"conditions": [progressing(reason, "True", since)]}));
+            d.spec.as_mut().unwrap().progress_deadline_seconds = deadline;
+            assert_eq!(has_timed_out(&d, &d.status.clone().unwrap(), at(now)), want, "{reason} {deadline:?}");
+        };
+        check("", None, 69, 80, false);
+        check("", Some(i32::MAX), 69, 80, false);
+        check("", Some(10), 69, 80, true);
+        check("", Some(10), 71, 80, false);
+        check(NEW_AVAILABLE, Some(10), 0, 80, false);
+    }
 }

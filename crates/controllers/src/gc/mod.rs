@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
+use crate::common::counters::{Counters, Metric};
 use crate::common::{batch, finalizers, pods, retry};
 use crate::config::Config;
 use crate::discovery::{Served, discover};
@@ -32,6 +33,8 @@ use crate::views::{FOREGROUND, Meta, ORPHAN};
 use graph::{Effect, Graph, Known, Node};
 
 const COMPONENT: &str = "garbage-collector-controller";
+const ERRORS: &str = "garbagecollector_controller_resources_sync_error_total";
+const COUNTERS: &[Metric] = &[(ERRORS, &[], "[ALPHA] Number of garbage collector resources sync errors")];
 /// The time for which changes of the served resources are collected before discovery.
 const SETTLE: Duration = Duration::from_secs(1);
 /// The time for which the workers wait until all resources are seen. Earlier decisions are checked all the same.
@@ -43,6 +46,7 @@ pub(crate) struct Collector {
     /// The informers that the other controllers read too.
     shared: Factory,
     recorder: Recorder,
+    errors: Arc<Counters>,
     graph: Mutex<Graph>,
     deletions: Queue<Text>,
     orphanings: Queue<Text>,
@@ -71,9 +75,13 @@ impl Controller for Collector {
     }
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let errors = Arc::new(Counters::new(COUNTERS, &[]));
+        let told = errors.clone();
+        host.metrics().register("garbage-collector-controller/figures", move |page| told.report(page));
         Self {
             recorder: host.recorder(COMPONENT),
             client: host.client(),
+            errors,
             shared: host.factory().view(),
             graph: Mutex::default(),
             deletions: host.main_queue(),
@@ -147,6 +155,7 @@ impl Collector {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "unable to discover what is served");
+                    self.errors.add(ERRORS, &[], 1);
                     false
                 }
             };
@@ -157,6 +166,7 @@ impl Collector {
                 });
                 let all = futures::future::join(join_all(own), self.shared.synced());
                 if tokio::time::timeout(SYNC_LIMIT, all).await.is_err() {
+                    self.errors.add(ERRORS, &[], 1);
                     tracing::warn!(
                         "some resources are not seen yet; the garbage collector works without them"
                     );

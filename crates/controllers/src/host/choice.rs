@@ -3,24 +3,16 @@
 use super::table;
 use crate::choice::Choice;
 
-/// The reason for which a list of controllers cannot be used.
+/// The reason for which a list of controllers cannot be used: there is no controller of a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
-    /// There is no such controller.
-    #[error("\"{0}\" is not in the list of known controllers")]
-    Unknown(String),
-    /// Kubernetes has such a controller, and FerroKube does not yet.
-    #[error(
-        "\"{0}\" is a controller of Kubernetes that FerroKube does not have yet; leave it out of --controllers"
-    )]
-    Missing(String),
-}
+#[error("\"{0}\" is not in the list of known controllers")]
+pub struct ChoiceError(String);
 
 impl Choice {
     /// Parses a list as `--controllers` has it.
     ///
     /// # Errors
-    /// The list names an unknown controller, or chooses one that FerroKube does not have.
+    /// The list names an unknown controller.
     pub fn parse<S: AsRef<str>>(list: impl IntoIterator<Item = S>) -> Result<Self, ChoiceError> {
         let one = |given: S| {
             let text = given.as_ref().trim();
@@ -32,12 +24,7 @@ impl Choice {
             if let Some(named) = table::find(name) {
                 return Ok(format!("{dash}{}", named.name));
             }
-            match table::is_missing(name) {
-                // A missing controller need not be turned off.
-                true if off => Ok(text.to_owned()),
-                true => Err(ChoiceError::Missing(name.to_owned())),
-                false => Err(ChoiceError::Unknown(name.to_owned())),
-            }
+            if table::is_of_clouds(name) { Ok(text.to_owned()) } else { Err(ChoiceError(name.to_owned())) }
         };
         list.into_iter().map(one).collect::<Result<_, _>>().map(Self)
     }
@@ -67,6 +54,8 @@ mod tests {
         check(&["nodeipam"], "node-ipam-controller", false, true);
         check(&["*", "-job-controller", "-cronjob"], one, true, true);
         check(&[], one, true, false);
+        check(&["*", "route", "-cloud-node-lifecycle"], one, true, true);
+        check(&["*", "bootstrapsigner"], "bootstrap-signer-controller", false, true);
         assert!(Choice::default().runs(one, true));
     }
 
@@ -81,7 +70,5 @@ mod tests {
             &["Deployment-Controller"],
             "\"Deployment-Controller\" is not in the list of known controllers",
         );
-        let missing = "\"selinux-warning-controller\" is a controller of Kubernetes that FerroKube does not have yet; leave it out of --controllers";
-        check(&["selinux-warning-controller"], missing);
     }
 }

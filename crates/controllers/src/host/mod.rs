@@ -301,11 +301,9 @@ impl Wiring<Key> {
 
 /// Starts the chosen controllers, each with the client of its service account.
 pub(crate) fn start(choice: &Choice, shared: &Shared, clients: &dyn Fn(&str) -> Client) {
-    let chosen: Vec<&Named> = known().iter().filter(|c| choice.runs(c.name, c.by_default)).collect();
-    for controller in &chosen {
-        (controller.start)(clients(controller.account), shared);
-    }
-    let names: Vec<&str> = chosen.iter().map(|c| c.name).collect();
+    let chosen = known().iter().filter(|c| choice.runs(c.name, c.by_default));
+    let running = chosen.filter(|c| (c.start)(clients(c.account), shared));
+    let names: Vec<&str> = running.map(|c| c.name).collect();
     shared.metrics.register("controllers", move |page| {
         const METRIC: &str = "running_managed_controllers";
         page.metric(

@@ -36,6 +36,7 @@ use crate::replicas::{ReplicaSets, ReplicationControllers};
 use crate::resource_claims::ResourceClaims;
 use crate::resource_quotas::ResourceQuotas;
 use crate::root_ca::RootCa;
+use crate::selinux_warnings::SelinuxWarnings;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
 use crate::stateful_sets::StatefulSets;
@@ -54,7 +55,8 @@ pub struct Named {
     pub account: &'static str,
     /// Whether the controller runs unless `--controllers` says otherwise.
     pub by_default: bool,
-    pub(super) start: fn(Client, &Shared),
+    /// Starts the controller; whether it has anything to do.
+    pub(super) start: fn(Client, &Shared) -> bool,
 }
 
 const fn on<C: Controller>() -> Named {
@@ -64,15 +66,22 @@ const fn on<C: Controller>() -> Named {
         account: C::ACCOUNT,
         by_default: true,
         start: |client, shared| {
-            if C::wanted(shared) {
+            let wanted = C::wanted(shared);
+            if wanted {
                 Host::of::<C>(client, shared).run::<C>();
             }
+            wanted
         },
     }
 }
 
+/// A controller that runs only where it is named.
+const fn off<C: Controller>() -> Named {
+    Named { by_default: false, ..on::<C>() }
+}
+
 /// All controllers, in the order in which upstream starts them.
-const ALL: [Named; 51] = [
+const ALL: [Named; 52] = [
     on::<AccountTokens>(),
     on::<Selected>(),
     on::<Slices>(),
@@ -98,8 +107,8 @@ const ALL: [Named; 51] = [
     on::<Cleaner>(),
     on::<PodCleaner>(),
     on::<Ttl>(),
-    on::<Signer>(),
-    on::<TokenCleaner>(),
+    off::<Signer>(),
+    off::<TokenCleaner>(),
     on::<Ipam>(),
     on::<Lifecycle>(),
     on::<TaintEviction>(),
@@ -122,18 +131,15 @@ const ALL: [Named; 51] = [
     on::<ServiceCidrs>(),
     on::<StorageMigration>(),
     on::<PolicyStatus>(),
+    off::<SelinuxWarnings>(),
     on::<Balancers>(),
     on::<LocalPath>(),
 ];
 
-/// Upstream's controllers that FerroKube does not have yet, with their older names.
-const MISSING: &[&str] = &[
-    "node-route-controller",
-    "route",
-    "cloud-node-lifecycle-controller",
-    "cloud-node-lifecycle",
-    "selinux-warning-controller",
-];
+/// The controllers that upstream's kube-controller-manager knows by name and leaves to a cloud's own manager, with their
+/// older names.
+const OF_CLOUDS: &[&str] =
+    &["node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle"];
 
 /// Returns all controllers.
 pub fn known() -> &'static [Named] {
@@ -145,9 +151,9 @@ pub(super) fn find(name: &str) -> Option<&'static Named> {
     ALL.iter().find(|c| c.name == name || c.aliases.contains(&name))
 }
 
-/// Whether upstream has such a controller, and FerroKube does not have it yet.
-pub(super) fn is_missing(name: &str) -> bool {
-    MISSING.contains(&name)
+/// Whether a name is that of a controller that never runs here.
+pub(super) fn is_of_clouds(name: &str) -> bool {
+    OF_CLOUDS.contains(&name)
 }
 
 #[cfg(test)]
@@ -161,11 +167,21 @@ mod tests {
         let all: Vec<&str> = ALL
             .iter()
             .flat_map(|c| c.aliases.iter().copied().chain([c.name]))
-            .chain(MISSING.iter().copied())
+            .chain(OF_CLOUDS.iter().copied())
             .collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
         for controller in &ALL {
             assert!(controller.name.ends_with("-controller"), "{}", controller.name);
         }
+    }
+
+    /// Upstream's `isDisabledByDefault`.
+    #[test]
+    fn some_run_only_where_they_are_named() {
+        let off: Vec<&str> = ALL.iter().filter(|c| !c.by_default).map(|c| c.name).collect();
+        assert_eq!(
+            off,
+            ["bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"]
+        );
     }
 }

@@ -5,6 +5,7 @@
 //! writes that the caches do not show yet) may be lost at any time.
 
 mod backoff;
+mod gangs;
 mod indexes;
 mod metrics;
 mod orphans;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use api::Status;
+use api::{Gate, Status};
 use client::{
     Api, Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Rate, RateLimit, Recorder,
     resource_of,
@@ -30,6 +31,7 @@ use client::{
 use component::Clock;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -40,12 +42,13 @@ use crate::common::owners::resolve;
 use crate::common::pace::pause;
 use crate::common::pod_control::{Deletion, PodControl};
 use crate::common::pods::Pods;
-use crate::common::retry;
 use crate::common::selecting::{Selecting, label_pairs};
+use crate::common::{deleting, retry};
 use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{PodView, TRACKING};
 use backoff::Backoff;
+use gangs::Gangs;
 use metrics::Metrics;
 use objects::Selector;
 use orphans::{Orphan, is_orphan};
@@ -75,6 +78,10 @@ pub(crate) struct Jobs {
     backoffs: Mutex<HashMap<Key, Backoff>>,
     orphans: Queue<Orphan>,
     metrics: Arc<Metrics>,
+    /// With the gate, the groups in which Pods are scheduled together.
+    gangs: Option<Gangs>,
+    /// Whether a Job that is suspended has not begun.
+    suspended_anew: bool,
 }
 
 impl Controller for Jobs {
@@ -98,6 +105,7 @@ impl Controller for Jobs {
         let told = metrics.clone();
         host.metrics().register("job-controller/figures", move |page| told.report(page));
         let jobs = host.informer();
+        let gates = host.config().gates;
         Self {
             client: host.client(),
             clock: host.clock(),
@@ -112,6 +120,8 @@ impl Controller for Jobs {
             backoffs: Mutex::default(),
             orphans: host.queue("job_orphan_pod"),
             metrics,
+            gangs: gates.enabled(Gate::WorkloadWithJob).then(|| Gangs::new(host)),
+            suspended_anew: gates.enabled(Gate::MutableSchedulingDirectivesForSuspendedJobs),
         }
     }
 
@@ -177,10 +187,13 @@ impl Jobs {
     ) -> Result<Next, Status> {
         let settled = self.expectations.satisfied(job.uid());
         let pods = self.claimed(key, job).await?;
+        let group = self.group(job, rules, &pods).await?;
         let released = self.released.of(key);
         let backoff = self.backoffs.lock().get(key).copied().unwrap_or_default();
         let now = self.clock.now();
-        let snapshot = Snapshot { job, rules, pods: &pods, released: &released, settled, backoff, now };
+        let suspended_anew = self.suspended_anew;
+        let snapshot =
+            Snapshot { job, rules, pods: &pods, released: &released, settled, backoff, suspended_anew, now };
         let plan = plan::plan(&snapshot);
         *action = match plan.step {
             Step::End(_) | Step::Defer => "reconciling",
@@ -194,7 +207,7 @@ impl Jobs {
         };
         let next = [plan.again, wait, (!settled).then_some(AGAIN)].into_iter().flatten().min();
         let backoff = plan.backoff;
-        let (outcome, managed) = self.execute(job, rules, &plan).await;
+        let (outcome, managed) = self.execute(job, rules, &plan, group.as_deref()).await;
         let tracking = tracking::track(&snapshot, plan, outcome);
         self.count(key, job, rules, tracking, backoff)
             .await
@@ -218,12 +231,32 @@ impl Jobs {
         Ok(claimed.into_iter().map(adopted).collect())
     }
 
+    /// Returns the group in which a Job's Pods are scheduled together.
+    async fn group(
+        &self,
+        job: &Job,
+        rules: Rules<'_>,
+        pods: &[Arc<PodView>],
+    ) -> Result<Option<Arc<PodGroup>>, Status> {
+        let Some(gangs) = self.gangs.as_ref().filter(|_| !deleting(&job.metadata)) else { return Ok(None) };
+        gangs.of(&self.client, &self.recorder, (job, rules), pods).await.map_err(|e| {
+            let name = job.key();
+            Status { message: format!("ensuring Workload and PodGroup for Job {name}: {}", e.message), ..e }
+        })
+    }
+
     fn api(&self, namespace: &str) -> Api<PodView> {
         self.client.resource(resource_of::<Pod>(), namespace)
     }
 
     /// Carries out a step. The result counts as far as there is an error.
-    async fn execute(&self, job: &Arc<Job>, rules: Rules<'_>, plan: &Plan) -> (Outcome, Result<(), Status>) {
+    async fn execute(
+        &self,
+        job: &Arc<Job>,
+        rules: Rules<'_>,
+        plan: &Plan,
+        group: Option<&PodGroup>,
+    ) -> (Outcome, Result<(), Status>) {
         match &plan.step {
             Step::End(active) => {
                 let deletions = active.iter().map(|pod| async move {
@@ -244,7 +277,7 @@ impl Jobs {
                 outcome_of(batch::all(deletions).await)
             }
             Step::Create(new) => {
-                let (created, result) = self.create(job, rules, new).await;
+                let (created, result) = self.create(job, (rules, group), new).await;
                 self.count_created(rules, plan, created, new.len() - created);
                 (Outcome { created, ..Outcome::default() }, result)
             }
@@ -289,11 +322,19 @@ impl Jobs {
     }
 
     /// Makes Pods; returns how many.
-    async fn create(&self, job: &Arc<Job>, rules: Rules<'_>, new: &[New]) -> (usize, Result<(), Status>) {
-        let common = match pods::common(job, rules) {
+    async fn create(
+        &self,
+        job: &Arc<Job>,
+        (rules, group): (Rules<'_>, Option<&PodGroup>),
+        new: &[New],
+    ) -> (usize, Result<(), Status>) {
+        let mut common = match pods::common(job, rules) {
             Ok(common) => common,
             Err(error) => return (0, Err(error)),
         };
+        if let Some(group) = group {
+            gangs::join(&mut common, group);
+        }
         self.expectations.expect_creations(job.uid(), new.len());
         let made = AtomicUsize::new(0);
         let (_, result) = slow_start(new.len(), |i| {

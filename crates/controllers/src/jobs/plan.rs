@@ -34,6 +34,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) settled: bool,
     /// The failures before.
     pub(super) backoff: Backoff,
+    /// Whether a Job that is suspended has not begun: the gate `MutableSchedulingDirectivesForSuspendedJobs`.
+    pub(super) suspended_anew: bool,
     pub(super) now: Timestamp,
 }
 

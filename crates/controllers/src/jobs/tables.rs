@@ -133,6 +133,7 @@ fn sync(g: &Given) -> Got {
         released: &none,
         settled: !g.unsettled,
         backoff: g.backoff,
+        suspended_anew: true,
         now: jiff::Timestamp::from_second(NOW).unwrap(),
     };
     let plan = plan::plan(&snapshot);
@@ -315,6 +316,7 @@ fn limits() {
             released: &none,
             settled: true,
             backoff: Backoff::default(),
+            suspended_anew: true,
             now: jiff::Timestamp::from_second(NOW).unwrap(),
         };
         plan::plan(&snapshot).ending.and_then(|c| c.reason)

@@ -132,7 +132,9 @@ fn after_step(s: &Snapshot<'_>, plan: &mut Plan, outcome: Outcome) -> Option<Tur
         return None;
     }
     // The time for which the Job may be active begins anew.
-    plan.status.start_time = (turn == Turn::Resumed).then(|| whole_seconds(s.now));
+    if turn == Turn::Resumed || s.suspended_anew {
+        plan.status.start_time = (turn == Turn::Resumed).then(|| whole_seconds(s.now));
+    }
     Some(turn)
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use component::metrics::{Histogram, Page};
+
 use objects::{Cidr, CidrError};
 
 /// The reason for which the Pod network cannot be divided among the nodes.
@@ -28,6 +30,74 @@ pub(crate) struct CidrSet {
     /// Used ranges that cover several blocks, as the first and the last of them.
     wide: Vec<(u128, u128)>,
     next: u128,
+    figures: Figures,
+}
+
+/// The numbers of a set, for its metrics.
+#[derive(Debug, Clone)]
+struct Figures {
+    /// The blocks that were given out or noted.
+    allocations: u64,
+    /// The blocks that came back.
+    releases: u64,
+    /// The blocks that were looked at for each that was given out.
+    tries: Histogram,
+}
+
+/// Upstream's metrics of a set: their names, types and helps.
+const METRICS: [(&str, &str, &str); 5] = [
+    (
+        "node_ipam_controller_cidrset_cidrs_allocations_total",
+        "counter",
+        "[ALPHA] Counter measuring total number of CIDR allocations.",
+    ),
+    (
+        "node_ipam_controller_cidrset_cidrs_releases_total",
+        "counter",
+        "[ALPHA] Counter measuring total number of CIDR releases.",
+    ),
+    (
+        "node_ipam_controller_cirdset_max_cidrs",
+        "gauge",
+        "[ALPHA] Maximum number of CIDRs that can be allocated.",
+    ),
+    (
+        "node_ipam_controller_cidrset_usage_cidrs",
+        "gauge",
+        "[ALPHA] Gauge measuring percentage of allocated CIDRs.",
+    ),
+    (
+        "node_ipam_controller_cidrset_allocation_tries_per_request",
+        "histogram",
+        "[ALPHA] Number of CIDRs that were looked at for each allocation",
+    ),
+];
+
+/// Writes the metrics of sets.
+pub(super) fn report(sets: &[CidrSet], page: &mut Page) {
+    for (name, kind, help) in METRICS {
+        page.metric(name, kind, help);
+        for set in sets {
+            let whole = set.whole.to_string();
+            let labels = [("clusterCIDR", whole.as_str())];
+            let value = match name {
+                "node_ipam_controller_cidrset_cidrs_allocations_total" => set.figures.allocations as f64,
+                "node_ipam_controller_cidrset_cidrs_releases_total" => set.figures.releases as f64,
+                "node_ipam_controller_cirdset_max_cidrs" => set.count() as f64,
+                "node_ipam_controller_cidrset_usage_cidrs" => set.allocated() as f64 / set.count() as f64,
+                _ => {
+                    page.histogram(name, &labels, &set.figures.tries);
+                    continue;
+                }
+            };
+            page.value(name, &labels, value);
+        }
+    }
+}
+
+/// The number of blocks of a used range.
+fn size((first, last): (u128, u128)) -> u64 {
+    u64::try_from(last - first + 1).unwrap_or(u64::MAX)
 }
 
 impl CidrSet {
@@ -41,7 +111,9 @@ impl CidrSet {
                 "New CIDR set failed; the node CIDR size is too big".to_owned(),
             ));
         }
-        Ok(Self { whole, prefix, used: HashMap::new(), wide: Vec::new(), next: 0 })
+        let tries = Histogram::new(&[1.0, 5.0, 25.0, 125.0, 625.0]);
+        let figures = Figures { allocations: 0, releases: 0, tries };
+        Ok(Self { whole, prefix, used: HashMap::new(), wide: Vec::new(), next: 0, figures })
     }
 
     /// The network that is divided into blocks.
@@ -84,12 +156,19 @@ impl CidrSet {
             .max()
     }
 
-    fn free(&self) -> Option<u128> {
+    /// The number of blocks that are used.
+    fn allocated(&self) -> u128 {
+        let wide = self.wide.iter().map(|(first, last)| last - first + 1);
+        wide.fold(self.used.len() as u128, u128::saturating_add).min(self.count())
+    }
+
+    /// Returns a free block, and the number of used ones that were looked at before.
+    fn free(&self) -> Option<(u128, usize)> {
         let mut index = self.next;
         // Each used block is passed once, and each range across the beginning twice.
-        for _ in 0..=self.used.len() + 2 * self.wide.len() + 1 {
+        for tries in 0..=self.used.len() + 2 * self.wide.len() + 1 {
             match self.behind(index) {
-                None => return Some(index),
+                None => return Some((index, tries)),
                 Some(behind) => index = behind % self.count(),
             }
         }
@@ -103,8 +182,10 @@ impl CidrSet {
 
     /// Gives out a block; `None` if all are used.
     pub(crate) fn allocate(&mut self) -> Option<Cidr> {
-        let index = self.free()?;
+        let (index, tries) = self.free()?;
         self.used.insert(index, 1);
+        self.figures.allocations += 1;
+        self.figures.tries.observe(tries as f64);
         self.next = (index + 1) % self.count();
         Some(self.block(index))
     }
@@ -113,8 +194,15 @@ impl CidrSet {
     /// ignored.
     pub(crate) fn occupy(&mut self, block: Cidr) {
         match self.indexes(block) {
-            Some((first, last)) if first == last => *self.used.entry(first).or_default() += 1,
-            Some(several) => self.wide.push(several),
+            Some((first, last)) if first == last => {
+                let uses = self.used.entry(first).or_default();
+                *uses += 1;
+                self.figures.allocations += u64::from(*uses == 1);
+            }
+            Some(several) => {
+                self.figures.allocations += size(several);
+                self.wide.push(several);
+            }
             None => {}
         }
     }
@@ -127,12 +215,14 @@ impl CidrSet {
                     *count -= 1;
                     if *count == 0 {
                         self.used.remove(&first);
+                        self.figures.releases += 1;
                     }
                 }
             }
             Some(several) => {
                 if let Some(i) = self.wide.iter().position(|w| *w == several) {
                     self.wide.swap_remove(i);
+                    self.figures.releases += size(several);
                 }
             }
             None => {}
@@ -201,5 +291,33 @@ mod tests {
         check("0.0.0.0/0", 1, &["128.0.0.0/1"], &[], &["0.0.0.0/1"]);
         check("fd00::/62", 64, &["fd00:0:0:1::/64", "fd00:0:0:2::/63"], &[], &["fd00::/64"]);
         check("fd00::/127", 128, &["fd00::1/128", "10.0.0.0/8"], &[], &["fd00::/128"]);
+    }
+    /// Upstream's cases of `TestCidrSetMetrics` and `TestCidrSetMetricsDual`: the figures after each step.
+    #[test]
+    fn figures() {
+        let mut set = CidrSet::new(cidr("10.0.0.0/16"), 24).unwrap();
+        let check = |set: &CidrSet, want: [f64; 4]| {
+            let mut page = Page::default();
+            report(std::slice::from_ref(set), &mut page);
+            let text = page.text();
+            for ((name, ..), want) in METRICS.iter().zip(want) {
+                let line = format!("{name}{{clusterCIDR=\"10.0.0.0/16\"}} {want}\n");
+                assert!(text.contains(&line), "{line} is not in\n{text}");
+            }
+        };
+        check(&set, [0.0, 0.0, 256.0, 0.0]);
+        for n in 1..=256 {
+            set.allocate().unwrap();
+            check(&set, [f64::from(n), 0.0, 256.0, f64::from(n) / 256.0]);
+        }
+        assert_eq!(set.figures.tries.count(), 256);
+        set.release(cidr("10.0.0.0/16"));
+        check(&set, [256.0, 0.0, 256.0, 1.0]);
+        for n in 0..64 {
+            set.release(cidr(&format!("10.0.{n}.0/24")));
+        }
+        check(&set, [256.0, 64.0, 256.0, 0.75]);
+        set.occupy(cidr("10.0.0.0/18"));
+        check(&set, [320.0, 64.0, 256.0, 1.0]);
     }
 }

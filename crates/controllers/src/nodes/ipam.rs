@@ -30,7 +30,7 @@ pub(crate) struct Ipam {
     client: Client,
     recorder: Recorder,
     nodes: Informer<NodeView>,
-    ranges: Mutex<Ranges>,
+    ranges: Arc<Mutex<Ranges>>,
 }
 
 impl Controller for Ipam {
@@ -42,11 +42,14 @@ impl Controller for Ipam {
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let ranges = Arc::new(Mutex::new(host.ranges().clone()));
+        let told = ranges.clone();
+        host.metrics().register("node-ipam-controller/figures", move |page| told.lock().report(page));
         Self {
             client: host.client(),
             recorder: host.recorder("cidrAllocator"),
             nodes: nodes(host.factory()),
-            ranges: Mutex::new(host.ranges().clone()),
+            ranges,
         }
     }
 

@@ -301,4 +301,89 @@ mod tests {
         check(&ended, &[node("n", "True", None)], 2, &[], &[]);
         check(&ended, &[node("n", "True", None)], 0, &[], &[]);
     }
+    /// The names of the Pods that go, without the nodes that are missing.
+    fn goes(pods: &[Arc<PodView>], nodes: &[Arc<NodeView>], threshold: usize) -> Vec<String> {
+        let plan = plan(pods, nodes, threshold);
+        let mut names: Vec<String> = plan.delete.iter().map(|(p, _)| p.name().to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Upstream's cases of `TestGCTerminated`; the Pods are as old as their place in the list says.
+    #[test]
+    fn ended_ones() {
+        let check = |pods: &[(&str, &str, &str)], threshold: usize, want: &[&str]| {
+            let made = pods.iter().zip(1..).map(|((name, phase, reason), hour)| {
+                let created = jiff::Timestamp::from_second(hour * 3600).unwrap().to_string();
+                Arc::new(view(&json!({"metadata": {"name": name, "creationTimestamp": created},
+                    "spec": {"nodeName": "node", "containers": []},
+                    "status": {"phase": phase, "reason": reason}})))
+            });
+            let made: Vec<_> = made.collect();
+            assert_eq!(goes(&made, &[node("node", "True", None)], threshold), want, "{pods:?} {threshold}");
+        };
+        let (a, b) = (("a", "Failed", ""), ("b", "Succeeded", ""));
+        let (c, running) = (("c", "Failed", ""), ("a", "Running", ""));
+        check(&[a, b, c], 1, &["a", "b"]);
+        check(&[a, b], 0, &[]);
+        check(&[running, b, c], 1, &["b"]);
+        check(&[a, b], 1, &["a"]);
+        check(&[a, b], 5, &[]);
+        let evicted = ("c", "Failed", "Evicted");
+        check(&[a, b, evicted], 1, &["a", "c"]);
+        check(&[running, b, evicted], 1, &["c"]);
+    }
+
+    /// Upstream's cases of `TestGCUnscheduledTerminating` and `TestGCTerminating`.
+    #[test]
+    fn terminating_ones() {
+        let check = |pods: &[(&str, &str, bool, &str)], nodes: &[Arc<NodeView>], want: &[&str]| {
+            let made = pods.iter().map(|(name, phase, deleting, node)| pod(name, node, phase, *deleting, 0));
+            assert_eq!(goes(&made.collect::<Vec<_>>(), nodes, 0), want, "{pods:?}");
+        };
+        let all = |deleting: bool, node: &'static str| {
+            [
+                ("a", "Failed", deleting, node),
+                ("b", "Succeeded", deleting, node),
+                ("c", "Running", deleting, node),
+            ]
+        };
+        check(&all(true, ""), &[], &["a", "b", "c"]);
+        check(
+            &[("a", "Failed", false, ""), ("b", "Succeeded", false, "node"), ("c", "Running", true, "node")],
+            &[],
+            &[],
+        );
+        let silent = [node("worker-0", "False", None), node("worker-1", "False", None)];
+        check(&[("a", "", true, "worker-0"), ("b", "", true, "worker-1")], &silent, &[]);
+        let off = |name: &str, ready: &str, effect: Option<&str>| {
+            let taints: Vec<_> = effect
+                .iter()
+                .map(|e| json!({"key": OUT_OF_SERVICE, "value": "any-value", "effect": e}))
+                .collect();
+            let value = json!({"metadata": {"name": name}, "spec": {"taints": taints},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+            Arc::new(serde_json::from_value::<NodeView>(value).unwrap())
+        };
+        let nodes = [
+            off("worker-0", "False", Some("NoExecute")),
+            off("worker-1", "False", None),
+            off("worker-2", "True", None),
+            off("worker-3", "False", Some("NoSchedule")),
+            off("worker-4", "False", Some("PreferNoSchedule")),
+        ];
+        let on = |node: &'static str| {
+            [
+                ("plain", "", false, node),
+                (node, "", true, node),
+                ("pending", "Pending", false, node),
+                ("running", "Running", false, node),
+                ("unknown", "Unknown", false, node),
+            ]
+        };
+        let pods: Vec<_> =
+            ["worker-0", "worker-1", "worker-2", "worker-3", "worker-4"].into_iter().flat_map(on).collect();
+        check(&pods, &nodes, &["worker-0", "worker-3", "worker-4"]);
+        check(&all(true, "worker-0"), &nodes, &["a", "b", "c"]);
+    }
 }

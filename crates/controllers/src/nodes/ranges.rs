@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use component::metrics::Page;
+
 use super::cidr_set::{CidrSet, RangeError};
 use objects::Cidr;
 
@@ -102,6 +104,11 @@ impl Ranges {
     /// Whether there are none: another component gives the nodes their blocks.
     pub(super) fn is_empty(&self) -> bool {
         self.sets.is_empty()
+    }
+
+    /// Writes the metrics of the ranges.
+    pub(super) fn report(&self, page: &mut Page) {
+        super::cidr_set::report(&self.sets, page);
     }
 
     /// Notes the blocks of a node.

@@ -26,6 +26,21 @@ pub(super) fn driver(plugin: &str) -> Option<&'static str> {
     DRIVERS.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
 }
 
+/// Returns the plugin of which a volume is, and the driver that took over from it.
+pub(crate) fn taken_over(volume: &Volume) -> Option<(&'static str, &'static str)> {
+    let spec = volume.spec.as_ref()?;
+    let sources = [
+        spec.aws_elastic_block_store.is_some(),
+        spec.azure_disk.is_some(),
+        spec.azure_file.is_some(),
+        spec.cinder.is_some(),
+        spec.gce_persistent_disk.is_some(),
+        spec.portworx_volume.is_some(),
+        spec.vsphere_volume.is_some(),
+    ];
+    sources.iter().zip(DRIVERS).find(|(there, _)| **there).map(|(_, names)| names)
+}
+
 /// Names the driver that took over from a provisioner; returns whether anything changed.
 fn mark(meta: &mut ObjectMeta, provisioner: Option<String>) -> bool {
     let Some(provisioner) = provisioner else { return false };

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Status;
+use api::{Gate, Status};
 use client::{Api, Change, Client, Index, Informer, Key, resource_of};
 use component::Clock;
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim;
+use crate::common::counters::{Counters, Metric};
 use crate::common::expectations::Expectations;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
 use crate::common::pod_owners::{PodOwners, wait_after};
@@ -29,11 +30,22 @@ use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::PodView;
 use kinds::Replicated;
+use rank::Order;
 
 /// The greatest number of Pods that are made or deleted in one sync.
 const BURST: usize = 500;
 /// The time after which a set is looked at again if the cache does not show its writes.
 const AGAIN: Duration = Duration::from_secs(30);
+
+const AGE_RATIO: &str = "replicaset_controller_sorting_deletion_age_ratio";
+const AGES: &[(Metric, &[f64])] = &[(
+    (
+        AGE_RATIO,
+        &[],
+        "[ALPHA] The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Only Ready pods count.",
+    ),
+    &[0.25, 0.5, 1.0, 2.0, 4.0, 8.0],
+)];
 
 /// The controller of ReplicaSets.
 pub(crate) type ReplicaSets = Replicas<ReplicaSet>;
@@ -49,6 +61,11 @@ pub(crate) struct Replicas<T> {
     sets_by_owner: Index<T>,
     pods: Pods,
     expectations: Arc<Expectations>,
+    /// Whether statuses count the Pods that are being deleted.
+    counts_terminating: bool,
+    order: Order,
+    /// Of ReplicaSets alone, as the metrics' names say.
+    counters: Arc<Counters>,
 }
 
 impl<T: Replicated> Controller for Replicas<T> {
@@ -63,6 +80,12 @@ impl<T: Replicated> Controller for Replicas<T> {
     }
 
     fn new(host: &Host<Self::Key>) -> Self {
+        let gates = host.config().gates;
+        let counters = Arc::new(Counters::new(&[], AGES));
+        if T::TERMINATING {
+            let told = counters.clone();
+            host.metrics().register("replicaset-controller/figures", move |page| told.report(page));
+        }
         let sets = host.informer::<T>();
         let sets_by_owner = sets.index("owner", |set| {
             controller_of(set.metadata()).map(|r| siblings(set, r).into()).into_iter().collect()
@@ -75,6 +98,10 @@ impl<T: Replicated> Controller for Replicas<T> {
             sets_by_owner,
             pods: Pods::of(host.factory()),
             expectations: Arc::default(),
+            counts_terminating: T::TERMINATING
+                && gates.enabled(Gate::DeploymentReplicaSetTerminatingReplicas),
+            order: if gates.enabled(Gate::PodDeletionCost) { Order::ByCost } else { Order::Plain },
+            counters,
         }
     }
 
@@ -109,10 +136,19 @@ impl<T: Replicated> Controller for Replicas<T> {
         let active = claim(&*set, &owners, &selector, all, &api).await?;
 
         let now = self.clock.now();
-        let step =
-            if may_act { plan(set.wanted(), &active, &self.related(&set), now) } else { Step::Nothing };
+        let step = if may_act {
+            plan(set.wanted(), &active, &self.related(&set), self.order, now)
+        } else {
+            Step::Nothing
+        };
+        if let Step::Delete(doomed) = &step {
+            for ratio in rank::age_ratios(&active, doomed, now) {
+                self.counters.observe(AGE_RATIO, &[], ratio);
+            }
+        }
         let managed = self.execute(&set, step).await;
 
+        let terminating = self.counts_terminating.then_some(terminating);
         let wanted = status::of(&*set, &active, terminating, managed.as_ref().err(), now);
         let status = status::update(&owners, &set, wanted).await?;
         managed?;
@@ -146,13 +182,20 @@ enum Step {
 }
 
 /// Decides on the step from the Pods that count and `related`, the active Pods of all sets of the same owner.
-fn plan(wanted: i32, active: &[Arc<PodView>], related: &[Arc<PodView>], now: Timestamp) -> Step {
+fn plan(
+    wanted: i32,
+    active: &[Arc<PodView>],
+    related: &[Arc<PodView>],
+    order: Order,
+    now: Timestamp,
+) -> Step {
     let wanted = usize::try_from(wanted).unwrap_or(0);
     match active.len().cmp(&wanted) {
         Ordering::Less => Step::Create((wanted - active.len()).min(BURST)),
         Ordering::Equal => Step::Nothing,
         Ordering::Greater => {
-            Step::Delete(rank::to_delete(active, related, (active.len() - wanted).min(BURST), now))
+            let count = (active.len() - wanted).min(BURST);
+            Step::Delete(rank::to_delete(active, related, count, order, now))
         }
     }
 }
@@ -219,7 +262,7 @@ mod tests {
             (0..n).map(|i| Arc::new(view(&json!({"metadata": {"uid": i.to_string()}})))).collect()
         };
         let check = |wanted: i32, have: usize, want: (usize, usize)| {
-            let got = match plan(wanted, &pods(have), &[], Timestamp::UNIX_EPOCH) {
+            let got = match plan(wanted, &pods(have), &[], Order::ByCost, Timestamp::UNIX_EPOCH) {
                 Step::Nothing => (0, 0),
                 Step::Create(n) => (n, 0),
                 Step::Delete(d) => (0, d.len()),

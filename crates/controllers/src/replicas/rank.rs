@@ -8,11 +8,19 @@ use jiff::Timestamp;
 
 use crate::views::PodView;
 
+/// Whether a Pod's annotation of its cost counts: the gate `PodDeletionCost`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    ByCost,
+    Plain,
+}
+
 /// Returns the `count` Pods whose loss is felt least.
 pub(super) fn to_delete(
     active: &[Arc<PodView>],
     related: &[Arc<PodView>],
     count: usize,
+    order: Order,
     now: Timestamp,
 ) -> Vec<Arc<PodView>> {
     let mut chosen = active.to_vec();
@@ -21,7 +29,8 @@ pub(super) fn to_delete(
         for pod in related.iter().filter(|p| p.is_active()) {
             *on_node.entry(pod.node.as_str()).or_default() += 1;
         }
-        chosen.sort_by_cached_key(|pod| rank(pod, on_node.get(pod.node.as_str()).copied().unwrap_or(0), now));
+        let neighbours = |pod: &PodView| on_node.get(pod.node.as_str()).copied().unwrap_or(0);
+        chosen.sort_by_cached_key(|pod| rank(pod, neighbours(pod), order, now));
         chosen.truncate(count);
     }
     chosen
@@ -33,7 +42,7 @@ pub(super) fn to_delete(
 /// Times count by their logarithm, so that neighbours in age go in no order but their uid's. DIFFERENCE: upstream
 /// compares uids where only the ready times' logarithms agree, before it looks at restarts, which is no order at all
 /// for some triples; here all else is compared first.
-fn rank(pod: &PodView, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
+fn rank(pod: &PodView, neighbours: usize, order: Order, now: Timestamp) -> impl Ord + use<> {
     let phase = match pod.phase.as_str() {
         "Pending" => 0,
         "Running" => 2,
@@ -46,7 +55,7 @@ fn rank(pod: &PodView, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
         !pod.node.is_empty(),
         phase,
         ready,
-        pod.cost,
+        if order == Order::ByCost { pod.cost } else { 0 },
         Reverse(neighbours),
         ready_for,
         Reverse(pod.restarts),
@@ -59,6 +68,18 @@ fn rank(pod: &PodView, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
 fn age(since: Timestamp, now: Timestamp) -> i64 {
     let nanos = now.duration_since(since).as_nanos();
     u128::try_from(nanos).ok().and_then(u128::checked_ilog2).map_or(-1, i64::from)
+}
+
+/// The ages of ready Pods that are chosen out of more, in whole multiples of that of the youngest ready one; upstream's
+/// measure of the order.
+pub(super) fn age_ratios(active: &[Arc<PodView>], chosen: &[Arc<PodView>], now: Timestamp) -> Vec<f64> {
+    let age = |pod: &Arc<PodView>| {
+        let age = now.duration_since(pod.created.filter(|_| pod.is_ready())?).as_millis();
+        (age > 0).then_some(age)
+    };
+    let youngest = active.iter().filter_map(age).min();
+    let Some(youngest) = youngest.filter(|_| chosen.len() < active.len()) else { return Vec::new() };
+    chosen.iter().filter_map(age).map(|age| (age / youngest) as f64).collect()
 }
 
 #[cfg(test)]
@@ -114,7 +135,7 @@ mod tests {
         };
         let check = |first: Arc<PodView>, second: Arc<PodView>| {
             for pods in [[first.clone(), second.clone()], [second.clone(), first.clone()]] {
-                let chosen = to_delete(&pods, &[], 1, now);
+                let chosen = to_delete(&pods, &[], 1, Order::ByCost, now);
                 assert_eq!(chosen[0].name(), first.name());
             }
         };
@@ -133,6 +154,59 @@ mod tests {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let (a, b) = (pod("a", "one", "Running", ready(5)), pod("b", "two", "Running", ready(5)));
         let related = [a.clone(), b.clone(), pod("c", "two", "Running", ready(5))];
-        assert_eq!(to_delete(&[a, b.clone()], &related, 1, now), [b]);
+        assert_eq!(to_delete(&[a, b.clone()], &related, 1, Order::ByCost, now), [b]);
+    }
+    /// Upstream's case `with PodDeletionCost disabled` of `TestSortingActivePodsWithRanks`, and its measure of ages.
+    #[test]
+    fn costs_may_not_count() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let made = |name: &str, at: i64, cost: &str| {
+            let mut more = ready(5);
+            more["metadata"] = json!({"creationTimestamp": Timestamp::from_second(at).unwrap().to_string(),
+                "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}});
+            pod(name, "n", "Running", more)
+        };
+        let (young, old) = (made("young", 999_900, "10"), made("old", 999_000, "-10"));
+        let all = [young.clone(), old.clone()];
+        let check = |order: Order, want: &Arc<PodView>, ratio: f64| {
+            let chosen = to_delete(&all, &[], 1, order, now);
+            assert_eq!(chosen, [want.clone()]);
+            assert_eq!(age_ratios(&all, &chosen, now), [ratio]);
+        };
+        check(Order::ByCost, &old, 10.0);
+        check(Order::Plain, &young, 1.0);
+        assert!(age_ratios(&all, &all, now).is_empty(), "nothing was chosen");
+        let unready = [pod("a", "n", "Running", json!({}))];
+        assert!(age_ratios(&unready, &[], now).is_empty());
+    }
+    /// Upstream's cases of `TestGetPodsToDelete`: the Pods, and the related ones, by letters: unscheduled, pending,
+    /// not ready, ready on the nodes 1 and 2.
+    #[test]
+    fn the_first_to_go() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let condition =
+            |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        let made = |letter: char| match letter {
+            'u' => pod("u", "", "Pending", json!({})),
+            'p' => pod("p", "fake-node", "Pending", json!({})),
+            'n' => pod("n", "fake-node", "Running", condition("False")),
+            '1' => pod("1", "fake-node-1", "Running", condition("True")),
+            _ => pod("2", "fake-node-2", "Running", condition("True")),
+        };
+        let all = |letters: &str| letters.chars().map(made).collect::<Vec<_>>();
+        let check = |pods: &str, related: &str, count: usize, want: &str| {
+            let got = to_delete(&all(pods), &all(related), count, Order::ByCost, now);
+            assert_eq!(got.iter().map(|p| p.name()).collect::<String>(), want, "{pods} {related}");
+        };
+        check("", "", 0, "");
+        check("n1", "n1", 2, "n1");
+        check("1n", "1n", 1, "n");
+        check("112npu", "112npu", 6, "112npu");
+        check("112npu", "", 6, "112npu");
+        check("pu", "pu", 1, "u");
+        check("1nn", "1nn", 2, "nn");
+        check("12", "122", 1, "2");
+        check("pn", "pn", 1, "p");
+        check("12npu", "12npu", 3, "upn");
     }
 }

@@ -17,7 +17,7 @@ const FAILURE: &str = "ReplicaFailure";
 pub(super) fn of<T: Replicated>(
     set: &T,
     active: &[Arc<PodView>],
-    terminating: usize,
+    terminating: Option<usize>,
     error: Option<&Status>,
     now: Timestamp,
 ) -> Counts {
@@ -50,7 +50,7 @@ pub(super) fn of<T: Replicated>(
         fully_labeled: count(active.iter().filter(|p| p.is_selected_by(&template)).count()),
         available: count(ready.iter().filter(|p| p.is_available(set.min_ready(), now)).count()),
         ready: count(ready.len()),
-        terminating: T::TERMINATING.then(|| count(terminating)),
+        terminating: terminating.map(count),
         observed_generation: set.metadata().generation.unwrap_or(0),
         conditions,
     }
@@ -104,7 +104,7 @@ mod tests {
         let now = Timestamp::from_second(100).unwrap();
         let full = json!({"a": "b", "c": "d"});
         let check = |pods: &[Arc<PodView>], want: (i32, i32, i32, i32)| {
-            let c = of(&set(json!({"replicas": 0})), pods, 1, None, now);
+            let c = of(&set(json!({"replicas": 0})), pods, Some(1), None, now);
             assert_eq!((c.replicas, c.fully_labeled, c.ready, c.available), want);
             assert_eq!((c.terminating, c.observed_generation), (Some(1), 3));
         };
@@ -118,13 +118,13 @@ mod tests {
         let now = Timestamp::from_second(100).unwrap();
         let quota = Status::failure(403, "Forbidden", "exceeded quota");
         let mut failing = set(json!({"replicas": 0}));
-        let counts = of(&failing, &[], 0, Some(&quota), now);
+        let counts = of(&failing, &[], None, Some(&quota), now);
         let c = &counts.conditions[0];
         assert_eq!((c.kind.as_str(), c.reason.as_deref()), ("ReplicaFailure", Some("FailedCreate")));
         assert_eq!(c.message.as_deref(), Some("exceeded quota"));
         failing.set_counts(counts.clone());
         let later = Timestamp::from_second(200).unwrap();
-        assert_eq!(of(&failing, &[], 0, Some(&quota), later).conditions, counts.conditions);
-        assert!(of(&failing, &[], 0, None, later).conditions.is_empty());
+        assert_eq!(of(&failing, &[], None, Some(&quota), later).conditions, counts.conditions);
+        assert!(of(&failing, &[], None, None, later).conditions.is_empty());
     }
 }
