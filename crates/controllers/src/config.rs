@@ -7,6 +7,7 @@ use api::FeatureGates;
 use component::Clock;
 
 use crate::account_tokens::TokenSigner;
+use crate::attach_detach::FlexDrivers;
 use crate::certificates::Signers;
 use crate::choice::Choice;
 use crate::load_balancers::pool::Range;
@@ -49,6 +50,8 @@ pub struct Config {
     /// Whether a node that is not Ready loses, after six minutes, the volumes that nobody wants there and that it says it
     /// uses.
     pub force_detach: bool,
+    /// The drivers of FlexVolumes that attach volumes to nodes; with `None`, nobody attaches theirs.
+    pub flex_drivers: Option<Arc<dyn FlexDrivers>>,
     /// Whether volumes are made in directories of nodes, whose agents must know of it.
     pub local_path: bool,
     /// The authorities that sign what the API is asked for.
@@ -157,6 +160,7 @@ impl Config {
             load_balancers: None,
             dynamic_provisioning: true,
             force_detach: true,
+            flex_drivers: None,
             local_path: false,
             signers: Signers::default(),
             token_signer: None,

@@ -52,6 +52,7 @@ pub mod views;
 use std::time::Duration;
 
 pub use account_tokens::{TokenSigner, TokenSubject};
+pub use attach_detach::FlexDrivers;
 pub use choice::Choice;
 pub use common::pods::informer as pods;
 pub use config::{Autoscaling, Config, EndpointSettings, LoadBalancers, NodeMonitor, Workers};
@@ -60,6 +61,7 @@ pub use load_balancers::pool::Range;
 pub use nodes::cidr_set::RangeError;
 pub use nodes::ranges::{MaskSizes, node_prefixes};
 pub use nodes::zones::EvictionRates;
+pub use objects::attachable::Flex as FlexVolume;
 
 use client::Clients;
 use component::{Health, Registry, Shutdown};

@@ -22,7 +22,7 @@ use crate::cli;
 use crate::endpoints::{self, About, Reviewers, Telling};
 use crate::say::{say, warn};
 use crate::signing;
-use crate::{machine, manager_settings};
+use crate::{flex_drivers, machine, manager_settings};
 
 /// Runs the controllers; `told` are the flags with their values, for `/flagz`.
 pub(crate) async fn controller_manager(
@@ -85,6 +85,7 @@ fn controllers_config(
     };
     let mut config = controllers::Config {
         token_signer,
+        flex_drivers: Some(flex_drivers::in_dir(&flags.flex_volume_plugin_dir)),
         gates,
         legacy_token_clean_up_period: flags.legacy_service_account_token_clean_up_period,
         // Other API servers may share the store.

@@ -16,6 +16,7 @@ use apiserver::standalone;
 use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
+use kubelet::config::VOLUME_PLUGIN_DIR;
 use rustls::{RootCertStore, ServerConfig};
 
 use crate::certificate_files::Files;
@@ -25,7 +26,7 @@ use crate::failure::Failure;
 use crate::part_settings::PartSettings;
 use crate::say::warn;
 use crate::seat::{Identity, NodeFeatures, NodeParts, Seat};
-use crate::{cli, endpoints, machine, openapi, part_settings, signing};
+use crate::{cli, endpoints, flex_drivers, machine, openapi, part_settings, signing};
 
 /// The port that the nodes' kubelets have, unless told otherwise.
 const KUBELET_PORT: u16 = 10250;
@@ -420,6 +421,7 @@ impl Parts {
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
             local_path: self.local_path,
+            flex_drivers: Some(flex_drivers::in_dir(Path::new(VOLUME_PLUGIN_DIR))),
             signers: self.signers.clone(),
             token_signer: Some(Arc::clone(&self.token_signer)),
             node_certificates: true,

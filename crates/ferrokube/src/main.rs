@@ -16,6 +16,7 @@ mod down;
 mod endpoints;
 mod failure;
 mod flags;
+mod flex_drivers;
 mod hosts;
 mod image;
 mod introduce;

@@ -21,6 +21,9 @@ use crate::resource_managers::Options as ManagersOptions;
 use crate::server::Options as ServerOptions;
 use crate::sources::manifest::Statics;
 
+/// Upstream's place of drivers of FlexVolumes.
+pub const VOLUME_PLUGIN_DIR: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
+
 /// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, log directory,
 /// cgroup root and runtime socket.
 #[derive(Debug, Clone)]
@@ -33,6 +36,9 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// Where the volumes are that the cluster's own provisioner makes on this node; `None` if there are none.
     pub local_volumes: Option<PathBuf>,
+    /// Where drivers of FlexVolumes are; upstream's `volumePluginDir`,
+    /// `/usr/libexec/kubernetes/kubelet-plugins/volume/exec/`.
+    pub volume_plugin_dir: PathBuf,
     /// Where containers' logs are written; upstream's `podLogsDir`, `/var/log/pods`.
     pub pod_logs_dir: PathBuf,
     /// The CRI socket: `unix:///path` or a path.
@@ -213,6 +219,7 @@ impl Config {
             node_ips: Vec::new(),
             root_dir: PathBuf::from("/var/lib/kubelet"),
             local_volumes: None,
+            volume_plugin_dir: PathBuf::from(VOLUME_PLUGIN_DIR),
             pod_logs_dir: PathBuf::from("/var/log/pods"),
             container_runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             image_service_endpoint: None,

@@ -73,11 +73,11 @@ use crate::stats::disks::Disks;
 use crate::system_cgroups::{SystemCgroups, SystemCgroupsError};
 use crate::trust_bundles::TrustBundles;
 use crate::user_namespaces::{UserNamespaceError, UserNamespaces};
-use crate::volumes::VolumeManager;
 use crate::volumes::giving::Giver;
 use crate::volumes::local_path::LocalVolumes;
 use crate::volumes::payload;
 use crate::volumes::tokens::Issuer;
+use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager};
 use crate::{health, server, volumes};
 
 /// A kubelet that is prepared to run.
@@ -117,6 +117,7 @@ pub struct Kubelet {
 struct Storage {
     rules: Informer<CSIDriver>,
     volumes: Arc<CsiVolumes>,
+    disks: Arc<DiskVolumes>,
     in_use: Arc<InUse>,
     registrar: Arc<Registrar>,
     plugins: Arc<PluginManager>,
@@ -133,6 +134,15 @@ impl Storage {
     ) -> Self {
         let (rules, in_use) = (Informer::new(client, Selection::default()), Arc::new(InUse::default()));
         let drivers = Drivers::counted_by(metrics.clone());
+        let disks = DiskVolumes::new(DisksGiven {
+            client: client.clone(),
+            node: node.clone(),
+            in_use: in_use.clone(),
+            giver: giver.clone(),
+            root: config.root_dir.clone(),
+            drivers: config.volume_plugin_dir.clone(),
+            standalone: config.standalone,
+        });
         let given = Given {
             client: client.clone(),
             node_name: config.node_name.clone(),
@@ -151,7 +161,7 @@ impl Storage {
         let plugins = PluginManager::new(config.root_dir.join("plugins_registry"), handlers);
         let room = Arc::new(Room::new(given, in_use.clone()));
         let volumes = Arc::new(CsiVolumes::new(room));
-        Self { rules, volumes, in_use, registrar, plugins: Arc::new(plugins) }
+        Self { rules, volumes, disks: Arc::new(disks), in_use, registrar, plugins: Arc::new(plugins) }
     }
 }
 
@@ -547,7 +557,8 @@ impl Kubelet {
             kubelet.until_shutdown(async move { allocatable.keep().await });
         }
         // Before the Node is reported: it must not say that nothing is in use.
-        if let Err(error) = kubelet.storage.volumes.recover().await {
+        let (csi, disks) = (kubelet.storage.volumes.recover().await, kubelet.storage.disks.recover().await);
+        if let Err(error) = csi.and(disks) {
             tracing::warn!(%error, "the volumes of an earlier process are not all known");
         }
         Ok(Arc::new(kubelet))
@@ -882,8 +893,8 @@ fn volumes_of_pods(
         trust: TrustBundles::new(config, client, workers.clone(), shutdown),
         certificates: PodCertificates::new(config, api, node.clone(), recorder.clone(), workers.clone()),
     };
-    let (told, csi) = ((node.clone(), giver), storage.volumes.clone());
-    VolumeManager::new(config, client.clone(), clock, sources, told, csi, metrics)
+    let (told, drivers) = ((node.clone(), giver), (storage.volumes.clone(), storage.disks.clone()));
+    VolumeManager::new(config, client.clone(), clock, sources, told, drivers, metrics)
 }
 
 /// The parts that look after devices, with what an earlier process left.

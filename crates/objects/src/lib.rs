@@ -4,6 +4,7 @@
 //! The crate is pure: no I/O, no clock, no async. It depends on `api` alone; it must never know a component. A rule
 //! belongs here once a second component needs it.
 
+pub mod attachable;
 pub mod backends;
 pub mod cidr;
 pub mod claims;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use component::{Clock, Shutdown};
 use cri::runtime as pb;
+use ferrokube_runtime::network::{Network, NetworkError, Pod, Work};
+use ferrokube_runtime::{Runtime, Settings};
 use parking_lot::Mutex;
-use runtime::network::{Network, NetworkError, Pod, Work};
-use runtime::{Runtime, Settings};
 use tokio::sync::watch;
 
 /// How often a joining sandbox lets others go first.
@@ -64,7 +64,7 @@ async fn a_sandbox_that_joins_while_the_network_is_tidied_stays_in_it() -> Resul
     let shutdown = Shutdown::new();
     let served = Runtime::start(settings, network.clone(), &shutdown).await?;
     let channel = cri::connect(&served.socket().display().to_string()).await?;
-    let mut service = cri::Runtime::new(channel);
+    let service = cri::Runtime::new(channel);
     let config = pb::PodSandboxConfig {
         metadata: Some(pb::PodSandboxMetadata {
             name: "p".into(),

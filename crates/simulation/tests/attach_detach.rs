@@ -1,10 +1,12 @@
 //! Volumes of drivers are attached to nodes and detached; the drivers' attacher is played here by the administrator.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use client::{Patch, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 use serde_json::{Value, json};
@@ -22,8 +24,13 @@ const ON_A: &str = "csi-b9df34ad01b487dabdb5b8011eb153b9bca45910cab020de09acc0d4
 struct Run(Cluster);
 
 impl Run {
-    /// Nodes `a` and `b`, and the claim `c`, which has the volume `v`.
+    /// Nodes `a` and `b`, and the claim `c`, which has the volume `v` of a driver.
     async fn start(modes: &[&str]) -> Result<Self> {
+        Self::with(modes, json!({"csi": {"driver": "d.io", "volumeHandle": "h"}})).await
+    }
+
+    /// The same with a volume of another source.
+    async fn with(modes: &[&str], source: Value) -> Result<Self> {
         let cluster = bare().await?;
         let run = Self(cluster);
         for name in ["a", "b"] {
@@ -36,17 +43,17 @@ impl Run {
             "status": {"phase": "Bound", "accessModes": modes, "capacity": {"storage": "1Gi"}},
         });
         let claim: PersistentVolumeClaim = run.0.put(&claim).await?;
-        let volume = json!({
+        let mut volume = json!({
             "metadata": {"name": "v"},
             "spec": {
                 "capacity": {"storage": "1Gi"}, "accessModes": modes, "persistentVolumeReclaimPolicy": "Retain",
                 "storageClassName": "s",
-                "csi": {"driver": "d.io", "volumeHandle": "h"},
                 "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
                     "uid": claim.metadata.uid},
             },
             "status": {"phase": "Bound"},
         });
+        merge(&mut volume, &json!({ "spec": source }));
         run.0.put::<PersistentVolume>(&volume).await?;
         Ok(run)
     }
@@ -338,6 +345,93 @@ async fn a_detachment_that_fails_is_tried_again() -> Result<()> {
     run.uses("a", &[]).await?;
     run.until_places(&[]).await?;
     run.until_told("a", &[]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+/// A volume that needs no attacher: its node is told of it, and no other node has it meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_lun_goes_from_node_to_node() -> Result<()> {
+    let lun = "kubernetes.io/iscsi/192.0.2.1:iqn.2014-12.com.example:x:1";
+    let source = json!({"targetPortal": "192.0.2.1", "iqn": "iqn.2014-12.com.example:x", "lun": 1});
+    let run = Run::with(&["ReadWriteOnce"], json!({ "iscsi": source })).await?;
+    let stop = run.0.shutdown().child();
+    run.0.controllers_until(&stop, &[CONTROLLER], |_| {})?;
+    run.pod("p", "a").await?;
+    run.until_told("a", &[lun]).await?;
+    run.until_said("AttachVolume.Attach succeeded for volume \"v\" ").await?;
+    run.uses("a", &[lun]).await?;
+    run.pod("q", "b").await?;
+    run.until_said("Multi-Attach error for volume \"v\" Volume is already used by pod(s) p").await?;
+    run.until_told("b", &[]).await?;
+    stop.stop();
+    // Another controller knows it all.
+    run.0.controllers(&[CONTROLLER])?;
+    run.0.take::<Pod>("default", "p").await?;
+    sleep(20 * MINUTE).await; // what must not happen has this long, in simulated time
+    run.until_told("a", &[lun]).await?;
+    run.until_told("b", &[]).await?;
+    run.uses("a", &[]).await?;
+    run.until_told("a", &[]).await?;
+    run.until_told("b", &[lun]).await?;
+    assert!(run.places().await?.is_empty(), "there are no objects of it");
+    run.0.stop().await;
+    Ok(())
+}
+
+/// The calls of a driver, whose first one fails.
+#[derive(Debug, Default)]
+struct Driver(parking_lot::Mutex<Vec<String>>);
+
+impl controllers::FlexDrivers for Driver {
+    fn attach(
+        &self,
+        volume: String,
+        of: controllers::FlexVolume,
+        node: String,
+    ) -> BoxFuture<'static, Result<Option<String>, String>> {
+        let mut calls = self.0.lock();
+        calls.push(format!("attach {} {volume} {node}", of.driver));
+        let first = calls.len() == 1;
+        Box::pin(async move { if first { Err("no room".into()) } else { Ok(Some("/dev/sdx".into())) } })
+    }
+
+    fn detach(&self, driver: String, volume: String, node: String) -> BoxFuture<'static, Result<(), String>> {
+        self.0.lock().push(format!("detach {driver} {volume} {node}"));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_of_flex_volumes_attaches() -> Result<()> {
+    let run = Run::with(&["ReadWriteOnce"], json!({"flexVolume": {"driver": "k8s.io/d"}})).await?;
+    let driver = Arc::new(Driver::default());
+    let given = driver.clone();
+    run.0.controllers_with(&[CONTROLLER], |c| c.flex_drivers = Some(given))?;
+    run.pod("p", "a").await?;
+    run.until_said("AttachVolume.Attach failed for volume \"v\" : no room").await?;
+    run.until_told("a", &["k8s.io/d/v"]).await?;
+    let node = run.0.get::<Node>("", "a").await?.context("no node")?;
+    let told = node.status.and_then(|s| s.volumes_attached).unwrap_or_default();
+    assert_eq!(told[0].device_path, "/dev/sdx");
+    // A Pod's own volume.
+    let inline = json!([{"name": "w", "flexVolume": {"driver": "k8s.io/d"}}]);
+    run.0.create::<Pod>(&pod("q", json!({"spec": {"nodeName": "b", "volumes": inline}}))).await?;
+    run.until_told("b", &["k8s.io/d/w"]).await?;
+    run.0.take::<Pod>("default", "p").await?;
+    run.0.take::<Pod>("default", "q").await?;
+    run.until_told("a", &[]).await?;
+    run.until_told("b", &[]).await?;
+    let mut calls: Vec<String> = driver.0.lock().clone();
+    calls.sort();
+    let expected = [
+        "attach k8s.io/d v a",
+        "attach k8s.io/d v a",
+        "attach k8s.io/d w b",
+        "detach k8s.io/d v a",
+        "detach k8s.io/d w b",
+    ];
+    assert_eq!(calls, expected);
     run.0.stop().await;
     Ok(())
 }

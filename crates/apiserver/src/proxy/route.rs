@@ -94,17 +94,16 @@ async fn plain(
         headers.insert("x-forwarded-host", host);
     }
     headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
-    let is_discovery = is_of_version(parts.uri.path());
     let mut outgoing = Request::new(body);
     *outgoing.method_mut() = parts.method;
     *outgoing.uri_mut() = target(&parts.uri);
     *outgoing.headers_mut() = headers;
     let answer = other.backend.send(outgoing);
-    let answer = match is_discovery {
-        true => timeout(DISCOVERY, answer)
-            .await
-            .unwrap_or_else(|_| Err(SendError::Failed("context deadline exceeded".into()))),
-        false => answer.await,
+    let answer = if is_of_version(parts.uri.path()) {
+        let late = |_| Err(SendError::Failed("context deadline exceeded".into()));
+        timeout(DISCOVERY, answer).await.unwrap_or_else(late)
+    } else {
+        answer.await
     };
     Ok(passed_on(answer?, reject_redirects))
 }

@@ -1,6 +1,6 @@
 //! Carries out the plans of volumes, and tells Nodes of them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use client::{EventType, Patch, resource_of};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use objects::attachable::Attachable;
 use serde_json::json;
 
 use super::names::{Handle, find, is_ours, volume_of};
@@ -26,6 +27,10 @@ type Strays = Vec<(String, String)>;
 impl AttachDetach {
     pub(super) async fn sync_volume(&self, name: &str) -> Result<Next, Status> {
         let volume = self.volumes.get("", name);
+        if let Some(of) = volume.as_deref().and_then(Attachable::persistent) {
+            self.queue.add(Look::InTree(of.unique.into()));
+            return Ok(Next::Done);
+        }
         let of = volume.as_deref().and_then(Handle::of);
         let (mut state, strays) = self.attached(name, of);
         if let (Some(volume), Some(of)) = (&volume, of) {
@@ -122,15 +127,7 @@ impl AttachDetach {
                 self.queue.add(Look::Node(node.as_str().into()));
             }
         }
-        if let Some(refused) = memory.refused.get_mut(volume) {
-            refused.retain(|(node, pod)| {
-                let waits = state.wanted.get(node).is_some_and(|pods| pods.contains(pod));
-                waits && !state.attached.contains_key(node)
-            });
-            if refused.is_empty() {
-                memory.refused.remove(volume);
-            }
-        }
+        memory.forget_refused(volume, state);
     }
 
     fn holder(&self, own: &str, node: &str, of: Option<Handle<'_>>) -> Holder {
@@ -242,7 +239,7 @@ impl AttachDetach {
     }
 
     /// Tells a Node which volumes are attached to it. Answers the Node after that; none if it is gone.
-    async fn tell_now(&self, name: &str) -> Result<Option<Arc<NodeView>>, Status> {
+    pub(super) async fn tell_now(&self, name: &str) -> Result<Option<Arc<NodeView>>, Status> {
         let _turn = self.turn(name).lock().await;
         match self.client.resource::<NodeView>(resource_of::<Node>(), "").get(name).await {
             Ok(node) => self.tell(name, Arc::new(node)).await,
@@ -258,10 +255,11 @@ impl AttachDetach {
 
     async fn tell(&self, name: &str, node: Arc<NodeView>) -> Result<Option<Arc<NodeView>>, Status> {
         let attached = self.to_tell(name, &node);
-        if !is_managed(&node) || told(&node).map(str::to_owned).collect::<BTreeSet<_>>() == attached {
+        if !is_managed(&node) || told_with_devices(&node) == attached {
             return Ok(Some(node));
         }
-        let attached: Vec<_> = attached.iter().map(|v| json!({ "name": v, "devicePath": "" })).collect();
+        let attached = attached.iter().map(|(name, device)| json!({ "name": name, "devicePath": device }));
+        let attached: Vec<_> = attached.collect();
         let patch = Patch::Strategic(json!({ "status": { "volumesAttached": attached } }));
         let api = self.client.resource::<NodeView>(resource_of::<Node>(), "");
         match api.patch_status(name, &patch).await {
@@ -272,8 +270,12 @@ impl AttachDetach {
     }
 
     /// The volumes of which a Node is to be told.
-    fn to_tell(&self, name: &str, node: &NodeView) -> BTreeSet<String> {
-        let mut attached = BTreeSet::new();
+    fn to_tell(&self, name: &str, node: &NodeView) -> BTreeMap<String, String> {
+        let mut attached = {
+            let mut in_tree = self.in_tree.lock();
+            in_tree.read(name, node);
+            in_tree.to_tell(name)
+        };
         for attachment in self.by_node.get(name).iter().filter(|a| is_ours(a) && is_attached(a)) {
             let own = name_of(attachment);
             let leaves = {
@@ -287,18 +289,25 @@ impl AttachDetach {
             let of = volume.as_deref().and_then(Handle::of).filter(|of| of.attachment(name) == own);
             // A volume that is gone may be known to the Node.
             let known = || find(told(node), own, name).map(str::to_owned);
-            attached.extend(of.map(Handle::unique_name).or_else(known));
+            let unique = of.map(Handle::unique_name).or_else(known);
+            attached.extend(unique.map(|unique| (unique, String::new())));
         }
         attached
     }
 
-    fn refuse(&self, volume: &str, node: String, pod: PodName, text: &str) {
+    pub(super) fn refuse(&self, volume: &str, node: String, pod: PodName, text: &str) {
         let new =
             self.memory.lock().refused.entry(volume.to_owned()).or_default().insert((node, pod.clone()));
         let Some(pod) = self.pods.get(&pod.0, &pod.1).filter(|_| new) else { return };
         let message = format!("Multi-Attach error for volume {volume:?} {text}");
         self.recorder.event_about(pod.reference(), EventType::Warning, "FailedAttachVolume", message);
     }
+}
+
+/// The volumes of which a Node is told, with the paths of their devices.
+fn told_with_devices(node: &NodeView) -> BTreeMap<String, String> {
+    let all = node.status.iter().flat_map(|s| s.volumes_attached.iter().flatten());
+    all.map(|v| (v.name.clone(), v.device_path.clone())).collect()
 }
 
 /// Whether a node tells that it uses an attachment's volume. Nodes may tell of very many: the name of a volume that is
@@ -311,6 +320,18 @@ fn uses(told: &NodeView, of: Option<Handle<'_>>, own: &str, node: &str) -> bool 
 }
 
 impl Memory {
+    /// Forgets the Pods that do not wait for a volume any more.
+    pub(super) fn forget_refused(&mut self, volume: &str, state: &Volume) {
+        let Some(refused) = self.refused.get_mut(volume) else { return };
+        refused.retain(|(node, pod)| {
+            let waits = state.wanted.get(node).is_some_and(|pods| pods.contains(pod));
+            waits && !state.attached.contains_key(node)
+        });
+        if refused.is_empty() {
+            self.refused.remove(volume);
+        }
+    }
+
     /// Forgets an attachment that is not there.
     fn forget_pending(&mut self, volume: &str, own: &str) {
         if let Some(pending) = self.pending.get_mut(volume) {

@@ -3,10 +3,12 @@
 //!
 //! The VolumeAttachments are the actual state, so a controller that starts again knows it all. A driver's own attacher does
 //! the work and says so there. A node is told of what is attached in its status, and tells there what it uses: a volume
-//! leaves the first list before the second is looked at a last time, and only then its attachment is deleted.
+//! leaves the first list before the second is looked at a last time, and only then its attachment is deleted. Volumes of
+//! some older kinds have no such object (`in_tree`).
 
 mod carry;
 mod figures;
+mod in_tree;
 mod names;
 mod plan;
 
@@ -20,10 +22,13 @@ use compact_str::CompactString as Text;
 use component::{Clock, Registry};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use objects::attachable::Attachable;
 use objects::volumes::{is_made_for, volume_name};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+pub use self::in_tree::FlexDrivers;
+use self::in_tree::InTree;
 use self::names::{Handle, volume_of};
 use self::plan::{Forced, PodName};
 use crate::common::pods::{self, Pods};
@@ -43,6 +48,8 @@ pub(crate) enum Look {
     Volume(Text),
     /// At the volumes that a Node is told of.
     Node(Text),
+    /// At a volume without an attachment, by the name by which nodes tell of it.
+    InTree(Text),
 }
 
 impl fmt::Display for Look {
@@ -50,6 +57,7 @@ impl fmt::Display for Look {
         match self {
             Self::Volume(name) => write!(f, "volume {name}"),
             Self::Node(name) => write!(f, "node {name}"),
+            Self::InTree(name) => write!(f, "volume {name}"),
         }
     }
 }
@@ -68,6 +76,12 @@ pub(crate) struct AttachDetach {
     attachments: Informer<VolumeAttachment>,
     by_volume: Index<VolumeAttachment>,
     by_node: Index<VolumeAttachment>,
+    by_unique: Index<PersistentVolume>,
+    by_attachable: Index<PodView>,
+    /// The volumes without attachments that nodes have.
+    in_tree: Mutex<InTree>,
+    /// The drivers of FlexVolumes; without, nobody attaches their volumes.
+    flex: Option<Arc<dyn FlexDrivers>>,
     queue: Queue<Look>,
     /// Whether a node that is not Ready loses volumes that it uses in the end.
     force: bool,
@@ -155,12 +169,21 @@ impl Controller for AttachDetach {
     fn new(host: &Host<Look>) -> Self {
         let pods = Pods::of(host.factory());
         let attachments = host.informer::<VolumeAttachment>();
+        let volumes = host.informer::<PersistentVolume>();
         Self {
             client: host.client(),
             clock: host.clock(),
             recorder: host.recorder("attachdetach-controller"),
-            volumes: host.informer(),
+            by_unique: volumes.index("attachable", |v| {
+                Attachable::persistent(v).into_iter().map(|a| a.unique.into()).collect()
+            }),
+            volumes,
             claims: host.informer(),
+            by_attachable: pods.index("attachable", |pod| {
+                pod.attachables().iter().map(|a| a.unique.as_str().into()).collect()
+            }),
+            in_tree: Mutex::default(),
+            flex: host.config().flex_drivers.clone(),
             by_claim: pods::by_claim(&pods),
             pods,
             nodes: nodes(host.factory()),
@@ -205,6 +228,9 @@ impl Controller for AttachDetach {
         self.volumes.handle(move |change| {
             let (Change::Added(v) | Change::Updated { new: v, .. } | Change::Deleted(v)) = change;
             c.look_at(v.metadata.name.as_deref().unwrap_or_default());
+            if let Some(of) = Attachable::persistent(v) {
+                c.queue.add(Look::InTree(of.unique.into()));
+            }
         });
         let c = self.clone();
         self.attachments.handle(move |change| c.attachment_changed(change));
@@ -226,6 +252,7 @@ impl Controller for AttachDetach {
         match look {
             Look::Volume(name) => self.sync_volume(&name).await,
             Look::Node(name) => self.sync_node(&name).await.map(|()| Next::Done),
+            Look::InTree(name) => self.sync_in_tree(&name).await,
         }
     }
 }
@@ -240,6 +267,9 @@ impl AttachDetach {
     fn look_at_claims(&self, pod: &PodView) {
         if pod.node.is_empty() {
             return;
+        }
+        for of in pod.attachables() {
+            self.queue.add(Look::InTree(of.unique.as_str().into()));
         }
         for name in pod.claims().chain(pod.ephemeral_claims()) {
             if let Some(claim) = self.claims.get(pod.namespace(), name) {
@@ -256,6 +286,16 @@ impl AttachDetach {
             Change::Added(_) | Change::Deleted(_) => None,
         };
         let name = node.metadata.name.as_deref().unwrap_or_default();
+        let in_tree = {
+            let mut in_tree = self.in_tree.lock();
+            if !matches!(change, Change::Deleted(_)) {
+                in_tree.read(name, node);
+            }
+            in_tree.of(name)
+        };
+        for unique in in_tree {
+            self.queue.add(Look::InTree(unique.into()));
+        }
         self.queue.add(Look::Node(name.into()));
         for attachment in self.by_node.get(name) {
             self.look_at(volume_of(&attachment).unwrap_or_default());

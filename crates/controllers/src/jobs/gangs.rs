@@ -98,7 +98,9 @@ fn cut(text: &str, most: usize) -> &str {
 
 fn hash(parts: &[&str]) -> String {
     let mut hash = Fnv::default();
-    parts.iter().for_each(|part| hash.write(part.as_bytes()));
+    for part in parts {
+        hash.write(part.as_bytes());
+    }
     safe_letters(hash.sum())
 }
 
@@ -301,7 +303,8 @@ mod tests {
     #[test]
     fn new_ones() {
         let check = |status: Value, pods: usize, want: bool| {
-            let pods = vec![Arc::new(view(&json!({"metadata": {}}))); pods];
+            let pod = Arc::new(view(&json!({"metadata": {}})));
+            let pods: Vec<_> = std::iter::repeat_n(pod, pods).collect();
             assert_eq!(is_new(&job(json!({}), status.clone()), &pods), want, "{status}");
         };
         check(Value::Null, 0, true);

@@ -170,7 +170,7 @@ mod tests {
         let all = [young.clone(), old.clone()];
         let check = |order: Order, want: &Arc<PodView>, ratio: f64| {
             let chosen = to_delete(&all, &[], 1, order, now);
-            assert_eq!(chosen, [want.clone()]);
+            assert_eq!(chosen, std::slice::from_ref(want));
             assert_eq!(age_ratios(&all, &chosen, now), [ratio]);
         };
         check(Order::ByCost, &old, 10.0);

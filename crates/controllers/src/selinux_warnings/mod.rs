@@ -99,7 +99,9 @@ impl Controller for SelinuxWarnings {
                 matches!(change, Change::Updated { old, new } if labels_mounts(old) == labels_mounts(new));
             if !same {
                 let pods = c.uses.lock().pods_of(change.object().name());
-                pods.into_iter().for_each(|pod| c.queue.add(pod));
+                for pod in pods {
+                    c.queue.add(pod);
+                }
             }
         });
     }

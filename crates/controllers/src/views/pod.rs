@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use objects::Selector;
+use objects::attachable::Attachable;
 use objects::labels::CompactLabels;
 
 use super::meta::Meta;
@@ -59,6 +60,7 @@ struct Rare {
     ports: Box<[NamedPort]>,
     claims: Box<[ClaimVolume]>,
     ephemeral: Box<[Text]>,
+    attachables: Box<[Attachable]>,
     target: Text,
     devices: Option<Box<DeviceClaims>>,
     group: Text,
@@ -278,6 +280,10 @@ impl PodView {
     pub fn ephemeral_claims(&self) -> &[Text] {
         self.rare.as_ref().map_or(&[], |r| &r.ephemeral)
     }
+    /// Its own volumes that the controller attaches.
+    pub fn attachables(&self) -> &[Attachable] {
+        self.rare.as_ref().map_or(&[], |r| &r.attachables)
+    }
     /// The places in it that name claims on devices.
     pub fn claim_places(&self) -> &[ClaimPlace] {
         self.rare.as_ref().and_then(|r| r.devices.as_ref()).map_or(&[], |d| &d.places)
@@ -370,6 +376,7 @@ pub(crate) mod tests {
                 "volumes": [
                     {"name": "v", "persistentVolumeClaim": {"claimName": "claim"}},
                     {"name": "e", "ephemeral": {}}, {"name": "o", "emptyDir": {}},
+                    {"name": "x", "flexVolume": {"driver": "d"}},
                 ],
             },
             "status": {
@@ -403,6 +410,7 @@ pub(crate) mod tests {
         let volume = ClaimVolume { volume: "v".into(), claim: "claim".into() };
         assert_eq!((pod.claim_volumes(), pod.ephemeral_claims()), (&[volume][..], &["p-e".into()][..]));
         assert!(pod.claims().eq(["claim"]));
+        assert!(pod.attachables().iter().map(|a| a.unique.as_str()).eq(["d/x"]));
         assert!(pod.is_terminal() && pod.evicted && pod.is_ready());
         assert_eq!(pod.ready_since(), Some(at));
         let said = Condition { status: Truth::True, reason: "R".into(), since: None };

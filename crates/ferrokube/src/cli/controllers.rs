@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
+use kubelet::config::VOLUME_PLUGIN_DIR;
 
 use super::component::Component;
 use super::logging::Logging;
@@ -35,6 +36,9 @@ pub(crate) struct ControllerManager {
     /// Whether objects are removed whose owners are gone; as the API server's flag says
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) enable_garbage_collector: bool,
+    /// Where drivers of FlexVolumes are, which attach volumes to nodes
+    #[arg(long, value_name = "DIR", default_value = VOLUME_PLUGIN_DIR)]
+    pub(crate) flex_volume_plugin_dir: PathBuf,
     /// The authorities by which Pods verify the API server [default: those of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) root_ca_file: Option<PathBuf>,

@@ -150,6 +150,9 @@ fn config(
         node_ips,
         root_dir: flags.root_dir.clone(),
         local_volumes: None,
+        volume_plugin_dir: Some(file.volume_plugin_dir.clone())
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(upstream.volume_plugin_dir),
         pod_logs_dir: file.pod_logs_dir.clone().unwrap_or(upstream.pod_logs_dir),
         container_runtime_endpoint: file
             .container_runtime_endpoint

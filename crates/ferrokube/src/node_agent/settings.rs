@@ -72,6 +72,7 @@ pub(super) struct Settings {
     #[serde(rename = "authentication.x509.clientCAFile")]
     pub(super) client_ca_file: PathBuf,
     pub(super) pod_logs_dir: Option<PathBuf>,
+    pub(super) volume_plugin_dir: PathBuf,
     pub(super) container_runtime_endpoint: Option<String>,
     #[serde(rename = "serverTLSBootstrap")]
     pub(super) server_tls_bootstrap: bool,

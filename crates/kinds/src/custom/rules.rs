@@ -420,9 +420,12 @@ impl Rules {
                 above => format!("{above}{}", compiled.field),
             }
         };
-        let report = |run: &mut Run<'_>, error: FieldError| match unchanged {
-            true => (run.warn)(error.to_string()),
-            false => run.errs.append_list(vec![error]),
+        let report = |run: &mut Run<'_>, error: FieldError| {
+            if unchanged {
+                (run.warn)(error.to_string());
+            } else {
+                run.errs.append_list(vec![error]);
+            }
         };
         let detail = match &compiled.message {
             Some(Ok(program)) => program.evaluate(variables, &mut run.budget).map(Some),

@@ -36,14 +36,14 @@ impl InUse {
     }
 
     /// Notes that one is used.
-    pub(super) fn add(&self, name: &str) {
+    pub(crate) fn add(&self, name: &str) {
         if self.names.lock().insert(name.to_owned()) {
             self.changed.notify_one();
         }
     }
 
     /// Notes that one is not used any more.
-    pub(super) fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         if self.names.lock().remove(name) {
             self.changed.notify_one();
         }
@@ -54,27 +54,29 @@ impl InUse {
         self.seen.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Waits until the Node says that a volume is in use and attached. Answers whether it does.
-    pub(super) async fn attached(&self, node: &NodeView, name: &str) -> bool {
+    /// Waits until the Node says that a volume is in use and attached. Answers the path of its device, which the Node need
+    /// not tell; none if the volume was not attached in time.
+    pub(crate) async fn attached(&self, node: &NodeView, name: &str) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.seen.subscribe();
         loop {
             seen.mark_unchanged();
             let status = node.registered().and_then(|n| n.status.clone());
-            if status.is_some_and(|s| is_attached(&s, name)) {
-                return true;
+            if let Some(device) = status.and_then(|s| attached_at(&s, name)) {
+                return Some(device);
             }
             if !matches!(timeout_at(deadline, seen.changed()).await, Ok(Ok(()))) {
-                return false;
+                return None;
             }
         }
     }
 }
 
-/// Whether a Node says that a volume is in use and attached.
-fn is_attached(status: &NodeStatus, name: &str) -> bool {
-    status.volumes_in_use.iter().flatten().any(|v| v == name)
-        && status.volumes_attached.iter().flatten().any(|v| v.name == name)
+/// The path of a volume's device, if the Node says that the volume is in use and attached.
+fn attached_at(status: &NodeStatus, name: &str) -> Option<String> {
+    let used = status.volumes_in_use.iter().flatten().any(|v| v == name);
+    let attached = status.volumes_attached.iter().flatten().find(|v| v.name == name);
+    attached.filter(|_| used).map(|v| v.device_path.clone())
 }
 
 #[cfg(test)]
@@ -85,14 +87,15 @@ mod tests {
 
     #[test]
     fn both_sides_must_have_spoken() {
-        let check = |status: Value, expected: bool| {
-            assert_eq!(is_attached(&serde_json::from_value(status).unwrap(), "v"), expected);
+        let check = |status: Value, expected: Option<&str>| {
+            let found = attached_at(&serde_json::from_value(status).unwrap(), "v");
+            assert_eq!(found.as_deref(), expected);
         };
-        check(json!({}), false);
-        check(json!({"volumesInUse": ["v"]}), false);
-        let attached = json!([{"name": "v", "devicePath": ""}]);
-        check(json!({"volumesAttached": attached}), false);
-        check(json!({"volumesAttached": attached, "volumesInUse": ["w"]}), false);
-        check(json!({"volumesAttached": attached, "volumesInUse": ["v"]}), true);
+        check(json!({}), None);
+        check(json!({"volumesInUse": ["v"]}), None);
+        let attached = json!([{"name": "v", "devicePath": "/dev/x"}]);
+        check(json!({"volumesAttached": attached}), None);
+        check(json!({"volumesAttached": attached, "volumesInUse": ["w"]}), None);
+        check(json!({"volumesAttached": attached, "volumesInUse": ["v"]}), Some("/dev/x"));
     }
 }

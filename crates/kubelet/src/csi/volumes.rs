@@ -160,7 +160,7 @@ impl CsiVolumes {
         }
         let name = wanted.unique_name();
         self.room.in_use.add(&name);
-        if !self.room.in_use.attached(&self.room.node, &name).await {
+        if self.room.in_use.attached(&self.room.node, &name).await.is_none() {
             return Err(CsiError::Unattached { volume: volume.to_owned() });
         }
         let context = self.room.attachment(wanted).await;

@@ -133,7 +133,7 @@ impl World {
     }
 
     fn dra(dir: &tempfile::TempDir, server: &Arc<OneClaim>) -> Arc<Dra> {
-        let client = testing::client(&server);
+        let client = testing::client(server);
         let plugins = Plugins::new(None, Shutdown::new());
         Arc::new(Dra::at(dir.path().join("state"), client, plugins).unwrap())
     }

@@ -75,6 +75,7 @@ pub(super) fn settings(config: &Config) -> Value {
         "podPidsLimit": config.enforcement.pod_pids_limit.unwrap_or(-1),
         "allowedUnsafeSysctls": config.allowed_sysctls,
         "enableDebuggingHandlers": config.debugging_handlers,
+        "volumePluginDir": config.volume_plugin_dir,
         "enableSystemLogHandler": config.system_log_handler,
         "enableSystemLogQuery": config.system_log_query,
         "enableDebugFlagsHandler": config.debug_flags_handler,

@@ -1,7 +1,7 @@
 //! The room that Pods' volumes and logs take, measured in turn, one Pod at a time.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use parking_lot::RwLock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::tree::{Taken, measure, measure_file};
+use super::probes::Probes;
+use super::tree::{Taken, measure, measure_file, whole};
 use crate::config::Config;
 use crate::csi::Usage;
 use crate::metrics;
@@ -79,6 +80,7 @@ pub(crate) struct Disks {
     workers: Arc<Workers>,
     /// Volumes that Pods have by claims, and those whose drivers know what they take.
     volumes: Option<Arc<VolumeManager>>,
+    probes: Probes,
     known: RwLock<HashMap<String, Known>>,
     /// A Pod was measured that has limits.
     pub(crate) measured: Notify,
@@ -101,7 +103,8 @@ impl Disks {
         workers: Arc<Workers>,
         volumes: Option<Arc<VolumeManager>>,
     ) -> Self {
-        Self { config, clock, workers, volumes, known: RwLock::default(), measured: Notify::new() }
+        let (probes, known) = (Probes::default(), RwLock::default());
+        Self { config, clock, workers, volumes, probes, known, measured: Notify::new() }
     }
 
     /// The newest measurement of a Pod; none before the first.
@@ -141,6 +144,10 @@ impl Disks {
             // A driver that does not answer holds the others up for a while only.
             let usage = tokio::time::timeout(PATIENCE, volumes.csi.usage(uid)).await;
             found.volumes.extend(usage.unwrap_or_default().into_iter().map(VolumeUse::from));
+            for (name, claim, path) in volumes.filesystems(pod) {
+                let Some((taken, room)) = self.probes.of(path).await else { continue };
+                found.volumes.push(VolumeUse { name, ephemeral: false, taken, room, claim });
+            }
         }
         let known = Known { at: Instant::now(), took: began.elapsed(), ran, found: Arc::new(found) };
         self.known.write().insert(uid.to_owned(), known);
@@ -225,15 +232,6 @@ fn look(at: Timestamp, places: &Places) -> PodUse {
     }
     found.others.add(measure_file(&places.hosts));
     found
-}
-
-/// The used part of a file system that is the volume's own.
-fn whole(path: &Path) -> Taken {
-    let Ok(fs) = rustix::fs::statvfs(path) else { return Taken::default() };
-    Taken {
-        bytes: fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize),
-        inodes: fs.f_files.saturating_sub(fs.f_ffree),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub(crate) mod collect;
 pub(crate) mod disks;
 mod network;
+mod probes;
 pub(crate) mod room;
 pub(crate) mod summary;
 pub(crate) mod tree;

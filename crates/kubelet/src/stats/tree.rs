@@ -36,6 +36,15 @@ impl Taken {
     }
 }
 
+/// The used part of a file system that is a volume's own.
+pub(super) fn whole(path: &Path) -> Taken {
+    let Ok(fs) = rustix::fs::statvfs(path) else { return Taken::default() };
+    Taken {
+        bytes: fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize),
+        inodes: fs.f_files.saturating_sub(fs.f_ffree),
+    }
+}
+
 /// A directory on the way down.
 struct Level {
     /// Closed while the walk is far below it.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use objects::{Labels, local_path, volumes};
 
+use super::disks::Disk;
 use super::nfs::{self, Export};
 use crate::csi::Wanted;
 use crate::pods::spec;
@@ -44,6 +45,8 @@ pub(super) enum Source {
     Nfs(Export),
     /// A driver's.
     Csi(Arc<Wanted>),
+    /// One that the host's tools provide.
+    Disk(Arc<Disk>),
 }
 
 /// A volume that a Pod has by a claim.
@@ -92,7 +95,7 @@ pub(crate) enum ClaimError {
     InUse(String),
     /// The volume is a block device.
     #[error(
-        "MapVolume.SetUpDevice failed for volume {0:?} : only volumes of CSI drivers can be of the mode Block"
+        "MapVolume.SetUpDevice failed for volume {0:?} : only csi, iscsi, fc and local volumes can be of the mode Block"
     )]
     Block(String),
     /// The volume cannot be set up.
@@ -182,20 +185,21 @@ impl Named<'_> {
         let read_only = self.read_only;
         let of_claim = (spec::namespace(pod), self.claim);
         let wanted = Wanted::persistent(volume, of_claim, read_only);
-        let source = match (&of.host_path, &of.local, &of.nfs, wanted) {
-            (.., Some(wanted)) => Source::Csi(Arc::new(wanted)),
-            (Some(source), ..) => Source::HostPath(source.clone()),
-            (None, None, Some(source), None) => {
-                Source::Nfs(Export::new(source, read_only, nfs::options(volume)))
-            }
-            (None, Some(source), ..) => {
+        let block = of.volume_mode.as_deref() == Some("Block");
+        let disk = Disk::persistent(volume, of_claim, read_only).filter(|_| of.local.is_none() || block);
+        let source = match (wanted, disk, &of.host_path, &of.nfs, &of.local) {
+            (Some(wanted), ..) => Source::Csi(Arc::new(wanted)),
+            (_, Some(disk), ..) => Source::Disk(Arc::new(disk.map_err(|why| self.unprocessed(why))?)),
+            (_, _, Some(source), ..) => Source::HostPath(source.clone()),
+            (_, _, _, Some(source), _) => Source::Nfs(Export::new(source, read_only, nfs::options(volume))),
+            (.., Some(source)) => {
                 let own = directory.and_then(|d| local_path::path_of(volume, d)).is_some();
                 if own && volume.metadata.deletion_timestamp.is_some() {
                     return Err(wrong(format!("PV {name} is being deleted")));
                 }
                 Source::Local { path: PathBuf::from("/").join(&source.path), own }
             }
-            (None, None, None, None) => {
+            _ => {
                 return Err(self.unprocessed(format!(
                     "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
                 )));
@@ -217,7 +221,12 @@ impl Named<'_> {
             "Block" if mounted => Err(self.unprocessed(format!(
                 "volume {volume} has volumeMode {mode}, but is specified in volumeMounts"
             ))),
-            "Block" if of.csi.is_none() => Err(ClaimError::Block(name.to_owned())),
+            "Block"
+                if ![of.csi.is_some(), of.iscsi.is_some(), of.fc.is_some(), of.local.is_some()]
+                    .contains(&true) =>
+            {
+                Err(ClaimError::Block(name.to_owned()))
+            }
             "Block" => Ok(()),
             _ if mapped => Err(self.unprocessed(format!(
                 "volume {volume} has volumeMode {mode}, but is specified in volumeDevices"
@@ -354,9 +363,17 @@ mod tests {
         check("volumeMounts", with(json!({"claimRef": {"uid": "w"}})), other);
         let block = || with(json!({"volumeMode": "Block"}));
         check("volumeMounts", block(), "volume data has volumeMode Block, but is specified in volumeMounts");
-        let not_yet = "only volumes of CSI drivers can be of the mode Block";
-        check("volumeDevices", block(), not_yet);
-        assert_eq!(resolve("volumeDevices", block()).unwrap_err().reason(), "FailedMapVolume");
+        check("volumeDevices", block(), "");
+        let none = || json!({"spec": {"nfs": {"server": "s", "path": "/e"}, "volumeMode": "Block"}});
+        let files_only = "only csi, iscsi, fc and local volumes can be of the mode Block";
+        check("volumeDevices", none(), files_only);
+        assert_eq!(resolve("volumeDevices", none()).unwrap_err().reason(), "FailedMapVolume");
+        let iscsi = json!({"targetPortal": "192.0.2.1", "iqn": "iqn.x:y", "lun": 0});
+        check("volumeMounts", json!({"spec": {"iscsi": iscsi}}), "");
+        check("volumeDevices", json!({"spec": {"fc": {"wwids": ["x"]}, "volumeMode": "Block"}}), "");
+        let no_disk = "fc: no fc disk information found. failed to make a new mounter";
+        check("volumeMounts", json!({"spec": {"fc": {}}}), no_disk);
+        check("volumeMounts", json!({"spec": {"flexVolume": {"driver": "k8s.io/d"}}}), "");
         let files = "volume data has volumeMode Filesystem, but is specified in volumeDevices";
         check("volumeDevices", local(), files);
         check(

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::claimed::{ClaimError, Claimed, Named, Source};
+use super::disks::{Disk, DiskVolumes, is_block_device};
 use super::error::MountError;
 use super::giving::{Giver, ownership};
 use super::host_path::check_host_path;
@@ -35,6 +36,8 @@ pub(crate) struct Claims {
     giver: Giver,
     /// Volumes of drivers.
     csi: Arc<CsiVolumes>,
+    /// Volumes that the host's tools provide.
+    disks: Arc<DiskVolumes>,
     clock: Clock,
     /// The directory of all Pods' files.
     pods: PathBuf,
@@ -50,10 +53,11 @@ impl Claims {
         (client, clock): (Client, Clock),
         node: NodeView,
         giver: Giver,
-        csi: Arc<CsiVolumes>,
+        (csi, disks): (Arc<CsiVolumes>, Arc<DiskVolumes>),
     ) -> Self {
         let own = config.local_volumes.as_ref().map(|path| path.to_string_lossy().into_owned());
-        Self { client, node, giver, csi, clock, pods: config.pods_dir(), own, known: Mutex::default() }
+        let (pods, known) = (config.pods_dir(), Mutex::default());
+        Self { client, node, giver, csi, disks, clock, pods, own, known }
     }
 
     /// Forgets the volumes of a Pod.
@@ -66,6 +70,13 @@ impl Claims {
         let claimed = self.known.lock().get(uid)?.get(volume)?.clone();
         let local = matches!(claimed.source, Source::Local { .. });
         local.then(|| local::target(&self.pods.join(uid), &claimed.name))
+    }
+
+    /// The place of a Pod's volume that is an NFS server's.
+    pub(super) fn nfs(&self, uid: &str, volume: &str) -> Option<PathBuf> {
+        let claimed = self.known.lock().get(uid)?.get(volume)?.clone();
+        let nfs = matches!(claimed.source, Source::Nfs(_));
+        nfs.then(|| nfs::target(&self.pods.join(uid), &claimed.name))
     }
 
     /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it. Answers also why it could not
@@ -107,6 +118,9 @@ impl Claims {
                 Mounted::Path { path, read_only }
             };
             (Some(mounted), stale)
+        } else if let Source::Disk(disk) = &claimed.source {
+            let given = Box::pin(self.disks.mount(pod, &volume.name, disk.clone(), running)).await;
+            (Some(given?), None)
         } else {
             self.set_up(pod, &claimed, fresh, running).await?;
             (self.mounted(uid, &claimed), None)
@@ -122,7 +136,7 @@ impl Claims {
             Source::HostPath(source) => PathBuf::from(&source.path),
             Source::Local { .. } => local::target(&self.pods.join(uid), &claimed.name),
             Source::Nfs(_) => nfs::target(&self.pods.join(uid), &claimed.name),
-            Source::Csi(_) => return None,
+            Source::Csi(_) | Source::Disk(_) => return None,
         };
         Some(Mounted::Path { path, read_only: claimed.read_only })
     }
@@ -144,7 +158,20 @@ impl Claims {
         let Some(node) = self.node.object() else {
             return Err(named.unprocessed("the Node is not known yet"));
         };
-        named.resolve(pod, &claim, &volume, node.metadata.labels.as_ref(), self.own.as_deref())
+        let labels = node.metadata.labels.as_ref();
+        let mut claimed = named.resolve(pod, &claim, &volume, labels, self.own.as_deref())?;
+        if let Source::Local { path, own: false } = &claimed.source {
+            let path = path.clone();
+            let device = try_blocking(move || Ok::<_, io::Error>(is_block_device(&path))).await;
+            // A device gets a file system and is mounted.
+            let of_claim = (spec::namespace(pod), named.claim);
+            if device.unwrap_or(false)
+                && let Some(Ok(disk)) = Disk::persistent(&volume, of_claim, claimed.read_only)
+            {
+                claimed.source = Source::Disk(Arc::new(disk));
+            }
+        }
+        Ok(claimed)
     }
 
     /// Whether another Pod of this node has a volume that is for one alone.
@@ -158,6 +185,9 @@ impl Claims {
         }
         if let Source::Csi(wanted) = &claimed.source {
             return self.csi.others(uid, wanted).await.map_err(|e| failed(claimed, e));
+        }
+        if let Source::Disk(disk) = &claimed.source {
+            return self.disks.others(uid, disk).await.map_err(|e| failed(claimed, e));
         }
         let (pods, name, uid) = (self.pods.clone(), claimed.name.clone(), uid.to_owned());
         let users = try_blocking(move || local::users(&pods, &name, Some(&uid))).await;
@@ -186,7 +216,7 @@ impl Claims {
                 return Box::pin(export.mount(&target)).await.map_err(|e| failed(claimed, e));
             }
             Source::Local { path, own } => (path.clone(), *own),
-            Source::Csi(_) => return Ok(()),
+            Source::Csi(_) | Source::Disk(_) => return Ok(()),
         };
         // The directory of a volume that was known before may be gone on purpose.
         if own && fresh {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::claimed::ClaimError;
+use super::disks::DiskError;
 use super::nfs::NfsError;
 use super::payload::PayloadError;
 use crate::csi::CsiError;
@@ -23,6 +24,7 @@ impl fmt::Display for VolumeError {
         match &self.error {
             MountError::Claim(error) => error.fmt(f),
             MountError::Csi(error) => error.fmt(f),
+            MountError::Disk(error) => error.fmt(f),
             error => write!(f, "MountVolume.SetUp failed for volume {:?} : {error}", self.volume),
         }
     }
@@ -34,6 +36,7 @@ impl VolumeError {
         match &self.error {
             MountError::Claim(error) => error.reason(),
             MountError::Csi(error) => error.reason(),
+            MountError::Disk(error) => error.reason(),
             _ => "FailedMount",
         }
     }
@@ -62,6 +65,10 @@ pub(crate) enum MountError {
     Claim(#[from] ClaimError),
     #[error(transparent)]
     Csi(#[from] CsiError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("{0}")]
+    Source(String),
     #[error(transparent)]
     Nfs(#[from] NfsError),
 }

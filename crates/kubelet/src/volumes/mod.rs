@@ -3,6 +3,7 @@
 pub(crate) mod atomic;
 mod claimed;
 mod claims;
+mod disks;
 pub(crate) mod env_file;
 mod error;
 pub(crate) mod giving;
@@ -31,6 +32,8 @@ use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
+use self::disks::Disk;
+pub(crate) use self::disks::{DiskVolumes, Given as DisksGiven, OwnFilesystem};
 pub(crate) use self::error::{MountError, VolumeError};
 use self::giving::Giver;
 use self::host_path::check_host_path;
@@ -83,6 +86,11 @@ pub(crate) fn plugin_name(volume: &Volume) -> String {
         Some(driver) => format!("kubernetes.io/csi:{driver}"),
         None if volume.host_path.is_some() => "kubernetes.io/host-path".into(),
         None if volume.image.is_some() => "kubernetes.io/image".into(),
+        None if volume.iscsi.is_some() => "kubernetes.io/iscsi".into(),
+        None if volume.fc.is_some() => "kubernetes.io/fc".into(),
+        None if volume.flex_volume.is_some() => {
+            volume.flex_volume.as_ref().map(|flex| flex.driver.clone()).unwrap_or_default()
+        }
         None if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() => {
             "kubernetes.io/csi".into()
         }
@@ -110,6 +118,7 @@ pub(crate) struct VolumeManager {
     sources: payload::Sources,
     claims: claims::Claims,
     pub(crate) csi: Arc<CsiVolumes>,
+    disks: Arc<DiskVolumes>,
     clock: Clock,
     pub(crate) metrics: Metrics,
 }
@@ -122,12 +131,13 @@ impl VolumeManager {
         clock: Clock,
         sources: payload::Sources,
         (node, giver): (NodeView, Giver),
-        csi: Arc<CsiVolumes>,
+        (csi, disks): (Arc<CsiVolumes>, Arc<DiskVolumes>),
         metrics: &Metrics,
     ) -> Arc<Self> {
-        let claims = claims::Claims::new(config, (client, clock), node, giver, csi.clone());
+        let drivers = (csi.clone(), disks.clone());
+        let claims = claims::Claims::new(config, (client, clock), node, giver, drivers);
         let metrics = metrics.clone();
-        Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, clock, metrics })
+        Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, disks, clock, metrics })
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
@@ -143,6 +153,22 @@ impl VolumeManager {
             Some((volume.name.clone(), (spec::namespace(pod).to_owned(), claim), path))
         };
         spec::spec(pod).volumes.iter().flatten().filter_map(of).collect()
+    }
+
+    /// The volumes of a Pod that are file systems of their own, which may never answer.
+    pub(crate) fn filesystems(&self, pod: &Pod) -> Vec<OwnFilesystem> {
+        let uid = spec::uid(pod);
+        let of = |volume: &Volume| -> Option<OwnFilesystem> {
+            let name = volume.name.clone();
+            if volume.nfs.is_some() {
+                return Some((name, None, nfs::target(&self.pod_dir(uid), &volume.name)));
+            }
+            let (claim, _) = objects::volumes::claim_of(spec::name(pod), volume)?;
+            let claim = (spec::namespace(pod).to_owned(), claim);
+            Some((name, Some(claim), self.claims.nfs(uid, &volume.name)?))
+        };
+        let volumes = spec::spec(pod).volumes.iter().flatten();
+        volumes.filter_map(of).chain(self.disks.filesystems(uid)).collect()
     }
 
     /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
@@ -221,6 +247,11 @@ impl VolumeManager {
             let (path, stale) = Box::pin(given).await?;
             return Ok((Mounted::Path { path, read_only }, stale.map(MountError::from)));
         }
+        if let Some(disk) = Disk::inline(pod, volume) {
+            let disk = Arc::new(disk.map_err(MountError::Source)?);
+            let mounted = Box::pin(self.disks.mount(pod, &volume.name, disk, running)).await?;
+            return Ok((mounted, None));
+        }
         if let Some(source) = &volume.nfs {
             let read_only = source.read_only.unwrap_or(false);
             let path = nfs::target(&self.pod_dir(spec::uid(pod)), &volume.name);
@@ -282,7 +313,9 @@ impl VolumeManager {
         let dir = self.pod_dir(uid);
         let subpaths = dir.join("volume-subpaths");
         try_blocking(move || mounts::remove_unmounted(&subpaths)).await?;
-        self.csi.tear_down(uid).await?;
+        // One that cannot be taken back holds up no other.
+        let (csi, disks) = (self.csi.tear_down(uid).await, self.disks.tear_down(uid).await);
+        csi.and(disks)?;
         let mut parts = ["volumes", "volumeDevices"].into_iter();
         try_blocking(move || parts.try_for_each(|part| mounts::remove_unmounted(&dir.join(part)))).await?;
         self.claims.forget(uid);
@@ -291,7 +324,8 @@ impl VolumeManager {
 
     /// Undoes what an earlier process did for volumes that no Pod has.
     pub(crate) async fn sweep(&self) -> io::Result<()> {
-        self.csi.sweep().await
+        let (csi, disks) = (self.csi.sweep().await, self.disks.sweep().await);
+        csi.and(disks)
     }
 
     /// Unmounts and removes everything a Pod had on this node.

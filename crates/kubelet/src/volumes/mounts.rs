@@ -19,7 +19,7 @@ pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
 }
 
 /// The kernel writes blanks and backslashes as octal numbers.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {

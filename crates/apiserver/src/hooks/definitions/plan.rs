@@ -228,7 +228,9 @@ mod tests {
         let known = of_json(object);
         let mut in_use = InUse::default();
         in_use.add(&known);
-        others.iter().for_each(|other| in_use.add(&of_json(other)));
+        for other in others {
+            in_use.add(&of_json(other));
+        }
         let plan = plan(&known, in_use.of("g.io"), false, may_establish);
         let mut object = object.clone();
         plan.apply(&mut object, "now");

@@ -8,8 +8,11 @@ use api::Status;
 use client::FromJson;
 use client::json::or_default;
 use compact_str::CompactString as Text;
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Toleration};
+use k8s_openapi::api::core::v1::{
+    FCVolumeSource, FlexVolumeSource, ISCSIVolumeSource, NodeSelectorRequirement, Toleration,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use objects::attachable::Attachable;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -153,6 +156,9 @@ struct WireVolume {
     name: Text,
     persistent_volume_claim: Option<WireClaim>,
     ephemeral: Option<IgnoredAny>,
+    iscsi: Option<Box<ISCSIVolumeSource>>,
+    fc: Option<Box<FCVolumeSource>>,
+    flex_volume: Option<Box<FlexVolumeSource>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -292,12 +298,16 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
         Some(ClaimVolume { volume: v.name.clone(), claim })
     };
     let made = |v: &WireVolume| Text::from(format!("{name}-{}", v.name));
+    let attachable = |v: &WireVolume| {
+        Attachable::inline(&v.name, v.iscsi.as_deref(), v.fc.as_deref(), v.flex_volume.as_deref())
+    };
     Rare {
         hostname: spec.hostname.clone(),
         subdomain: spec.subdomain.clone(),
         disruption: condition(status, "DisruptionTarget"),
         ports: named.collect(),
         claims: volumes.clone().filter_map(claim).collect(),
+        attachables: volumes.clone().filter_map(attachable).collect(),
         ephemeral: volumes.filter(|v| v.ephemeral.is_some()).map(made).collect(),
         target: spec
             .affinity

@@ -1,0 +1,257 @@
+//! Volumes are taken from Pods, and from the node once no Pod has them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::UnmountFlags;
+
+use super::devices::names;
+use super::disk::Staged;
+use super::give::{is_mounted, known};
+use super::iscsi::{self, Record};
+use super::room::Room;
+use super::table::Table;
+use crate::work::try_blocking;
+use plugins::flex::CallError;
+
+/// The directories of Pods' volumes that this module sees to, beside those of drivers of FlexVolumes.
+const OWN: [&str; 3] = ["kubernetes.io~iscsi", "kubernetes.io~fc", "kubernetes.io~local-volume"];
+/// The directories of Pods' volumes that others see to.
+const OTHERS: [&str; 8] = [
+    "kubernetes.io~configmap",
+    "kubernetes.io~csi",
+    "kubernetes.io~downward-api",
+    "kubernetes.io~empty-dir",
+    "kubernetes.io~host-path",
+    "kubernetes.io~nfs",
+    "kubernetes.io~projected",
+    "kubernetes.io~secret",
+];
+
+/// A missing thing is as good as a removed one.
+fn unless_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Unmounts a path. A device goes away after that, so it must not be in use any more: there is no lazy end.
+fn unmount(path: &Path) -> io::Result<()> {
+    while is_mounted(path)? {
+        rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("cannot unmount {}: {error}", path.display()))
+        })?;
+    }
+    Ok(())
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("the volume {} cannot be taken back: {error}", path.display()))
+}
+
+/// Takes its volumes from a Pod, and those from the node that no other Pod has.
+pub(super) async fn tear_down(room: &Room, uid: &str) -> io::Result<()> {
+    let mut had = BTreeSet::new();
+    let mut result = Ok(());
+    for plugin in OWN {
+        let dir = room.pods().join(uid).join("volumes").join(plugin);
+        let at = dir.clone();
+        for name in try_blocking(move || names(&at)).await? {
+            match take(room, &dir.join(name)).await {
+                Ok(staged) => had.extend(staged),
+                // One that cannot be taken back holds up no other.
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+    }
+    result = result.and(unpublish_all(room, uid, &mut had).await);
+    result = result.and(unmap_all(room, uid, &mut had).await);
+    result?;
+    had.extend(room.leave(uid));
+    for dir in had {
+        release(room, &dir).await?;
+    }
+    Ok(())
+}
+
+/// Unmounts a Pod's volume. Answers the directory in which it is for the node; none for one that is a directory of the
+/// node's own, to which others see.
+async fn take(room: &Room, target: &Path) -> io::Result<Option<PathBuf>> {
+    let (plugins, at) = (room.plugins(), target.to_owned());
+    let staged = try_blocking(move || -> io::Result<_> {
+        let table = Table::read()?;
+        let same = table.equal(&at, &plugins);
+        let is_ours = |dir: &&&Path| dir.strip_prefix(&plugins).is_ok_and(|d| Staged::of_dir(d).is_some());
+        Ok(same.iter().find(is_ours).map(|dir| dir.to_path_buf()))
+    })
+    .await?;
+    let Some(dir) = staged else { return Ok(None) };
+    let _turn = room.turn(&dir.to_string_lossy()).await;
+    let at = target.to_owned();
+    try_blocking(move || -> io::Result<()> {
+        unmount(&at)?;
+        unless_missing(fs::remove_dir(&at))
+    })
+    .await?;
+    Ok(Some(dir))
+}
+
+/// Has the drivers of FlexVolumes unmount a Pod's volumes.
+async fn unpublish_all(room: &Room, uid: &str, had: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+    let volumes = room.pods().join(uid).join("volumes");
+    let at = volumes.clone();
+    let all = try_blocking(move || -> io::Result<Vec<(String, String)>> {
+        let mut all = Vec::new();
+        for plugin in names(&at)?.into_iter().filter(|p| !OWN.contains(&&**p) && !OTHERS.contains(&&**p)) {
+            all.extend(names(&at.join(&plugin))?.into_iter().map(|name| (plugin.clone(), name)));
+        }
+        Ok(all)
+    })
+    .await?;
+    let mut result = Ok(());
+    for (plugin, name) in all {
+        let target = volumes.join(&plugin).join(&name);
+        let staged = Staged::Flex { driver: plugin.replace('~', "/"), name };
+        let dir = room.dir(&staged);
+        let _turn = room.turn(&dir.to_string_lossy()).await;
+        let done = call(room, &staged, "unmount", &target).await;
+        if done.is_ok() {
+            had.insert(dir);
+        }
+        result = result.and(done);
+    }
+    result
+}
+
+/// Has a driver unmount a path, or does so itself, and removes the directory.
+async fn call(room: &Room, staged: &Staged, command: &str, path: &Path) -> io::Result<()> {
+    let Staged::Flex { driver: name, .. } = staged else { return Ok(()) };
+    match room.drivers.get(name).await {
+        Ok(driver) => {
+            let answer = driver.call(command, &[&path.to_string_lossy()]).await;
+            known(answer).map_err(|error| failed(path, error))?;
+        }
+        // DIFFERENCE: upstream waits for the driver, for ever if it was removed.
+        Err(CallError::Missing(_)) => {
+            tracing::warn!(driver = name, path = %path.display(), "a volume is unmounted without its driver, which is gone");
+        }
+        Err(error) => return Err(failed(path, error)),
+    }
+    let at = path.to_owned();
+    try_blocking(move || -> io::Result<()> {
+        unmount(&at)?;
+        unless_missing(fs::remove_dir(&at))
+    })
+    .await
+}
+
+/// Takes its devices from a Pod.
+async fn unmap_all(room: &Room, uid: &str, had: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+    let staged = all(room).await?;
+    for dir in staged.iter().filter(|s| s.is_block()).map(|s| room.dir(s)) {
+        let path = dir.join(uid);
+        let _turn = room.turn(&dir.to_string_lossy()).await;
+        let there = try_blocking(move || -> io::Result<bool> {
+            if path.symlink_metadata().is_err() {
+                return Ok(false);
+            }
+            unmount(&path)?;
+            unless_missing(fs::remove_file(&path))?;
+            Ok(true)
+        });
+        if there.await? {
+            had.insert(dir);
+        }
+    }
+    for plugin in OWN {
+        let links = room.pods().join(uid).join("volumeDevices").join(plugin);
+        try_blocking(move || -> io::Result<()> {
+            for name in names(&links)? {
+                unless_missing(fs::remove_file(links.join(name)))?;
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The volumes that are on the disk.
+pub(super) async fn all(room: &Room) -> io::Result<Vec<Staged>> {
+    let plugins = room.plugins();
+    try_blocking(move || super::room::staged(&plugins)).await
+}
+
+/// Takes a volume from the node, unless a Pod has it or is to have it.
+pub(super) async fn release(room: &Room, dir: &Path) -> io::Result<()> {
+    let Some(staged) = dir.strip_prefix(room.plugins()).ok().and_then(Staged::of_dir) else { return Ok(()) };
+    let _turn = room.turn(&dir.to_string_lossy()).await;
+    if !room.users(dir).is_empty() || room.is_used(&staged)? {
+        return Ok(());
+    }
+    if dir.symlink_metadata().is_ok() {
+        match &staged {
+            Staged::Iscsi { record, .. } => release_iscsi(room, dir, record).await?,
+            Staged::Fc { disk, .. } => {
+                unmount_at(dir).await?;
+                disk.detach(&room.host).await.map_err(|error| failed(dir, error))?;
+            }
+            Staged::Local { .. } => unmount_at(dir).await?,
+            Staged::Flex { .. } if is_mounted(dir)? => call(room, &staged, "unmountdevice", dir).await?,
+            Staged::Flex { .. } => {}
+        }
+        remove(dir).await?;
+    }
+    room.untell(dir);
+    Ok(())
+}
+
+async fn unmount_at(dir: &Path) -> io::Result<()> {
+    let dir = dir.to_owned();
+    try_blocking(move || unmount(&dir)).await
+}
+
+/// Takes a LUN from the node, and logs out of its target if no other volume is of it.
+async fn release_iscsi(room: &Room, dir: &Path, by_name: &Record) -> io::Result<()> {
+    unmount_at(dir).await?;
+    // It lay below the mount.
+    let record = Record::load(dir).unwrap_or_else(|| by_name.clone());
+    if let Err(error) = record.forget_devices(&room.host).await {
+        tracing::warn!(%error, "devices of an iSCSI target stay");
+    }
+    let _target = room.turn(&record.iqn).await;
+    let tops = [room.plugins().join("iscsi"), room.plugins().join("iscsi/volumeDevices")];
+    let portal = record.portals.first().map(String::as_str).unwrap_or_default();
+    let mut volumes = 0;
+    for top in tops {
+        volumes += iscsi::volumes_of(&top, portal, &record.iqn)?;
+    }
+    if volumes <= 1 {
+        record.log_out(&room.host).await.map_err(|error| failed(dir, error))?;
+    }
+    // Whoever has the target's turn next counts directories.
+    remove(dir).await
+}
+
+/// Removes the directory of a volume that is not mounted.
+async fn remove(dir: &Path) -> io::Result<()> {
+    let at = dir.to_owned();
+    try_blocking(move || -> io::Result<()> {
+        unless_missing(fs::remove_file(at.join(iscsi::FILE)))?;
+        unless_missing(fs::remove_dir(&at))
+    })
+    .await
+}
+
+/// Takes volumes from the node that no Pod has, which an earlier process left.
+pub(super) async fn sweep(room: &Room) -> io::Result<()> {
+    let mut result = Ok(());
+    for staged in all(room).await? {
+        result = result.and(release(room, &room.dir(&staged)).await);
+    }
+    result
+}

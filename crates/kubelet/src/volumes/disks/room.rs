@@ -1,0 +1,199 @@
+//! The things that all work on these volumes shares, and the volumes as they are.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Client;
+use k8s_openapi::api::core::v1::Secret;
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
+
+use super::devices::names;
+use super::disk::Staged;
+use super::error::Why;
+use super::host::Host;
+use super::iscsi::{self, Texts};
+use super::table::Table;
+use crate::csi::InUse;
+use crate::node::NodeView;
+use crate::volumes::giving::Giver;
+use plugins::flex::{self, Drivers};
+
+/// How long an answer of the API server is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The deepest directory of a volume below that of the plugins.
+const DEPTH: usize = 8;
+
+/// The parts of a kubelet that the work needs.
+pub(crate) struct Given {
+    /// Requests with the node's identity.
+    pub(crate) client: Client,
+    /// The node.
+    pub(crate) node: NodeView,
+    /// The volumes that the Node tells of.
+    pub(crate) in_use: Arc<InUse>,
+    /// Gives files to groups.
+    pub(crate) giver: Giver,
+    /// The kubelet's root directory.
+    pub(crate) root: PathBuf,
+    /// The directory of drivers of FlexVolumes.
+    pub(crate) drivers: PathBuf,
+    /// Whether there is no API server, so that nobody says that a volume is attached.
+    pub(crate) standalone: bool,
+}
+
+/// The room in which volumes are worked on.
+pub(super) struct Room {
+    pub(super) of: Given,
+    /// The machine.
+    pub(super) host: Host,
+    /// The drivers of FlexVolumes.
+    pub(super) drivers: Drivers,
+    /// One thing at a time is done to a volume, and to a target.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// The Pods that are to have a volume, by its directory, from before it is there.
+    users: Mutex<HashMap<PathBuf, BTreeSet<String>>>,
+    /// The names by which the Node tells of volumes, by their directories.
+    names: Mutex<HashMap<PathBuf, String>>,
+}
+
+impl Room {
+    pub(super) fn new(of: Given, host: Host) -> Self {
+        let drivers = Drivers::new(of.drivers.clone());
+        Self { of, host, drivers, turns: Mutex::default(), users: Mutex::default(), names: Mutex::default() }
+    }
+
+    /// Waits for the turn to change something.
+    pub(super) async fn turn(&self, of: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock();
+            // Those that nobody holds or waits for go.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(of.to_owned()).or_default().clone()
+        };
+        turn.lock_owned().await
+    }
+
+    /// The directory of the plugins' volumes.
+    pub(super) fn plugins(&self) -> PathBuf {
+        self.of.root.join("plugins/kubernetes.io")
+    }
+
+    /// The directory of a volume.
+    pub(super) fn dir(&self, staged: &Staged) -> PathBuf {
+        self.plugins().join(staged.dir())
+    }
+
+    /// The directory of all Pods.
+    pub(super) fn pods(&self) -> PathBuf {
+        self.of.root.join("pods")
+    }
+
+    /// The directory of a Pod's volume.
+    pub(super) fn target(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
+        self.pods().join(uid).join("volumes").join(plugin).join(name)
+    }
+
+    /// Where the link to a Pod's device is.
+    pub(super) fn link(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
+        self.pods().join(uid).join("volumeDevices").join(plugin).join(name)
+    }
+
+    /// The content of a Secret; nothing without one. `kind`: the type that it must have.
+    pub(super) async fn secret(
+        &self,
+        name: Option<&(String, String)>,
+        kind: Option<&str>,
+    ) -> Result<HashMap<String, Vec<u8>>, Why> {
+        let Some((namespace, name)) = name else { return Ok(HashMap::new()) };
+        let failed = |why: &str| Why::Text(format!("couldn't get secret {namespace}/{name} error: {why}"));
+        let found = timeout(PATIENCE, self.of.client.api::<Secret>(namespace).get(name)).await;
+        let found =
+            found.map_err(|_| failed("context deadline exceeded"))?.map_err(|e| failed(&e.message))?;
+        if let Some(kind) = kind.filter(|kind| found.type_.as_deref() != Some(*kind)) {
+            return Err(failed(&format!("cannot get secret of type {kind}")));
+        }
+        Ok(found.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
+    }
+
+    /// The content of a Secret, of which all is text.
+    pub(super) async fn texts(&self, name: Option<&(String, String)>) -> Result<Texts, Why> {
+        let data = self.secret(name, None).await?.into_iter();
+        let text = |(key, value): (String, Vec<u8>)| match String::from_utf8(value) {
+            Ok(value) => Ok((key, value)),
+            Err(_) => Err(Why::Text(format!("the value of {key:?} in the secret is not text"))),
+        };
+        data.map(text).collect()
+    }
+
+    /// Notes that a Pod is to have a volume.
+    pub(super) fn enter(&self, uid: &str, staged: &Staged) {
+        self.users.lock().entry(self.dir(staged)).or_default().insert(uid.to_owned());
+    }
+
+    /// Forgets that a Pod is to have volumes; answers which those were.
+    pub(super) fn leave(&self, uid: &str) -> BTreeSet<PathBuf> {
+        let mut left = BTreeSet::new();
+        self.users.lock().retain(|dir, pods| {
+            if pods.remove(uid) {
+                left.insert(dir.clone());
+            }
+            !pods.is_empty()
+        });
+        left
+    }
+
+    /// The Pods that are to have a volume.
+    pub(super) fn users(&self, dir: &Path) -> BTreeSet<String> {
+        self.users.lock().get(dir).cloned().unwrap_or_default()
+    }
+
+    /// Has the Node tell that a volume is used.
+    pub(super) fn tell(&self, staged: &Staged, name: String) {
+        let old = self.names.lock().insert(self.dir(staged), name.clone());
+        self.of.in_use.add(&name);
+        if let Some(old) = old.filter(|old| *old != name) {
+            self.of.in_use.remove(&old);
+        }
+    }
+
+    /// Has the Node not tell any more that a volume is used.
+    pub(super) fn untell(&self, dir: &Path) {
+        if let Some(name) = self.names.lock().remove(dir) {
+            self.of.in_use.remove(&name);
+        }
+    }
+
+    /// Whether a Pod has a volume, as the disk and the kernel tell.
+    pub(super) fn is_used(&self, staged: &Staged) -> io::Result<bool> {
+        let dir = self.dir(staged);
+        if let Staged::Flex { driver, name } = staged {
+            let plugin = flex::directory(driver);
+            let has = |uid: &String| self.target(uid, &plugin, name).symlink_metadata().is_ok();
+            return Ok(names(&self.pods())?.iter().any(has));
+        }
+        if staged.is_block() {
+            return Ok(names(&dir)?.iter().any(|name| !name.contains(iscsi::FILE)));
+        }
+        Ok(!Table::read()?.same(&dir, &self.pods()).is_empty())
+    }
+}
+
+/// The volumes that are on the disk, below the plugins' directory.
+pub(super) fn staged(plugins: &Path) -> io::Result<Vec<Staged>> {
+    let tops = ["iscsi", "fc", "local-volume", "flexvolume"];
+    let mut left: Vec<PathBuf> = tops.iter().map(PathBuf::from).collect();
+    let mut found = Vec::new();
+    while let Some(dir) = left.pop() {
+        if let Some(staged) = Staged::of_dir(&dir) {
+            found.push(staged);
+        } else if dir.components().count() < DEPTH {
+            left.extend(names(&plugins.join(&dir))?.into_iter().map(|name| dir.join(name)));
+        }
+    }
+    Ok(found)
+}

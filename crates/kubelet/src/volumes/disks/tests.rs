@@ -1,0 +1,440 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use api::Status;
+use bytes::Bytes;
+use client::{Client, Informer, Recorder, Selection};
+use component::Clock;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use serde_json::{Value, json};
+
+use super::devices::tests::put;
+use super::format::tests::Loop;
+use super::host::tests::host;
+use super::iscsi::tests::{PORTAL, TARGET, calls, iscsiadm};
+use super::*;
+use crate::csi::InUse;
+use crate::node::NodeView;
+use crate::recorder::PodRecorder;
+use crate::volumes::giving::Giver;
+use crate::volumes::mounts;
+
+/// An API server that has one Secret.
+struct Api;
+
+impl client::Transport for Api {
+    fn call(&self, call: client::Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+        Box::pin(async move {
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "k8s.io/d",
+                "metadata": {"name": "s", "namespace": "n"}, "data": {"key": "c2VjcmV0"}});
+            match (&*call.namespace, &*call.name) {
+                ("n", "s") => Ok(secret.to_string().into()),
+                (_, name) => Err(Status::failure(404, "NotFound", format!("secrets {name:?} not found"))),
+            }
+        })
+    }
+    fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
+        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is there")) })
+    }
+    fn list(&self, _: client::Call) -> BoxFuture<'_, Result<client::ListAnswer, Status>> {
+        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is listed")) })
+    }
+    fn watch(
+        &self,
+        _: client::Call,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<client::WatchEvent, Status>>, Status>> {
+        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is watched")) })
+    }
+}
+
+/// A node with a directory of its own.
+struct Node {
+    dir: tempfile::TempDir,
+    in_use: Arc<InUse>,
+    scripts: Vec<(&'static str, String)>,
+}
+
+impl Node {
+    fn new(scripts: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let scripts = scripts(dir.path());
+        Self { in_use: Arc::default(), scripts, dir }
+    }
+
+    fn host(&self) -> Host {
+        let scripts: Vec<(&str, &str)> = self.scripts.iter().map(|(n, s)| (*n, s.as_str())).collect();
+        host(self.dir.path(), &scripts)
+    }
+
+    /// The part of another process.
+    fn volumes(&self) -> DiskVolumes {
+        let client = Client::new(Arc::new(Api), "");
+        let node = NodeView::new("n", Informer::new(&client, Selection::default()), 1);
+        let recorder = PodRecorder(Recorder::channel("kubelet", Clock::system()).0);
+        let given = Given {
+            client,
+            node,
+            in_use: self.in_use.clone(),
+            giver: Giver { recorder, pods: self.path("kubelet/pods") },
+            root: self.path("kubelet"),
+            drivers: self.path("exec"),
+            standalone: true,
+        };
+        DiskVolumes::with(given, self.host())
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// Nothing of any volume is left.
+    fn is_clean(&self) {
+        let left = super::room::staged(&self.path("kubelet/plugins/kubernetes.io")).unwrap();
+        assert!(left.is_empty(), "{left:?}");
+        assert!(self.in_use.all().is_empty());
+        let below = mounts::mount_points().unwrap();
+        assert!(!below.iter().any(|p| p.starts_with(self.dir.path())), "{below:?}");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = mounts::unmount_below(self.dir.path());
+    }
+}
+
+fn pod(uid: &str, more: Value) -> Pod {
+    let pod = json!({"metadata": {"name": uid, "namespace": "n", "uid": uid}, "spec": more});
+    serde_json::from_value(pod).unwrap()
+}
+
+fn inline(volume: Value) -> Arc<Disk> {
+    let volume = serde_json::from_value(volume).unwrap();
+    Arc::new(Disk::inline(&pod("u", json!({"containers": []})), &volume).unwrap().unwrap())
+}
+
+fn persistent(spec: Value, read_only: bool) -> Arc<Disk> {
+    let volume = json!({"metadata": {"name": "pv"}, "spec": spec});
+    Arc::new(
+        Disk::persistent(&serde_json::from_value(volume).unwrap(), ("n", "c"), read_only).unwrap().unwrap(),
+    )
+}
+
+fn path(mounted: Mounted) -> PathBuf {
+    match mounted {
+        Mounted::Path { path, .. } | Mounted::Device { path, .. } => path,
+        Mounted::Image { .. } => panic!("an image"),
+    }
+}
+
+fn lun() -> Value {
+    json!({"targetPortal": "192.0.2.1", "iqn": TARGET, "lun": 1, "fsType": "ext4"})
+}
+
+/// A node with a device behind an iSCSI target.
+fn iscsi_node() -> (Node, Loop) {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        let made = Loop::new(dir);
+        let script = iscsiadm(dir, &made.0.to_string_lossy());
+        device = Some(made);
+        vec![("iscsiadm", script)]
+    });
+    (node, device.unwrap())
+}
+
+#[tokio::test]
+async fn a_lun_is_shared_by_pods_and_logged_out_of_after_the_last() {
+    let (node, device) = iscsi_node();
+    let volumes = node.volumes();
+    let grouped = pod("a", json!({"containers": [], "securityContext": {"fsGroup": 4711}}));
+    let disk = || inline(json!({"name": "v", "iscsi": lun()}));
+    let first = path(volumes.mount(&grouped, "v", disk(), false).await.unwrap());
+    assert_eq!(first, node.path("kubelet/pods/a/volumes/kubernetes.io~iscsi/v"));
+    let root = fs::metadata(&first).unwrap();
+    assert_eq!((root.gid(), root.permissions().mode() & 0o2070), (4711, 0o2070));
+    fs::write(first.join("file"), "x").unwrap();
+    let name = format!("kubernetes.io/iscsi/192.0.2.1:{TARGET}:1");
+    assert_eq!(node.in_use.all(), [name]);
+    let other = pod("b", json!({"containers": []}));
+    let read_only = inline(
+        json!({"name": "w", "iscsi": {"readOnly": true, "targetPortal": PORTAL, "iqn": TARGET, "lun": 1}}),
+    );
+    let second = path(volumes.mount(&other, "w", read_only, false).await.unwrap());
+    assert_eq!(fs::read_to_string(second.join("file")).unwrap(), "x");
+    assert!(fs::write(second.join("file"), "y").is_err());
+    let own = volumes.filesystems("a");
+    assert_eq!(own, [("v".to_owned(), None, first.clone())]);
+    calls(node.dir.path());
+    volumes.tear_down("a").await.unwrap();
+    assert!(!first.exists() && second.join("file").exists() && calls(node.dir.path()).is_empty());
+    volumes.tear_down("b").await.unwrap();
+    let logout = format!("-m node -p {PORTAL} -T {TARGET} --logout -I default");
+    assert_eq!(calls(node.dir.path())[0], logout);
+    node.is_clean();
+    drop(device);
+}
+
+#[tokio::test]
+async fn another_process_takes_back_what_one_gave() {
+    let (node, device) = iscsi_node();
+    let (a, b) = (pod("a", json!({"containers": []})), pod("b", json!({"containers": []})));
+    let disk = || persistent(json!({"iscsi": lun()}), false);
+    let first = node.volumes();
+    first.mount(&a, "v", disk(), false).await.unwrap();
+    let at = path(first.mount(&b, "v", disk(), false).await.unwrap());
+    drop(first);
+    node.in_use.remove(&format!("kubernetes.io/iscsi/192.0.2.1:{TARGET}:1"));
+    let second = node.volumes();
+    second.recover().await.unwrap();
+    assert_eq!(node.in_use.all(), [format!("kubernetes.io/iscsi/{PORTAL}:{TARGET}:1")]);
+    second.sweep().await.unwrap();
+    assert!(mounts::is_mount_point(&at).unwrap(), "Pods have it");
+    calls(node.dir.path());
+    // The containers of one Pod run on; nothing is called for them.
+    assert_eq!(path(second.mount(&b, "v", disk(), true).await.unwrap()), at);
+    assert!(calls(node.dir.path()).is_empty());
+    assert!(second.others("a", &disk()).await.unwrap() && second.others("b", &disk()).await.unwrap());
+    second.tear_down("a").await.unwrap();
+    assert!(!second.others("b", &disk()).await.unwrap());
+    drop(second);
+    node.in_use.remove(&format!("kubernetes.io/iscsi/192.0.2.1:{TARGET}:1"));
+    let third = node.volumes();
+    third.recover().await.unwrap();
+    third.tear_down("b").await.unwrap();
+    node.is_clean();
+    // One that was interrupted between two steps.
+    let staged = disk().staged();
+    let dir = third.room.dir(&staged);
+    fs::create_dir_all(&dir).unwrap();
+    third.recover().await.unwrap();
+    third.sweep().await.unwrap();
+    node.is_clean();
+    drop(device);
+}
+
+#[tokio::test]
+async fn a_lun_can_be_a_device() {
+    let (node, device) = iscsi_node();
+    let volumes = node.volumes();
+    let disk = || persistent(json!({"iscsi": lun(), "volumeMode": "Block"}), false);
+    let a = pod("a", json!({"containers": []}));
+    let mounted = volumes.mount(&a, "v", disk(), false).await.unwrap();
+    let at = node.path(&format!(
+        "kubelet/plugins/kubernetes.io/iscsi/volumeDevices/iface-default/{PORTAL}-{TARGET}-lun-1/a"
+    ));
+    assert_eq!(mounted, Mounted::Device { path: at.clone(), read_only: false });
+    assert_eq!(fs::metadata(&at).unwrap().rdev(), fs::metadata(&device.0).unwrap().rdev());
+    let link = node.path("kubelet/pods/a/volumeDevices/kubernetes.io~iscsi/pv");
+    assert_eq!(fs::read_link(&link).unwrap(), at);
+    let volumes = node.volumes();
+    volumes.recover().await.unwrap();
+    volumes.sweep().await.unwrap();
+    assert!(at.exists() && volumes.others("b", &disk()).await.unwrap());
+    assert!(!volumes.others("a", &disk()).await.unwrap() && volumes.filesystems("a").is_empty());
+    assert_eq!(path(volumes.mount(&a, "v", disk(), true).await.unwrap()), at);
+    volumes.tear_down("a").await.unwrap();
+    assert!(!link.exists() && host_has_no_session(&node));
+    node.is_clean();
+}
+
+fn host_has_no_session(node: &Node) -> bool {
+    node.host().portals(TARGET).unwrap().is_empty()
+}
+
+#[tokio::test]
+async fn a_missing_tool_is_named_and_holds_up_no_pods_end() {
+    let mut node = Node::new(|_| Vec::new());
+    node.scripts.clear();
+    let volumes = {
+        let volumes = node.volumes();
+        let Room { of, mut host, .. } = Arc::into_inner(volumes.room).unwrap();
+        host.path.truncate(1);
+        DiskVolumes::with(of, host)
+    };
+    let a = pod("a", json!({"containers": []}));
+    let error =
+        volumes.mount(&a, "v", inline(json!({"name": "v", "iscsi": lun()})), false).await.unwrap_err();
+    assert_eq!(error.reason(), "FailedMount");
+    let told = error.to_string();
+    let expected =
+        "MountVolume.WaitForAttach failed for volume \"v\" : iscsi: could not read iface default error: ";
+    assert!(told.starts_with(expected) && told.contains("\"iscsiadm\": executable file not found"), "{told}");
+    volumes.tear_down("a").await.unwrap();
+    node.is_clean();
+}
+
+#[tokio::test]
+async fn a_disk_behind_fibre_channel() {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        device = Some(Loop::new(dir));
+        vec![("blockdev", String::new())]
+    });
+    let (device, volumes) = (device.unwrap(), node.volumes());
+    let host = node.host();
+    let name = device.0.file_name().unwrap().to_str().unwrap().to_owned();
+    let deleted = format!("/sys/block/{name}/device/delete");
+    put(&host, &deleted, "");
+    let a = pod("a", json!({"containers": []}));
+    let disk = || inline(json!({"name": "v", "fc": {"targetWWNs": ["500a0981891b8dc5"], "lun": 0}}));
+    let told = volumes.mount(&a, "v", disk(), false).await.unwrap_err().to_string();
+    assert_eq!(told, "MountVolume.WaitForAttach failed for volume \"v\" : no fc disk found");
+    fs::create_dir_all(host.at("/dev/disk/by-path")).unwrap();
+    let way = host.at("/dev/disk/by-path/pci-0000:41:00.0-fc-0x500a0981891b8dc5-lun-0");
+    std::os::unix::fs::symlink(&device.0, way).unwrap();
+    let at = path(volumes.mount(&a, "v", disk(), false).await.unwrap());
+    fs::write(at.join("file"), "x").unwrap();
+    assert_eq!(node.in_use.all(), ["kubernetes.io/fc/[500a0981891b8dc5]:0"]);
+    volumes.tear_down("a").await.unwrap();
+    assert_eq!(fs::read_to_string(host.at(&deleted)).unwrap(), "1");
+    node.is_clean();
+}
+
+#[tokio::test]
+async fn a_device_of_the_node_gets_a_file_system() {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        device = Some(Loop::new(dir));
+        Vec::new()
+    });
+    let (device, volumes) = (device.unwrap(), node.volumes());
+    let a = pod("a", json!({"containers": []}));
+    let disk = persistent(json!({"local": {"path": device.0}}), false);
+    let at = path(volumes.mount(&a, "v", disk, false).await.unwrap());
+    assert_eq!(at, node.path("kubelet/pods/a/volumes/kubernetes.io~local-volume/pv"));
+    fs::write(at.join("file"), "x").unwrap();
+    assert!(node.in_use.all().is_empty(), "nobody attaches it");
+    // A directory of the node's own beside it is not this module's.
+    let own = node.path("kubelet/pods/a/volumes/kubernetes.io~local-volume/own");
+    local_bind(&node.path("own"), &own);
+    volumes.tear_down("a").await.unwrap();
+    assert!(!at.exists() && mounts::is_mount_point(&own).unwrap());
+    mounts::unmount_all_at(&own).unwrap();
+    node.is_clean();
+    let missing = persistent(json!({"local": {"path": "/none"}, "volumeMode": "Block"}), false);
+    let error = volumes.mount(&a, "v", missing, false).await.unwrap_err();
+    assert_eq!(error.reason(), "FailedMapVolume");
+    let told = error.to_string();
+    assert_eq!(
+        told,
+        "MapVolume.WaitForAttach failed for volume \"pv\" : path \"/none\" is not a block device"
+    );
+}
+
+fn local_bind(from: &Path, to: &Path) {
+    fs::create_dir_all(from).unwrap();
+    super::super::local::bind(from, to, false).unwrap();
+}
+
+/// A driver that notes its calls and answers as `cases` say; it does not know other commands.
+fn install(node: &Node, driver: &str, cases: &str) {
+    let at = node.path("exec").join(flex_directory(driver));
+    fs::create_dir_all(&at).unwrap();
+    let program = at.join(driver.rsplit('/').next().unwrap());
+    let script = format!(
+        "#!/bin/sh\nD={dir}\necho \"$@\" >> $D/calls\nok() {{ echo '{{\"status\": \"Success\"'\"$1\"'}}'; exit 0; }}\ncase $1 in\n{cases}\nesac\necho '{{\"status\": \"Not supported\"}}'; exit 1\n",
+        dir = node.dir.path().display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn flex_directory(driver: &str) -> String {
+    plugins::flex::directory(driver)
+}
+
+#[tokio::test]
+async fn a_driver_mounts_for_each_pod() {
+    let node = Node::new(|_| Vec::new());
+    let volumes = node.volumes();
+    let a =
+        pod("a", json!({"containers": [], "serviceAccountName": "sa", "securityContext": {"fsGroup": 42}}));
+    let source = json!({"driver": "k8s.io/d", "options": {"share": "x"}, "secretRef": {"name": "s"}});
+    let disk = || inline(json!({"name": "v", "flexVolume": source}));
+    let told = volumes.mount(&a, "v", disk(), false).await.unwrap_err().to_string();
+    let expected = "MountVolume.NewMounter initialization failed for volume \"v\" : no volume plugin matched: the driver ";
+    assert!(told.starts_with(expected) && told.contains("exec/k8s.io~d/d is not there"), "{told}");
+    install(
+        &node,
+        "k8s.io/d",
+        "init) ok ', \"capabilities\": {\"attach\": false, \"supportsMetrics\": true}';;\nmount) mkdir -p $D/share && mount --bind $D/share $2 && ok;;\nunmount) umount $2 && ok;;",
+    );
+    let at = path(volumes.mount(&a, "v", disk(), false).await.unwrap());
+    assert_eq!(at, node.path("kubelet/pods/a/volumes/k8s.io~d/v"));
+    let share = fs::metadata(node.path("share")).unwrap();
+    assert_eq!((share.gid(), share.permissions().mode() & 0o2070), (42, 0o2070));
+    let options = r#"{"kubernetes.io/fsType":"","kubernetes.io/mounterArgs.FsGroup":"42","kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"n","kubernetes.io/pod.uid":"a","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw","kubernetes.io/secret/key":"c2VjcmV0","kubernetes.io/serviceAccount.name":"sa","share":"x"}"#;
+    assert_eq!(calls(node.dir.path()), ["init".to_owned(), format!("mount {} {options}", at.display())]);
+    assert_eq!(volumes.filesystems("a"), [("v".to_owned(), None, at.clone())]);
+    // It is there already, for this process and for the next one.
+    for volumes in [&volumes, &node.volumes()] {
+        assert_eq!(path(volumes.mount(&a, "v", disk(), true).await.unwrap()), at);
+    }
+    assert_eq!(calls(node.dir.path()), ["init"]);
+    node.volumes().tear_down("a").await.unwrap();
+    assert_eq!(calls(node.dir.path()), ["init".to_owned(), format!("unmount {}", at.display())]);
+    volumes.tear_down("a").await.unwrap();
+    assert!(!at.exists());
+    node.is_clean();
+}
+
+#[tokio::test]
+async fn a_driver_mounts_a_device_once() {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        device = Some(Loop::new(dir));
+        Vec::new()
+    });
+    let (device, volumes) = (device.unwrap(), node.volumes());
+    // Upstream's defaults do the rest: the device is formatted and mounted, and bound into the Pod.
+    let cases = format!("init) ok;;\nwaitforattach) ok ', \"device\": \"{}\"';;", device.0.display());
+    install(&node, "k8s.io/d", &cases);
+    let a = pod("a", json!({"containers": []}));
+    let disk = || persistent(json!({"flexVolume": {"driver": "k8s.io/d", "fsType": "ext4"}}), false);
+    let at = path(volumes.mount(&a, "v", disk(), false).await.unwrap());
+    fs::write(at.join("file"), "x").unwrap();
+    let global = node.path("kubelet/plugins/kubernetes.io/flexvolume/k8s.io/d/mounts/pv");
+    assert_eq!(fs::read_to_string(global.join("file")).unwrap(), "x");
+    assert_eq!(node.in_use.all(), ["k8s.io/d/pv"]);
+    let options = r#"{"kubernetes.io/fsType":"ext4","kubernetes.io/pvOrVolumeName":"pv","kubernetes.io/readwrite":"rw"}"#;
+    let made = calls(node.dir.path());
+    assert_eq!(made[..2], ["init".to_owned(), format!("getvolumename {options}")]);
+    assert_eq!(made[2], format!("waitforattach  {options}"));
+    assert_eq!(made[3], format!("mountdevice {} {} {options}", global.display(), device.0.display()));
+    // The driver is gone; its volumes are not there for ever.
+    fs::remove_dir_all(node.path("exec")).unwrap();
+    let next = node.volumes();
+    next.recover().await.unwrap();
+    next.sweep().await.unwrap();
+    assert!(at.join("file").exists());
+    next.tear_down("a").await.unwrap();
+    assert!(!at.exists() && !global.exists());
+    node.is_clean();
+}
+
+#[tokio::test]
+async fn a_drivers_failure_is_told() {
+    let node = Node::new(|_| Vec::new());
+    let volumes = node.volumes();
+    install(
+        &node,
+        "d",
+        "init) ok ', \"capabilities\": {\"attach\": false}';;\nmount) echo '{\"status\": \"Failure\", \"message\": \"no share\"}'; exit 1;;",
+    );
+    let a = pod("a", json!({"containers": []}));
+    let told =
+        volumes.mount(&a, "v", inline(json!({"name": "v", "flexVolume": {"driver": "d"}})), false).await;
+    let expected =
+        "MountVolume.SetUp failed for volume \"v\" : mount command failed, status: Failure, reason: no share";
+    assert_eq!(told.unwrap_err().to_string(), expected);
+    assert!(!node.path("kubelet/pods/a/volumes/d/v").exists());
+    // The Secret is another driver's.
+    let source = json!({"driver": "d", "secretRef": {"name": "s"}});
+    let told = volumes.mount(&a, "v", inline(json!({"name": "v", "flexVolume": source})), false).await;
+    let expected = "couldn't get secret n/s error: cannot get secret of type d";
+    assert!(told.unwrap_err().to_string().ends_with(expected));
+    volumes.tear_down("a").await.unwrap();
+    node.is_clean();
+}
