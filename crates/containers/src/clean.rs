@@ -16,8 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The container as another OCI runtime knows it.
 pub(crate) fn outer_of(core: &Core, record: &ContainerRecord) -> Option<Outer> {
-    let runtime = record.runtime.clone()?;
-    Some(Outer::new(&core.directory, &record.id, runtime))
+    Outer::of(&core.directory, record)
 }
 
 /// Whether another runtime has started a container that the shim does not know to be started.
@@ -68,8 +67,8 @@ async fn after_end(directory: &Directory, record: &ContainerRecord) {
 
 /// Removes the parts of a container that a lost sandbox left outside its cgroups.
 pub(crate) async fn remove_outside(directory: &Directory, record: &ContainerRecord) {
-    if let Some(runtime) = record.runtime.clone()
-        && let Err(e) = Outer::new(directory, &record.id, runtime).delete().await
+    if let Some(outer) = Outer::of(directory, record)
+        && let Err(e) = outer.delete().await
     {
         tracing::warn!(container = record.id, "{e}");
     }

@@ -43,6 +43,9 @@ struct Inner {
     outer: Option<Outer>,
     pidfd: Mutex<Option<OwnedFd>>,
     state: watch::Sender<State>,
+    /// Whether the kernel was seen to kill something because memory was out. systemd removes the cgroup of a scope as soon
+    /// as its last process has ended, with the count in it.
+    oom_seen: AtomicBool,
     /// One start at a time.
     starting: tokio::sync::Mutex<()>,
 }
@@ -206,6 +209,7 @@ impl Container {
             group,
             pidfd: Mutex::new(pidfd),
             state: watch::channel(state).0,
+            oom_seen: AtomicBool::new(false),
             starting: tokio::sync::Mutex::new(()),
         };
         let container = Self(Arc::new(inner));
@@ -232,7 +236,7 @@ impl Container {
             let events = core.machine.events.clone();
             let shutdown = core.shutdown.clone();
             shutdown.clone().spawn_one(async move {
-                let sent = AtomicBool::new(false);
+                let sent = &told.0.oom_seen;
                 let tell = || {
                     sent.store(true, Ordering::Relaxed);
                     let _ = events.send(event.clone());
@@ -259,7 +263,8 @@ impl Container {
     /// The process ended: what is left of the container ends, too, and the end is written down before it is told.
     async fn end(&self, ended: Ended) {
         let inner = &self.0;
-        let oom_killed = inner.group.as_ref().is_some_and(|g| g.oom_kills() > 0);
+        let counted = inner.group.as_ref().is_some_and(|g| g.oom_kills() > 0);
+        let oom_killed = counted || inner.oom_seen.load(Ordering::Relaxed);
         if let Some(pidfd) = inner.pidfd.lock().take()
             && ended.status.is_none()
         {

@@ -2,7 +2,7 @@
 //! logs, terminals, cgroups and exit codes.
 //!
 //! The crate knows neither CRI nor Kubernetes; a container is described by the OCI runtime specification. It uses
-//! `component` alone, executes nothing but its own shim and programs that a description names (hooks, another OCI
+//! `component` and `systemd` alone, executes nothing but its own shim and programs that a description names (hooks, another OCI
 //! runtime), and makes no decision in the shim: a container's set-up is a plan, worked out purely from the
 //! specification, whose steps the shim carries out.
 //!

@@ -71,8 +71,9 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
     let mut context = context(new.spec, new.io.terminal, maps.is_some(), new.group);
     let own_pid = matches!(new.pid, PidPlace::Own);
     context.born_in_user = own_pid && maps.is_some();
-    let (born, join) = cgroup(new.group)?;
-    context.join = join.len();
+    let scope = new.group.filter(|group| group.is_scope());
+    let (born, join) = if scope.is_some() { (None, Vec::new()) } else { cgroup(new.group)? };
+    context.join = scope.map_or(join.len(), Group::joins_of_first);
     context.given = new.mounts.iter().map(|(at, _)| at.clone()).collect();
     context.hooked = match &new.hooks {
         Some((of, rootfs)) => Some(Hooked { rootfs: rootfs.clone(), state: of.state_at_start()? }),
@@ -86,6 +87,10 @@ pub(crate) async fn container(core: &Arc<Core>, new: New<'_>) -> Result<(i32, Ow
         user: user.zip(maps.clone()),
         maps: users::foreign(&core.machine, &plan, maps.as_ref()).await?,
         cgroup: join,
+        scope: scope.cloned().map(|group| {
+            let resources = new.spec.linux().as_ref().and_then(|linux| linux.resources().clone());
+            Box::new((group, resources))
+        }),
         ..Given::default()
     };
     // The shim's descriptors, in the order of the flags.

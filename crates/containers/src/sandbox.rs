@@ -328,21 +328,23 @@ async fn launch(
     group: Option<&Group>,
     held: Vec<(&'static str, OwnedFd)>,
 ) -> Result<Child> {
-    let cgroup = group.map(Group::join_files).transpose()?.unwrap_or_default();
-    let plan = plan::shim(spec, cgroup.len());
-    let given = Given {
+    let plan = plan::shim(spec, group.map_or(0, Group::joins_of_first));
+    let mut given = Given {
         listen: Some(listen(directory)?),
         exits: Some(sources::file(&directory.exits())?),
         held,
-        cgroup,
         ..Given::default()
     };
-    let sources = plan.sources.clone();
-    let opened = spawn_blocking(move || sources::open(&sources, given)).await?;
     let (ours, theirs) = socket::pair().doing(|| "make a socket")?;
     let mut child = machine.program.run(theirs).doing(|| "start the shim")?;
-    let fds: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
     let served = async {
+        if let Some(group) = group.cloned() {
+            let first = rustix::process::Pid::from_child(&child).as_raw_nonzero().get();
+            given.cgroup = under_way::in_scope(group, spec.resources.clone(), first).await?;
+        }
+        let sources = plan.sources.clone();
+        let opened = spawn_blocking(move || sources::open(&sources, given)).await?;
+        let fds: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
         setup::send(&ours, &plan, &fds).await?;
         match setup::next(&ours, &plan).await? {
             Note::Ready => Ok(()),

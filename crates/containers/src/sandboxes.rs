@@ -211,7 +211,8 @@ impl Sandboxes {
             directory.containers().into_iter().flatten().filter_map(|c| c.cgroup).collect();
         cgroups.extend(directory.read().ok().and_then(|r| r.spec.cgroup));
         for path in cgroups {
-            let group = self.0.settings.cgroups.group(&path)?;
+            // One that cannot be was never made.
+            let Ok(group) = self.0.settings.cgroups.group(&path) else { continue };
             group.thaw();
             group.kill(PATIENCE).await;
             group.remove(PATIENCE).await?;

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use oci_spec::runtime::LinuxIdMapping;
+use oci_spec::runtime::{LinuxIdMapping, LinuxResources};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
 
+use crate::cgroups::Group;
 use crate::error::{Doing, Error, Result};
 use crate::plan::{Bind, Source};
 use crate::raw::{self, Change, propagation};
@@ -28,6 +29,8 @@ pub(crate) struct Given {
     pub(crate) exits: Option<OwnedFd>,
     pub(crate) held: Vec<(&'static str, OwnedFd)>,
     pub(crate) cgroup: Vec<OwnedFd>,
+    /// The scope around the process, which is made as soon as the process is there; its files are then [`Given::cgroup`].
+    pub(crate) scope: Option<Box<(Group, Option<LinuxResources>)>>,
 }
 
 /// The mappings of mounts that are not the sandbox's own.

@@ -28,8 +28,9 @@ pub struct SandboxSpec {
     pub user: Option<IdMappings>,
     /// Kernel parameters of the sandbox's namespaces, as `net.ipv4.ip_forward`.
     pub sysctls: BTreeMap<String, String>,
-    /// The sandbox's own cgroup, below the Pod's: `/kubepods/pod…/ID`. The shim and the first process of a shared
-    /// process namespace are in it. None: they stay in the runtime's cgroup.
+    /// The sandbox's own cgroup, below the Pod's: `/kubepods/pod…/ID`, or `SLICE:PREFIX:ID` for the scope `PREFIX-ID.scope`
+    /// in a slice of systemd's. The shim and the first process of a shared process namespace are in it. None: they stay in
+    /// the runtime's cgroup.
     pub cgroup: Option<String>,
     /// Limits of that cgroup.
     pub resources: Option<LinuxResources>,
@@ -95,7 +96,7 @@ pub struct ContainerSpec {
     pub pid_target: Option<String>,
     /// Input, output and the log.
     pub io: Io,
-    /// The container's cgroup: `/kubepods/pod…/ID`. None: `spec.linux.cgroupsPath`, or none at all.
+    /// The container's cgroup: `/kubepods/pod…/ID`, or a scope as the sandbox's. None: `spec.linux.cgroupsPath`, or none at all.
     pub cgroup: Option<String>,
     /// Another OCI runtime that makes the container; none for this crate itself.
     pub runtime: Option<OciRuntime>,

@@ -3,6 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use oci_spec::runtime::LinuxResources;
+
+use crate::cgroups::Group;
 use crate::core::{Core, spawn_blocking};
 use crate::error::{Doing, Result};
 use crate::plan::Plan;
@@ -67,22 +70,49 @@ pub(crate) async fn begin(
     plan: &Plan,
     given: Given,
 ) -> Result<UnderWay> {
+    let mut given = given;
     let (ours, theirs) = socket::pair().doing(|| "make a socket")?;
-    let opened = {
+    let scope = given.scope.take();
+    let open = |given: Given| {
         let sources = plan.sources.clone();
         spawn_blocking(move || sources::open(&sources, given))
     };
+    // Without a scope the files are opened while the process is made.
+    let (opened, given) = if scope.is_none() { (Some(open(given)), None) } else { (None, Some(given)) };
     let mut all: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
     all.extend(fds.iter().map(AsFd::as_fd));
     let (pid, pidfd) = core.spawn(slot, flags, &all).await?;
     drop(all);
     drop((theirs, fds));
-    let opened = opened.await?;
+    let opened = match (opened, given) {
+        (Some(opened), _) => opened.await?,
+        (None, given) => {
+            let mut given = given.unwrap_or_default();
+            if let Some(scope) = scope {
+                let (group, resources) = *scope;
+                given.cgroup = in_scope(group, resources, pid).await?;
+            }
+            open(given).await?
+        }
+    };
     let borrowed: Vec<BorrowedFd<'_>> = opened.iter().map(AsFd::as_fd).collect();
     setup::send(&ours, plan, &borrowed).await?;
     drop(borrowed);
     drop(opened);
     Ok(UnderWay { socket: ours, pid, pidfd, terminal: None })
+}
+
+/// Makes a scope around its first process, which waits for its plan: the files by which it joins the rest.
+pub(crate) async fn in_scope(
+    group: Group,
+    resources: Option<LinuxResources>,
+    first: i32,
+) -> Result<Vec<OwnedFd>> {
+    spawn_blocking(move || {
+        group.start(first, resources.as_ref())?;
+        group.join_files_of_first()
+    })
+    .await
 }
 
 /// Has the shim make a process, and sees it through its plan: up to the word that it waits, or until it executes.

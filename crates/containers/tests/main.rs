@@ -10,5 +10,6 @@ mod limits;
 mod past;
 mod process;
 mod recovery;
+mod scopes;
 mod streams;
 mod support;

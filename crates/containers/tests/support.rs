@@ -66,10 +66,12 @@ pub(crate) fn make_root(root: &Path) {
 
 impl Place {
     pub(crate) fn new() -> Self {
+        Self::with(tempfile::tempdir().unwrap(), Cgroups::detect().unwrap())
+    }
+    /// In a directory, with cgroups by somebody.
+    pub(crate) fn with(directory: tempfile::TempDir, cgroups: Cgroups) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let directory = tempfile::tempdir().unwrap();
         let shutdown = Shutdown::new();
-        let cgroups = Cgroups::detect().unwrap();
         let settings = Settings { state: directory.path().join("pods"), cgroups };
         let sandboxes = Sandboxes::open(settings, &shutdown).unwrap();
         make_root(&directory.path().join("root"));

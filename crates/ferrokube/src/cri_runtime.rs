@@ -27,6 +27,7 @@ pub(crate) async fn run(flags: &CriRuntime) -> Result<()> {
     let settings = Settings {
         socket: std::path::absolute(&flags.listen)?,
         handlers: flags.runtime_handler.clone(),
+        cgroup_driver: flags.cgroup_driver.into(),
         registries: flags.registry_config_dir.clone(),
         clock: Clock::system(),
         root: root.clone(),

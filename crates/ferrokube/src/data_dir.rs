@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::archives;
+use crate::cli::CgroupDriver;
 use crate::private;
 
 /// The version of the layout that this program writes. It is raised when an older program could not read the layout.
@@ -41,6 +42,8 @@ pub(crate) struct Footprint {
     pub(crate) runtime_endpoint: String,
     /// Whether that is the built-in runtime.
     pub(crate) built_in: bool,
+    /// The maker of the cgroups of that one's containers.
+    pub(crate) cgroup_driver: CgroupDriver,
     /// The directory of the CNI configuration.
     pub(crate) cni_conf_dir: PathBuf,
     /// The directory of the CNI plugin.

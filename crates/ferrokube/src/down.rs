@@ -37,7 +37,12 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
             .await
             .context("the pod network's agent can't run")?;
         let runtime = if footprint.built_in {
-            let places = Places { data_dir: dir.path(), images: None, handlers: Vec::new() };
+            let places = Places {
+                data_dir: dir.path(),
+                images: None,
+                handlers: Vec::new(),
+                cgroup_driver: footprint.cgroup_driver,
+            };
             let runtime = Box::pin(NodeRuntime::start(places, Clock::system(), &shutdown)).await?;
             if let Some(network) = &runtime.network {
                 let (conf, bin) = (footprint.cni_conf_dir.clone(), footprint.cni_bin_dir.clone());

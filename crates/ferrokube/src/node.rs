@@ -62,6 +62,7 @@ pub(crate) async fn start_runtime(
         data_dir: dir.path(),
         images: Some(flags.images.clone().unwrap_or_else(|| dir.path().join(IMAGES))),
         handlers: flags.runtime_handler.clone(),
+        cgroup_driver: flags.cgroup_driver,
     };
     NodeRuntime::start(places, component::Clock::system(), process).await
 }
@@ -131,6 +132,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     seat.dir.write_footprint(&Footprint {
         runtime_endpoint: endpoint.clone(),
         built_in: flags.container_runtime_endpoint.is_none(),
+        cgroup_driver: flags.cgroup_driver,
         cni_conf_dir: cni.conf,
         cni_bin_dir: cni.bin,
         kubelet_root: kubelet_root.clone(),

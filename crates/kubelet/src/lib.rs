@@ -1,6 +1,6 @@
 //! The node agent: runs the Pods that are bound to its Node in a container runtime, and reports them.
 //!
-//! Depends on `api`, `component`, `client`, `objects`, `cri` and `streaming`. It speaks to the container runtime
+//! Depends on `api`, `component`, `client`, `objects`, `cri`, `streaming` and `systemd`. It speaks to the container runtime
 //! over CRI only, and must never know which runtime answers. Containers outlive it: a restart adopts
 //! what it finds by labels.
 
@@ -12,7 +12,6 @@ pub mod config;
 pub mod cpu_manager;
 pub mod credential_providers;
 mod csi;
-mod dbus;
 mod device_manager;
 mod dra;
 mod enforcement;

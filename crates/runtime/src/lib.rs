@@ -22,5 +22,6 @@ mod store;
 mod streaming;
 pub mod translate;
 
+pub use cri::runtime::CgroupDriver;
 pub use handlers::{Handler, ParseError};
 pub use service::{ARCHIVES, Runtime, Settings, StartError};

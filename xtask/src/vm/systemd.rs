@@ -40,10 +40,33 @@ const UNITS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The built-in container runtime.
-const BUILT_IN: &str = "[Service]\nRuntimeDirectory=ferrokube-runtime\nRuntimeDirectoryPreserve=yes\n\
-    ExecStart=/usr/bin/ferrokube cri-runtime --network none --images /images --root /var/lib/runtime \
-    --listen /run/ferrokube-runtime/cri.sock\nRestart=always\nKillMode=process\nDelegate=yes\n";
+/// The container runtime of a machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runtime {
+    /// containerd with runc.
+    Containerd,
+    /// The built-in one, which makes cgroups by directories.
+    BuiltIn,
+    /// The built-in one, which asks systemd for cgroups.
+    Scopes,
+}
+
+impl Runtime {
+    /// Its unit.
+    fn unit(self) -> String {
+        let driver = match self {
+            Self::Containerd => return CONTAINERD.to_owned(),
+            Self::BuiltIn => "cgroupfs",
+            Self::Scopes => "systemd",
+        };
+        format!(
+            "[Unit]\nAfter=dbus.service\n[Service]\nRuntimeDirectory=ferrokube-runtime\nRuntimeDirectoryPreserve=yes\n\
+             ExecStart=/usr/bin/ferrokube cri-runtime --network none --images /images --root /var/lib/runtime \
+             --cgroup-driver {driver} --listen /run/ferrokube-runtime/cri.sock\nRestart=always\nKillMode=process\n\
+             Delegate=yes\n"
+        )
+    }
+}
 
 /// containerd with runc, which asks systemd for the cgroups of containers; so does the kubelet for those of Pods.
 const CONTAINERD: &str = "[Service]\nRuntimeDirectory=ferrokube-runtime\nRuntimeDirectoryPreserve=yes\n\
@@ -121,15 +144,18 @@ spec:
     )
 }
 
-/// Boots a machine with containerd, and one with the built-in runtime twice: the second time tells what became of the
-/// Pods.
+/// Boots a machine with containerd, one with the built-in runtime that asks systemd for cgroups, and one with the built-in
+/// runtime twice: the second time tells what became of the Pods.
 pub(super) fn run(root: &Path, place: &Path) -> Result<()> {
     let disk = place.join("systemd.img");
     eprintln!("xtask: a node with systemd and containerd");
-    make_disk(root, &place.join("systemd"), &disk, true)?;
+    make_disk(root, &place.join("systemd"), &disk, Runtime::Containerd)?;
     boot(root, place, &disk, 2, driver)?;
+    eprintln!("xtask: a node with systemd, which makes the built-in runtime's cgroups");
+    make_disk(root, &place.join("systemd"), &disk, Runtime::Scopes)?;
+    boot(root, place, &disk, 2, scopes)?;
     eprintln!("xtask: a node with systemd");
-    make_disk(root, &place.join("systemd"), &disk, false)?;
+    make_disk(root, &place.join("systemd"), &disk, Runtime::BuiltIn)?;
     for steps in [before as Steps, after] {
         boot(root, place, &disk, 8, steps)?;
     }
@@ -190,18 +216,21 @@ fn boot(root: &Path, place: &Path, disk: &Path, processors: u32, steps: Steps) -
     tried.context("there was no cluster")?
 }
 
-fn make_disk(root: &Path, at: &Path, disk: &Path, containerd: bool) -> Result<()> {
+fn make_disk(root: &Path, at: &Path, disk: &Path, runtime: Runtime) -> Result<()> {
     let made = Root::like(&setup::debian(root), at.to_owned())?;
     made.program(&binary(root), "/usr/bin/ferrokube")?;
     symlink("/lib/systemd/systemd", made.path("/init"))?;
     let units = made.path("/etc/systemd/system");
-    let runtime = ("ferrokube-runtime.service", if containerd { CONTAINERD } else { BUILT_IN });
-    for (name, text) in UNITS.into_iter().chain([runtime]) {
+    for (name, text) in UNITS {
         fs::write(units.join(name), text)?;
     }
+    fs::write(units.join("ferrokube-runtime.service"), runtime.unit())?;
     fs::create_dir_all(units.join("multi-user.target.wants"))?;
     symlink("../vm.service", units.join("multi-user.target.wants/vm.service"))?;
-    fs::write(made.path("/etc/kubelet.yaml"), if containerd { KUBELET_SMALL } else { KUBELET })?;
+    fs::write(
+        made.path("/etc/kubelet.yaml"),
+        if runtime == Runtime::BuiltIn { KUBELET } else { KUBELET_SMALL },
+    )?;
     for (file, text) in
         [("/etc/hostname", "vm\n"), ("/etc/hosts", "127.0.0.1 localhost\n"), ("/etc/resolv.conf", "")]
     {
@@ -213,7 +242,7 @@ fn make_disk(root: &Path, at: &Path, disk: &Path, containerd: bool) -> Result<()
     // It is the image of sandboxes, too, whose process has no arguments.
     image.config["Cmd"] = serde_json::json!(["sleep", "2147483647"]);
     image.write(&made.path("/images/busybox.tar"))?;
-    if containerd {
+    if runtime == Runtime::Containerd {
         made.programs(&["runc"])?;
         for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
             let file = fs::canonicalize(setup::tools(root).join("bin").join(program))?;
@@ -372,4 +401,117 @@ fn driver(kubectl: &Kubectl, input: &mut ChildStdin) -> Result<()> {
     kubectl.run(&["delete", "pod", "limited", "--wait=true"])?;
     let gone = ["exec", "look", "--", "sh", "-c", &format!("ls -d {slice} || echo gone")];
     kubectl.until("the Pod's slice is gone", &gone, |answer| answer.ends_with("gone")).map(drop)
+}
+
+/// The answer of a command on the machine, by a file that the Pod `look` sees; `name` is the file's, and no other's.
+fn ask(kubectl: &Kubectl, input: &mut ChildStdin, name: &str, command: &str) -> Result<String> {
+    tell(input, &format!("{{ {command}; }} >/told/{name}.new 2>&1; mv /told/{name}.new /told/{name}"));
+    let file = format!("/told/{name}");
+    kubectl.until(name, &["exec", "look", "--", "cat", &file], |_| true)
+}
+
+/// A container's cgroup as the tests look at it.
+struct InScope<'a> {
+    kubectl: &'a Kubectl,
+    /// The Pod's slice, by its name and as `look` sees it.
+    slice: (String, String),
+    /// The container's unit.
+    unit: String,
+}
+
+impl<'a> InScope<'a> {
+    /// That of a burstable Pod's only container.
+    fn of(kubectl: &'a Kubectl, pod: &str) -> Result<Self> {
+        let field = |path: &str| {
+            let path = format!("jsonpath={{{path}}}");
+            kubectl.run(&["get", "pod", pod, "-o", &path])
+        };
+        let slice = format!("kubepods-burstable-pod{}.slice", field(".metadata.uid")?.replace('-', "_"));
+        let seen = format!("/host/kubepods.slice/kubepods-burstable.slice/{slice}");
+        let container = field(".status.containerStatuses[0].containerID")?;
+        let (_, id) = container.split_once("://").context("the container has no id")?;
+        Ok(Self { kubectl, slice: (slice, seen), unit: format!("cri-containerd-{id}.scope") })
+    }
+
+    /// Checks the limits in the files and in the unit's properties; `name` is that of the answer's file.
+    fn check(&self, input: &mut ChildStdin, name: &str, (cpu, memory): (u32, u64)) -> Result<()> {
+        let files = [("memory.max", memory.to_string()), ("cpu.max", format!("{} 100000", cpu * 100))];
+        for (file, expected) in files {
+            let found = read(self.kubectl, "look", &format!("{}/{}/{file}", self.slice.1, self.unit))?;
+            ensure!(found == expected, "{file}: {found:?}, not {expected:?}");
+        }
+        let command = format!(
+            "systemctl show -p ActiveState,Slice,Delegate,MemoryMax,CPUQuotaPerSecUSec {}",
+            self.unit
+        );
+        let told = ask(self.kubectl, input, name, &command)?;
+        let expected = [
+            "ActiveState=active".to_owned(),
+            format!("Slice={}", self.slice.0),
+            "Delegate=yes".to_owned(),
+            format!("MemoryMax={memory}"),
+            format!("CPUQuotaPerSecUSec={cpu}ms"),
+        ];
+        for line in expected {
+            ensure!(told.lines().any(|told| told == line), "no {line} in {told}");
+        }
+        Ok(())
+    }
+}
+
+/// The built-in runtime's cgroups are systemd's: a scope for each sandbox and container, whose limits systemd knows and
+/// keeps; they outlive the runtime, and nothing of them is left.
+fn scopes(kubectl: &Kubectl, input: &mut ChildStdin) -> Result<()> {
+    kubectl.node()?;
+    approve(kubectl)?;
+    let volumes = "volumes: [{name: cgroups, hostPath: {path: /sys/fs/cgroup}}, \
+        {name: told, hostPath: {path: /told, type: DirectoryOrCreate}}]";
+    let mounts = "    volumeMounts: [{name: cgroups, mountPath: /host}, {name: told, mountPath: /told}]\n";
+    let limited = "{requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 500m, memory: 128Mi}}";
+    kubectl.apply(&[pod("look", volumes, "{}") + mounts, pod("limited", "", limited)].join("---\n"))?;
+    kubectl.ready("look")?;
+    kubectl.ready("limited")?;
+    let scope = InScope::of(kubectl, "limited")?;
+    let list = kubectl.run(&["exec", "look", "--", "ls", &scope.slice.1])?;
+    let all: Vec<&str> = list.lines().filter(|name| name.strip_suffix(".scope").is_some()).collect();
+    ensure!(all.len() == 2 && all.contains(&&*scope.unit), "a sandbox and a container have {all:?}");
+    for unit in all {
+        let processes = read(kubectl, "look", &format!("{}/{unit}/cgroup.procs", scope.slice.1))?;
+        ensure!(!processes.is_empty(), "nothing is in {unit}");
+    }
+    scope.check(input, "begun", (500, 128 << 20))?;
+    ask(kubectl, input, "reload", "systemctl daemon-reload")?;
+    scope.check(input, "reloaded", (500, 128 << 20)).context("after systemd's reload")?;
+
+    let change = "{\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"requests\":{\"cpu\":\"100m\",\
+        \"memory\":\"32Mi\"},\"limits\":{\"cpu\":\"600m\",\"memory\":\"192Mi\"}}}]}}";
+    kubectl.run(&["patch", "pod", "limited", "--subresource", "resize", "-p", change])?;
+    let file = format!("{}/{}/memory.max", scope.slice.1, scope.unit);
+    let grown = (192_u64 << 20).to_string();
+    kubectl.until("the new limit", &["exec", "look", "--", "cat", &file], |found| found == grown)?;
+    scope.check(input, "changed", (600, 192 << 20)).context("after the change")?;
+    ask(kubectl, input, "reload-2", "systemctl daemon-reload")?;
+    scope.check(input, "changed-reloaded", (600, 192 << 20)).context("after the change and a reload")?;
+
+    let restart = "systemctl restart ferrokube-runtime; systemctl is-active ferrokube-runtime";
+    let told = ask(kubectl, input, "restarted", restart)?;
+    ensure!(told == "active", "the runtime is {told}");
+    kubectl.until("a further process", &["exec", "limited", "--", "true"], |_| true)?;
+    let again = InScope::of(kubectl, "limited")?;
+    ensure!(again.unit == scope.unit, "the container was {}, and is {}", scope.unit, again.unit);
+    scope.check(input, "adopted", (600, 192 << 20)).context("after the runtime's restart")?;
+
+    let hungry =
+        pod("hungry", "", "{limits: {memory: 64Mi}}").replace("exec sleep 1000000", "exec tail /dev/zero");
+    kubectl.apply(&hungry)?;
+    let reason = "jsonpath={.status.containerStatuses[0].state.terminated.reason}";
+    kubectl
+        .until("memory is out", &["get", "pod", "hungry", "-o", reason], |reason| reason == "OOMKilled")?;
+    kubectl.run(&["delete", "pod", "limited", "hungry", "--wait=true"])?;
+    let gone = ["exec", "look", "--", "sh", "-c", &format!("ls -d {} || echo gone", scope.slice.1)];
+    kubectl.until("the Pod's slice is gone", &gone, |answer| answer.ends_with("gone"))?;
+    let units = "systemctl list-units --all --plain --no-legend --no-pager 'cri-containerd-*'";
+    let left = ask(kubectl, input, "left", units)?;
+    ensure!(left.lines().count() == 2 && !left.contains("failed"), "besides those of look there are {left}");
+    Ok(())
 }

@@ -1,11 +1,14 @@
 //! Cgroups: limits, figures and the end of a container's processes, in version 1, hybrid and version 2.
 //!
-//! Paths are those of the cgroupfs driver: `/kubepods/…/ID` lies below the mount of each hierarchy. In a hybrid machine
-//! (version 2 without controllers) the hierarchies of version 1 count alone. Decisions (which file gets which figure)
-//! are pure, in `v1.rs` and `v2.rs`.
+//! The place of a cgroup says who makes it: `/kubepods/…/ID` is a directory below the mount of each hierarchy, which is
+//! made here (the cgroupfs driver), `SLICE:PREFIX:NAME` a scope that systemd is asked for (the systemd driver; `scope.rs`).
+//! A scope is made around its first process, and gets everything that systemd does not manage by files. In a hybrid machine
+//! (version 2 without controllers) the hierarchies of version 1 count alone, but that systemd finds the processes of its
+//! units in version 2. Decisions (which file gets which figure) are pure, in `v1.rs` and `v2.rs`.
 
 pub(crate) mod devices;
 mod files;
+mod scope;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -20,9 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oci_spec::runtime::LinuxResources;
+use oci_spec::runtime::{LinuxDeviceCgroup, LinuxResources};
 use rustix::fs::{Mode, OFlags};
+use systemd::Units;
 
+use self::scope::Scope;
+pub(crate) use self::scope::is_scope;
 use self::write::Write;
 use crate::error::{Doing, Error, Result};
 use crate::plan::Hierarchy as View;
@@ -38,7 +44,19 @@ struct Hierarchy {
 
 /// The cgroups of the machine.
 #[derive(Debug, Clone)]
-pub struct Cgroups(Arc<Layout>);
+pub struct Cgroups(Arc<Mounted>);
+
+#[derive(Debug)]
+struct Mounted {
+    layout: Layout,
+    /// Version 2 beside hierarchies of version 1.
+    hybrid: Option<PathBuf>,
+    /// The way to systemd.
+    units: Units,
+}
+
+/// The name of the hierarchy of version 1 in which systemd alone puts processes.
+const OF_SYSTEMD: &str = "name=systemd";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Layout {
@@ -49,26 +67,36 @@ enum Layout {
 impl Cgroups {
     /// Finds out how cgroups are mounted. Without any there are no limits, and that is an error.
     pub fn detect() -> Result<Self> {
+        Self::detect_with(Units::default())
+    }
+
+    /// The same, with the systemd behind another bus than the system's.
+    pub fn detect_with(units: Units) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").doing(|| "read /proc/self/mountinfo")?;
-        let layout = layout(&mounts);
-        layout.map(|l| Self(Arc::new(l))).ok_or_else(|| {
+        let (layout, hybrid) = layout(&mounts).ok_or_else(|| {
             Error::Invalid("no cgroups are mounted below /sys/fs/cgroup: mount them first".to_owned())
-        })
+        })?;
+        Ok(Self(Arc::new(Mounted { layout, hybrid, units })))
     }
 
     /// Whether version 2 has the controllers.
     pub fn unified(&self) -> bool {
-        matches!(*self.0, Layout::V2(_))
+        matches!(self.0.layout, Layout::V2(_))
     }
 
-    /// The cgroup of a path such as `/kubepods/pod1/container1`.
+    /// The cgroup of a place such as `/kubepods/pod1/container1` or `kubepods-pod1.slice:prefix:container1`.
     pub(crate) fn group(&self, path: &str) -> Result<Group> {
+        if is_scope(path) {
+            let scope = Scope::parse(path)?;
+            let path = scope.path.clone();
+            return Ok(Group { layout: self.clone(), path, scope: Some(Arc::new(scope)) });
+        }
         let sane = path.split('/').all(|part| !matches!(part, "." | "..")) && !path.contains(['\0', '\n']);
         let path = path.trim_matches('/');
         if !sane || path.is_empty() {
             return Err(Error::Invalid(format!("{path:?} is no path of a cgroup")));
         }
-        Ok(Group { layout: self.clone(), path: path.to_owned() })
+        Ok(Group { layout: self.clone(), path: path.to_owned(), scope: None })
     }
 }
 
@@ -80,8 +108,8 @@ fn below<'a>(above: &str, list: &'a str) -> Option<&'a str> {
     (known && path.strip_prefix(above)?.starts_with('/')).then_some(path)
 }
 
-/// Reads the mounts.
-fn layout(mounts: &str) -> Option<Layout> {
+/// Reads the mounts: the hierarchies that count, and version 2 beside version 1.
+fn layout(mounts: &str) -> Option<(Layout, Option<PathBuf>)> {
     let mut v1: Vec<Hierarchy> = Vec::new();
     let mut v2 = None;
     for line in mounts.lines() {
@@ -118,10 +146,15 @@ fn layout(mounts: &str) -> Option<Layout> {
         }
     }
     if v1.iter().any(|h| h.controllers.iter().any(|c| c == "memory" || c == "cpu" || c == "pids")) {
-        Some(Layout::V1(v1))
+        Some((Layout::V1(v1), v2))
     } else {
-        v2.map(Layout::V2)
+        Some((Layout::V2(v2?), None))
     }
+}
+
+/// The rules about devices, if there are any.
+fn rules(resources: &LinuxResources) -> Option<&[LinuxDeviceCgroup]> {
+    resources.devices().as_deref().filter(|rules| !rules.is_empty())
 }
 
 /// A cgroup: one directory in version 2, one in each hierarchy in version 1.
@@ -129,20 +162,36 @@ fn layout(mounts: &str) -> Option<Layout> {
 pub(crate) struct Group {
     layout: Cgroups,
     path: String,
+    /// The unit that it is, if systemd makes it.
+    scope: Option<Arc<Scope>>,
 }
 
 impl Group {
     /// The directories, with their hierarchies' controllers.
     fn directories(&self) -> Vec<(&[String], PathBuf)> {
-        match &*self.layout.0 {
-            Layout::V1(all) => all.iter().map(|h| (&h.controllers[..], h.root.join(&self.path))).collect(),
+        match &self.layout.0.layout {
+            Layout::V1(all) => {
+                let hybrid = self.hybrid().map(|directory| (&[][..], directory));
+                let all = all.iter().map(|h| (&h.controllers[..], h.root.join(&self.path)));
+                all.chain(hybrid).collect()
+            }
             Layout::V2(root) => vec![(&[][..], root.join(&self.path))],
         }
     }
 
+    /// Its directory in the version 2 of a hybrid machine, where systemd looks for the processes of a unit.
+    fn hybrid(&self) -> Option<PathBuf> {
+        self.scope.as_ref().and(self.layout.0.hybrid.as_ref()).map(|root| root.join(&self.path))
+    }
+
+    /// Whether it is made around its first process, by [`Group::start`], instead of before it.
+    pub(crate) fn is_scope(&self) -> bool {
+        self.scope.is_some()
+    }
+
     /// The directory in which a controller's files are.
     fn directory(&self, controller: &str) -> Option<PathBuf> {
-        match &*self.layout.0 {
+        match &self.layout.0.layout {
             Layout::V1(all) => {
                 let found = all.iter().find(|h| h.controllers.iter().any(|c| c == controller));
                 found.map(|h| h.root.join(&self.path))
@@ -153,7 +202,7 @@ impl Group {
 
     /// The part of its cgroup that a container sees.
     pub(crate) fn view(&self) -> Vec<View> {
-        match &*self.layout.0 {
+        match &self.layout.0.layout {
             Layout::V1(all) => {
                 let one = |h: &Hierarchy| View {
                     name: h.root.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned()),
@@ -168,8 +217,46 @@ impl Group {
         }
     }
 
-    /// Makes the cgroup with those above it, and sets its limits.
+    /// Makes the cgroup with those above it, and sets its limits. A scope is made by [`Group::start`].
     pub(crate) fn create(&self, resources: Option<&LinuxResources>) -> Result<()> {
+        if self.is_scope() {
+            return Ok(());
+        }
+        self.make_directories()?;
+        resources.map_or(Ok(()), |r| self.apply(r, true))
+    }
+
+    /// Has systemd make the scope around its first process, with its limits; the process waits meanwhile. One that is no
+    /// scope is there already.
+    pub(crate) fn start(&self, process: i32, resources: Option<&LinuxResources>) -> Result<()> {
+        let Some(scope) = &self.scope else { return Ok(()) };
+        let deed = || format!("start the unit {}", scope.unit);
+        let units = &self.layout.0.units;
+        let mut writes = Vec::new();
+        let mut limits = Vec::new();
+        if let Some(resources) = resources {
+            writes = self.writes(resources)?;
+            limits = scope::properties(&writes, units.version().doing(deed)?)?;
+            if !self.unified()
+                && let Some(rules) = rules(resources)
+            {
+                limits.extend(scope::devices(&devices::rules(rules)));
+            }
+        }
+        let asked = systemd::Scope {
+            unit: &scope.unit,
+            slice: &scope.slice,
+            description: &scope.description,
+            process: process.unsigned_abs(),
+            unified: self.unified(),
+        };
+        units.start_scope(&asked, &limits).doing(deed)?;
+        // systemd makes those of the controllers that it manages.
+        self.make_directories()?;
+        resources.map_or(Ok(()), |resources| self.write_limits(&writes, resources, true))
+    }
+
+    fn make_directories(&self) -> Result<()> {
         for (controllers, directory) in self.directories() {
             if controllers.iter().any(|c| c == "cpuset") {
                 self.make_cpuset(&directory)?;
@@ -178,10 +265,10 @@ impl Group {
                     .doing(|| format!("make the cgroup {}", directory.display()))?;
             }
         }
-        if let Layout::V2(root) = &*self.layout.0 {
+        if let Layout::V2(root) = &self.layout.0.layout {
             v2::delegate(root, &self.path)?;
         }
-        resources.map_or(Ok(()), |r| self.apply(r, true))
+        Ok(())
     }
 
     /// A cpuset of version 1 has no processors before it is told so.
@@ -210,15 +297,32 @@ impl Group {
 
     /// Sets limits. `new`: also those of devices, which an update does not have.
     pub(crate) fn apply(&self, resources: &LinuxResources, new: bool) -> Result<()> {
-        let writes = match &*self.layout.0 {
+        let writes = self.writes(resources)?;
+        if let Some(scope) = &self.scope {
+            let deed = || format!("set the limits of the unit {}", scope.unit);
+            let units = &self.layout.0.units;
+            let limits = scope::properties(&writes, units.version().doing(deed)?)?;
+            if !limits.is_empty() {
+                units.set(&scope.unit, &limits).doing(deed)?;
+            }
+        }
+        self.write_limits(&writes, resources, new)
+    }
+
+    /// The files of limits and their values.
+    fn writes(&self, resources: &LinuxResources) -> Result<Vec<Write>> {
+        let writes = match &self.layout.0.layout {
             Layout::V1(_) => v1::writes(resources)?,
             Layout::V2(_) => v2::writes(resources)?,
         };
-        let growing = self.grows(&writes);
+        Ok(if self.is_scope() { scope::rounded(writes) } else { writes })
+    }
+
+    fn write_limits(&self, writes: &[Write], resources: &LinuxResources, new: bool) -> Result<()> {
+        let growing = self.grows(writes);
         self.write_all(&growing)?;
-        let rules = resources.devices().as_deref().filter(|rules| new && !rules.is_empty());
-        let Some(rules) = rules else { return Ok(()) };
-        match &*self.layout.0 {
+        let Some(rules) = rules(resources).filter(|_| new) else { return Ok(()) };
+        match &self.layout.0.layout {
             Layout::V1(_) => self.write_all(&devices::v1(rules)),
             Layout::V2(root) => devices::load(&root.join(&self.path), rules)
                 .doing(|| format!("load the device program of {}", self.path)),
@@ -267,32 +371,54 @@ impl Group {
 
     /// The files into which a process writes `0` to join the cgroup.
     pub(crate) fn join_files(&self) -> Result<Vec<OwnedFd>> {
-        let file = if self.unified() { "cgroup.procs" } else { "tasks" };
-        let open = |(_, directory): (&[String], PathBuf)| {
-            let path = directory.join(file);
-            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-            rustix::fs::open(&path, flags, Mode::empty()).doing(|| format!("open {}", path.display()))
+        let (unified, hybrid) = (self.unified(), self.hybrid());
+        let file = |directory: PathBuf| {
+            let whole = unified || hybrid.as_ref() == Some(&directory);
+            directory.join(if whole { "cgroup.procs" } else { "tasks" })
         };
-        self.directories().into_iter().map(open).collect()
+        self.directories().into_iter().map(|(_, directory)| open_to_join(&file(directory))).collect()
+    }
+
+    /// The files into which the first process writes `0`: systemd has put that of a scope into its own hierarchy and into
+    /// version 2.
+    pub(crate) fn join_files_of_first(&self) -> Result<Vec<OwnedFd>> {
+        if !self.is_scope() {
+            return self.join_files();
+        }
+        self.left_to_first().map(|h| open_to_join(&h.root.join(&self.path).join("tasks"))).collect()
+    }
+
+    /// The number of those files. The cgroup need not be there.
+    pub(crate) fn joins_of_first(&self) -> usize {
+        if self.is_scope() { self.left_to_first().count() } else { self.directories().len() }
+    }
+
+    /// The hierarchies that a scope's first process joins by itself. It may be in some already: systemd manages a few.
+    fn left_to_first(&self) -> impl Iterator<Item = &Hierarchy> {
+        let all: &[Hierarchy] = match &self.layout.0.layout {
+            Layout::V1(all) => all,
+            Layout::V2(_) => &[],
+        };
+        all.iter().filter(|h| !h.controllers.iter().any(|c| c == OF_SYSTEMD))
     }
 
     /// The cgroup for a further process of a container whose first one has this number. A container that gives controllers
     /// to cgroups below its own (systemd, another container runtime) may have no process in its own any more (version 2),
     /// so a further one is beside the first, as in runc.
     pub(crate) fn beside(&self, first: i32) -> Self {
-        let Layout::V2(root) = &*self.layout.0 else { return self.clone() };
+        let Layout::V2(root) = &self.layout.0.layout else { return self.clone() };
         let given = fs::read_to_string(root.join(&self.path).join("cgroup.subtree_control"));
         if given.is_ok_and(|given| given.trim().is_empty()) {
             return self.clone();
         }
         let text = fs::read_to_string(format!("/proc/{first}/cgroup")).unwrap_or_default();
         let path = below(&self.path, &text).unwrap_or(&self.path);
-        Self { layout: self.layout.clone(), path: path.to_owned() }
+        Self { path: path.to_owned(), ..self.clone() }
     }
 
     /// The directory in which processes can be born; version 2 alone has that.
     pub(crate) fn born_in(&self) -> Result<Option<OwnedFd>> {
-        let Layout::V2(root) = &*self.layout.0 else { return Ok(None) };
+        let Layout::V2(root) = &self.layout.0.layout else { return Ok(None) };
         let path = root.join(&self.path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let d = rustix::fs::open(&path, flags, Mode::empty()).doing(|| format!("open {}", path.display()))?;
@@ -301,7 +427,7 @@ impl Group {
 
     /// The processes in the cgroup and those below it.
     pub(crate) fn processes(&self) -> Vec<i32> {
-        let directory = match &*self.layout.0 {
+        let directory = match &self.layout.0.layout {
             // Every hierarchy has them; the first that there is will do.
             Layout::V1(all) => all.iter().map(|h| h.root.join(&self.path)).find(|d| d.is_dir()),
             Layout::V2(root) => Some(root.join(&self.path)),
@@ -344,7 +470,7 @@ impl Group {
     }
 
     fn kill_at_once(&self) -> bool {
-        match &*self.layout.0 {
+        match &self.layout.0.layout {
             Layout::V2(root) => fs::write(root.join(&self.path).join("cgroup.kill"), "1").is_ok(),
             Layout::V1(_) => false,
         }
@@ -356,7 +482,7 @@ impl Group {
     }
 
     fn freeze(&self, freeze: bool) {
-        let (controller, file, value) = match (&*self.layout.0, freeze) {
+        let (controller, file, value) = match (&self.layout.0.layout, freeze) {
             (Layout::V1(_), true) => ("freezer", "freezer.state", "FROZEN"),
             (Layout::V1(_), false) => ("freezer", "freezer.state", "THAWED"),
             (Layout::V2(_), _) => ("", "cgroup.freeze", if freeze { "1" } else { "0" }),
@@ -368,6 +494,15 @@ impl Group {
 
     /// Removes the cgroup with those below it. Processes that end meanwhile hold it for a while.
     pub(crate) async fn remove(&self, patience: Duration) -> Result<()> {
+        if let Some(scope) = self.scope.clone() {
+            let layout = self.layout.clone();
+            let stop = move || layout.0.units.stop(&scope.unit).map_err(|e| (scope.unit.clone(), e));
+            let stopped = tokio::task::spawn_blocking(component::boxed_work(stop)).await;
+            // Its cgroups go in any case: a unit without any ends by itself.
+            if let Ok(Err((unit, e))) = stopped {
+                tracing::warn!("cannot stop the unit {unit}: {e}");
+            }
+        }
         let end = tokio::time::Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         loop {
@@ -384,7 +519,7 @@ impl Group {
 
     /// How many processes the kernel killed because memory was out.
     pub(crate) fn oom_kills(&self) -> u64 {
-        let file = match &*self.layout.0 {
+        let file = match &self.layout.0.layout {
             Layout::V1(_) => self.directory("memory").map(|d| d.join("memory.oom_control")),
             Layout::V2(root) => Some(root.join(&self.path).join("memory.events")),
         };
@@ -405,6 +540,12 @@ impl Group {
     pub(crate) fn stats(&self) -> Stats {
         stats::read(self.layout.unified(), |controller| self.directory(controller))
     }
+}
+
+/// Opens a file into which processes write to join a cgroup.
+fn open_to_join(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).doing(|| format!("open {}", path.display()))
 }
 
 impl Group {

@@ -14,9 +14,10 @@ use tokio::process::Command;
 
 pub(crate) use self::bundle::Bundle;
 pub(crate) use self::make::{check, create, exec};
+use crate::cgroups::is_scope;
 use crate::error::{Doing, Error, Result};
 use crate::programs::{self, PATH};
-use crate::records::Directory;
+use crate::records::{ContainerRecord, Directory};
 use crate::spec::OciRuntime;
 
 /// The time that a command of a runtime may take.
@@ -29,6 +30,8 @@ pub(crate) struct Outer {
     /// The directory in which the runtime keeps its state.
     root: PathBuf,
     id: String,
+    /// Whether its cgroup is a scope of systemd's.
+    systemd: bool,
     pub(crate) bundle: Bundle,
 }
 
@@ -39,9 +42,13 @@ struct State {
 }
 
 impl Outer {
-    pub(crate) fn new(directory: &Directory, id: &str, runtime: OciRuntime) -> Self {
-        let root = directory.0.join("oci");
-        Self { runtime, root, id: id.to_owned(), bundle: Bundle::of(directory, id) }
+    /// The container of a record, if another runtime made it.
+    pub(crate) fn of(directory: &Directory, record: &ContainerRecord) -> Option<Self> {
+        let runtime = record.runtime.clone()?;
+        let (root, id) = (directory.0.join("oci"), record.id.clone());
+        let systemd = record.cgroup.as_deref().is_some_and(is_scope);
+        let bundle = Bundle::of(directory, &id);
+        Some(Self { runtime, root, id, systemd, bundle })
     }
 
     /// The arguments of a command, those that all commands have first. `log` is the file for errors.
@@ -49,6 +56,9 @@ impl Outer {
         let mut all = vec![self.runtime.program.display().to_string()];
         all.extend(self.runtime.arguments.iter().cloned());
         all.extend(["--root".to_owned(), self.root.display().to_string()]);
+        if self.systemd {
+            all.push("--systemd-cgroup".to_owned());
+        }
         if let Some(log) = log {
             all.extend(["--log".to_owned(), log.display().to_string()]);
             all.extend(["--log-format".to_owned(), "json".to_owned()]);

@@ -70,6 +70,8 @@ pub(crate) struct Places<'a> {
     pub(crate) images: Option<PathBuf>,
     /// The OCI runtimes besides the built-in one.
     pub(crate) handlers: Vec<Handler>,
+    /// The maker of cgroups.
+    pub(crate) cgroup_driver: cli::CgroupDriver,
 }
 
 impl NodeRuntime {
@@ -89,6 +91,7 @@ impl NodeRuntime {
             socket: socket(places.data_dir),
             registries: vec![REGISTRIES.into()],
             handlers: places.handlers,
+            cgroup_driver: places.cgroup_driver.into(),
             clock,
         };
         let runtime = Box::pin(Runtime::start(settings, network.clone(), &shutdown)).await;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 /// The flags of the container runtime alone.
 #[derive(Debug, Args, Clone)]
@@ -29,9 +30,33 @@ pub(crate) struct CriRuntime {
     /// repeated
     #[arg(long, value_name = "NAME=PROGRAM[ ARGUMENTS]")]
     pub(crate) runtime_handler: Vec<runtime::Handler>,
+    /// Maker of the cgroups of containers: `cgroupfs`, by directories, or `systemd`, which is asked for slices and scopes;
+    /// the kubelet asks the runtime which it is
+    #[arg(long, value_name = "DRIVER", value_enum, default_value_t = CgroupDriver::Cgroupfs)]
+    pub(crate) cgroup_driver: CgroupDriver,
     /// Directory of archives of images that the runtime has, also those that are put there later
     #[arg(long, value_name = "DIR")]
     pub(crate) images: Option<PathBuf>,
+}
+
+/// The maker of the cgroups of containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CgroupDriver {
+    /// The runtime, by directories
+    #[default]
+    Cgroupfs,
+    /// systemd, which is asked for slices and scopes
+    Systemd,
+}
+
+impl From<CgroupDriver> for runtime::CgroupDriver {
+    fn from(driver: CgroupDriver) -> Self {
+        match driver {
+            CgroupDriver::Cgroupfs => Self::Cgroupfs,
+            CgroupDriver::Systemd => Self::Systemd,
+        }
+    }
 }
 
 /// The Pod network of the runtime alone.

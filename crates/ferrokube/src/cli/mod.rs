@@ -27,7 +27,7 @@ use self::values::duration;
 pub(crate) use self::component::{Component, Scheduler};
 pub(crate) use self::controllers::{ControllerManager, Signing};
 pub(crate) use self::election::Electing;
-pub(crate) use self::images::{CriRuntime, Image, PodNetwork, StoreOf};
+pub(crate) use self::images::{CgroupDriver, CriRuntime, Image, PodNetwork, StoreOf};
 pub(crate) use self::logging::Logging;
 pub(crate) use self::node::{Agent, Hosted, KubeProxy, Kubelet, Network, Node, ProxyFields};
 pub(crate) use self::server::{

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use objects::Cidr;
 
 use super::fields::Fields;
+use super::images::CgroupDriver;
 use super::logging::Logging;
 
 /// The flags of several nodes on this machine.
@@ -19,7 +20,7 @@ pub(crate) struct Hosts {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=32),
-        conflicts_with_all = ["node_ip", "container_runtime_endpoint", "cni_conf_dir", "cni_bin_dir"]
+        conflicts_with_all = ["node_ip", "container_runtime_endpoint", "cgroup_driver", "cni_conf_dir", "cni_bin_dir"]
     )]
     pub(crate) nodes: Option<u8>,
     /// Network of the nodes of --nodes; one of each family, separated by commas, for two
@@ -112,6 +113,16 @@ pub(crate) struct Node {
     /// repeated
     #[arg(long, value_name = "NAME=PROGRAM[ ARGUMENTS]", conflicts_with = "container_runtime_endpoint")]
     pub(crate) runtime_handler: Vec<runtime::Handler>,
+    /// Maker of the cgroups of the built-in runtime's containers and, with it, of Pods: `cgroupfs`, by directories, or
+    /// `systemd`, which is asked for slices and scopes and keeps its hand on them on machines that it has started
+    #[arg(
+        long,
+        value_name = "DRIVER",
+        value_enum,
+        default_value_t = CgroupDriver::Cgroupfs,
+        conflicts_with = "container_runtime_endpoint"
+    )]
+    pub(crate) cgroup_driver: CgroupDriver,
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,

@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::dbus::{BusError, Connection, Object, Wanted};
+use systemd::{BusError, Connection, Object, Wanted};
+
 use crate::work::{Interrupted, try_blocking};
 
 const SERVICE: &str = "org.freedesktop.login1";

@@ -350,7 +350,9 @@ impl pb::runtime_service_server::RuntimeService for Service {
         &self,
         _: Request<pb::RuntimeConfigRequest>,
     ) -> Answer<pb::RuntimeConfigResponse> {
-        let linux = pb::LinuxRuntimeConfiguration { cgroup_driver: pb::CgroupDriver::Cgroupfs.into() };
+        let systemd = self.core.machine.systemd;
+        let cgroup_driver = if systemd { pb::CgroupDriver::Systemd } else { pb::CgroupDriver::Cgroupfs };
+        let linux = pb::LinuxRuntimeConfiguration { cgroup_driver: cgroup_driver.into() };
         ok(pb::RuntimeConfigResponse { linux: Some(linux) })
     }
 

@@ -42,7 +42,7 @@ pub(crate) async fn run(
         ..SandboxRecord::default()
     };
     record.set_phase(SandboxPhase::Starting);
-    let spec = spec(&record)?;
+    let spec = spec(&record, core.machine.systemd)?;
     if known.is_some_and(|known| !known.features.user_namespaces) && spec.user.is_some() {
         let text = format!("the runtime handler {:?} does not support user namespaces", record.handler);
         return Err(CallError::Invalid(text));
@@ -118,8 +118,8 @@ fn categories() -> String {
     format!("c{},c{}", one.min(other), one.max(other))
 }
 
-/// The sandbox as its shim makes it.
-fn spec(record: &SandboxRecord) -> Result<SandboxSpec, CallError> {
+/// The sandbox as its shim makes it; `systemd` makes its cgroup or not.
+fn spec(record: &SandboxRecord, systemd: bool) -> Result<SandboxSpec, CallError> {
     let config = record.config.clone().unwrap_or_default();
     let linux = config.linux.clone().unwrap_or_default();
     let options = record.namespaces();
@@ -127,7 +127,7 @@ fn spec(record: &SandboxRecord) -> Result<SandboxSpec, CallError> {
     let ipc = is_own("IPC", options.ipc(), false)?;
     let users = mappings(&options)?;
     let private = |own: bool| if own { Private::New } else { Private::Host };
-    let cgroup = cgroup_path(&linux.cgroup_parent, &record.id)?;
+    let cgroup = cgroup_path(&linux.cgroup_parent, &record.id, systemd)?;
     Ok(SandboxSpec {
         id: record.id.clone(),
         hostname: hostname(&config),
@@ -312,11 +312,13 @@ mod tests {
 
     #[test]
     fn descriptions_for_the_shim() {
-        let made = spec(&record(pb::LinuxPodSandboxConfig {
-            cgroup_parent: "/pods/podu/".into(),
-            ..Default::default()
-        }))
-        .unwrap();
+        let below = |parent: &str| {
+            record(pb::LinuxPodSandboxConfig { cgroup_parent: parent.into(), ..Default::default() })
+        };
+        let made = spec(&below("pods-podu.slice"), true).unwrap();
+        assert_eq!(made.cgroup.as_deref(), Some("pods-podu.slice:cri-containerd:s"));
+        assert!(spec(&below("/pods/podu"), true).is_err() && spec(&below("pods.slice"), false).is_err());
+        let made = spec(&below("/pods/podu/"), false).unwrap();
         assert_eq!((made.network, made.pid, made.uts), (Net::New, PidMode::Shared, Private::New));
         assert_eq!((made.cgroup.as_deref(), &made.hostname[..]), (Some("/pods/podu/s"), "web"));
         assert_eq!(made.sysctls.len(), 2);
@@ -333,12 +335,12 @@ mod tests {
             }),
             ..Default::default()
         };
-        let made = spec(&record(host.clone())).unwrap();
+        let made = spec(&record(host.clone()), false).unwrap();
         assert_eq!((made.network, made.pid, made.ipc), (Net::Host, PidMode::PerContainer, Private::Host));
         assert!(made.sysctls.is_empty());
         let mut bad = host;
         bad.sysctls = [("net.a".to_owned(), "1".to_owned())].into();
-        assert!(spec(&record(bad)).is_err());
+        assert!(spec(&record(bad), false).is_err());
     }
 
     #[test]

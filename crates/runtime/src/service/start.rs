@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use component::{Clock, Shutdown};
 use containers::{Cgroups, Sandboxes};
+use cri::runtime::CgroupDriver;
 use cri::runtime::image_service_server::ImageServiceServer;
 use cri::runtime::runtime_service_server::RuntimeServiceServer;
 use images::Images;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub registries: Vec<PathBuf>,
     /// The OCI runtimes besides the own one.
     pub handlers: Vec<Handler>,
+    /// The maker of the cgroups of containers that come: those that are there keep theirs.
+    pub cgroup_driver: CgroupDriver,
     /// The clock.
     pub clock: Clock,
 }
@@ -87,6 +90,11 @@ pub enum StartError {
     /// The images cannot be opened.
     #[error(transparent)]
     Images(#[from] images::OpenError),
+    /// Cgroups are to be systemd's, and there is none; runc's words.
+    #[error(
+        "systemd not running on this host, cannot use systemd cgroups manager: choose the cgroup driver cgroupfs"
+    )]
+    NoSystemd,
     /// The sandboxes cannot be opened.
     #[error("the sandboxes cannot be opened: {0}")]
     Sandboxes(#[source] containers::Error),
@@ -112,6 +120,10 @@ impl Runtime {
         network: Arc<dyn Network>,
         shutdown: &Shutdown,
     ) -> Result<Self, StartError> {
+        let systemd = settings.cgroup_driver == CgroupDriver::Systemd;
+        if systemd && !systemd::is_running() {
+            return Err(StartError::NoSystemd);
+        }
         let root = settings.root.clone();
         DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(at(&root))?;
         let lock = Arc::new(lock(&root).await?);
@@ -128,7 +140,7 @@ impl Runtime {
         let core = Arc::new(Core {
             joining: tokio::sync::RwLock::default(),
             root,
-            machine: machine::look(),
+            machine: machine::look(systemd),
             images: images.clone(),
             shims: shims.clone(),
             network,

@@ -199,6 +199,7 @@ pub(crate) async fn runtime(core: &Core, verbose: bool) -> Result<pb::StatusResp
     let about = json!({
         "root": core.root.display().to_string(),
         "cgroupV2": core.machine.unified,
+        "systemdCgroup": core.machine.systemd,
         "sandboxes": core.sandboxes.all().len(),
         "containers": core.containers.all().len(),
     });

@@ -56,8 +56,8 @@ const CAPABILITIES: [Capability; 41] = [
     Capability::CheckpointRestore,
 ];
 
-/// The facts of this machine.
-pub(crate) fn look() -> Machine {
+/// The facts of this machine; `systemd` is the cgroup driver.
+pub(crate) fn look(systemd: bool) -> Machine {
     let cgroups = Path::new(CGROUPS);
     let controllers = fs::read_to_string(cgroups.join("cgroup.controllers"));
     let unified = controllers.is_ok();
@@ -68,6 +68,7 @@ pub(crate) fn look() -> Machine {
     Machine {
         kernel: kernel(&rustix::system::uname().release().to_string_lossy()),
         unified,
+        systemd,
         swap: if unified {
             swap_of_v2(cgroups)
         } else {
@@ -133,6 +134,6 @@ mod tests {
         let all = effective("Name:\tx\nCapEff:\t0000000000200001\n");
         assert_eq!(all, [Capability::Chown, Capability::SysAdmin].into());
         assert!(effective("").is_empty());
-        assert!(look().kernel >= (5, 0));
+        assert!(look(false).kernel >= (5, 0));
     }
 }

@@ -78,6 +78,14 @@ pub enum TranslateError {
     /// A parent of cgroups that is systemd's.
     #[error("cgroup parent {0:?} is a slice of systemd, but this runtime's cgroup driver is cgroupfs")]
     Slice(String),
+    /// A place of a cgroup whose parent is no slice of systemd's; runc's words, which people look for.
+    #[error(
+        "expected cgroupsPath to be of format \"slice:prefix:name\" for systemd cgroups, got {0:?} instead: this runtime's cgroup driver is systemd"
+    )]
+    NoSlice(PathBuf),
+    /// A slice with a name that systemd does not take.
+    #[error(transparent)]
+    InvalidSlice(#[from] systemd::InvalidSlice),
     /// A profile that the file's content is not.
     #[error("seccomp profile {path:?} cannot be used")]
     Seccomp {

@@ -11,6 +11,8 @@ pub struct Machine {
     pub kernel: (u32, u32),
     /// Whether there is cgroup v2 alone.
     pub unified: bool,
+    /// Whether systemd makes cgroups: the cgroup driver.
+    pub systemd: bool,
     /// Whether swap is counted.
     pub swap: bool,
     /// Whether huge pages are counted.

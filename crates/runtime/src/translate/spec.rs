@@ -99,7 +99,7 @@ pub fn spec(of: &Container<'_>, machine: &Machine) -> Result<Translated, Transla
         .set_uid_mappings(users.as_ref().map(|all| all.uids.clone()))
         .set_gid_mappings(users.as_ref().map(|all| all.gids.clone()))
         .set_resources(Some(limits))
-        .set_cgroups_path(Some(cgroups::path(cgroup_parent(of.pod), of.id)?))
+        .set_cgroups_path(Some(cgroups::path(cgroup_parent(of.pod), of.id, machine.systemd)?))
         .set_devices(Some(devices::nodes(of.devices)))
         .set_masked_paths(hidden(&context.masked_paths))
         .set_readonly_paths(hidden(&context.readonly_paths))

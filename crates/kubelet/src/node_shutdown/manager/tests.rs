@@ -3,12 +3,12 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 
 use parking_lot::Mutex;
 use serde_json::json;
+use systemd::BusError;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::super::plan::two_periods;
 use super::*;
-use crate::dbus::BusError;
 use crate::pods::spec::SYSTEM_CRITICAL;
 
 /// The questions to a login manager, and its answers.

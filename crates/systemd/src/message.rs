@@ -1,4 +1,4 @@
-//! Messages of D-Bus, as far as systemd and logind are asked; the format is that of the D-Bus specification 1.0.
+//! Messages of D-Bus, as far as systemd and logind are asked; the format is that of the D-Bus specification 1.0. Pure.
 
 /// The most bytes of a message that is read. The answers of logind are small; the bus itself allows 128 MiB.
 const MOST: usize = 64 << 10;
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 
 /// A message that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub enum Malformed {
     /// It is longer than any answer of logind.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
@@ -49,16 +49,26 @@ pub(crate) enum Argument<'a> {
     NoUnits,
 }
 
-/// A property of a unit.
-pub(crate) type Property<'a> = (&'a str, Value<'a>);
+/// A property of a unit: its name and its value.
+pub type Property<'a> = (&'a str, Value<'a>);
 
 /// The value of a property.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// `s`
     Text(&'a str),
+    /// `as`
     Texts(&'a [&'a str]),
+    /// `b`
     Bool(bool),
+    /// `t`
     Number(u64),
+    /// `au`, of numbers of processes.
+    Processes(&'a [u32]),
+    /// `ay`
+    Bytes(Vec<u8>),
+    /// `a(ss)`
+    Pairs(Vec<(String, String)>),
 }
 
 /// A message as far as it matters here.
@@ -137,6 +147,24 @@ impl Writer {
                 self.signature("t");
                 self.align(8);
                 self.0.extend(value.to_le_bytes());
+            }
+            Value::Processes(all) => {
+                self.signature("au");
+                self.array(4, |array| all.iter().for_each(|one| array.u32(*one)));
+            }
+            Value::Bytes(bytes) => {
+                self.signature("ay");
+                self.array(1, |array| array.0.extend(bytes));
+            }
+            Value::Pairs(all) => {
+                self.signature("a(ss)");
+                self.array(8, |array| {
+                    for (one, other) in all {
+                        array.align(8);
+                        array.text(one);
+                        array.text(other);
+                    }
+                });
             }
         }
     }
@@ -387,6 +415,12 @@ impl Message {
     pub(crate) fn variant_u64(&self) -> Option<u64> {
         let mut reader = self.body("v")?;
         (reader.signature()? == "t").then(|| reader.u64())?
+    }
+
+    /// The text in the variant that it begins with.
+    pub(crate) fn variant_text(&self) -> Option<&str> {
+        let mut reader = self.body("v")?;
+        (reader.signature()? == "s").then(|| reader.text())?
     }
 
     /// The bool in the variant that it begins with.

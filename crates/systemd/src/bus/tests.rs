@@ -44,7 +44,7 @@ fn a_call_is_what_others_send() {
 /// Each value begins at a multiple of its own size, elements of arrays, too.
 #[test]
 fn properties_are_arrays_of_variants() {
-    use super::message::Value;
+    use crate::message::Value;
     let call = Call { destination: BUS, path: BUS_PATH, interface: BUS, member: "Hello", arguments: &[] };
     let properties = [("A", Value::Number(7)), ("B", Value::Bool(true)), ("C", Value::Texts(&["x", "yz"]))];
     let arguments =

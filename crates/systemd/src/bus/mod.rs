@@ -1,9 +1,4 @@
-//! A connection to the system's bus, as far as logind is asked, and the messages that systemd is asked with, too.
-//!
-//! It is this crate's own: a whole client of D-Bus (zbus) is fifty crates more to build, for a dozen calls and two signals.
-
-pub(crate) mod address;
-pub(crate) mod message;
+//! A connection to the system's bus, as far as logind is asked: calls with file descriptors, and signals.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -19,9 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use self::address::Address;
-pub(crate) use self::message::Malformed;
-use self::message::{Argument, Call, FIXED, Kind, Message};
+use crate::address::{self, Address};
+use crate::message::{self, Argument, Call, FIXED, Kind, Malformed, Message};
 
 /// How long an answer is waited for; that of D-Bus' own library.
 const ANSWER: Duration = Duration::from_secs(25);
@@ -37,7 +31,7 @@ const BUS_PATH: &str = "/org/freedesktop/DBus";
 
 /// Why the bus is of no use.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BusError {
+pub enum BusError {
     /// There is none, or it hung up.
     #[error("the system bus cannot be reached: {0}")]
     Io(#[from] io::Error),
@@ -70,36 +64,37 @@ pub(crate) enum BusError {
 
 /// A signal that a sender emitted.
 #[derive(Debug)]
-pub(crate) struct Signal(Message);
+pub struct Signal(Message);
 
 impl Signal {
-    pub(crate) fn is(&self, path: &str, interface: &str, member: &str) -> bool {
+    /// Whether an object emitted it, under this name.
+    pub fn is(&self, path: &str, interface: &str, member: &str) -> bool {
         (self.0.path.as_str(), self.0.interface.as_str(), self.0.member.as_str()) == (path, interface, member)
     }
 
     /// The unique name of the sender.
-    pub(crate) fn sender(&self) -> &str {
+    pub fn sender(&self) -> &str {
         &self.0.sender
     }
 
     /// The bool that it carries.
-    pub(crate) fn boolean(&self) -> Option<bool> {
+    pub fn boolean(&self) -> Option<bool> {
         self.0.boolean()
     }
 }
 
 /// The signals that are wanted. Every user of the machine may send others to a process, and these, too.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The object that emits them.
-    pub(crate) of: Object,
+    pub of: Object,
     /// Their name.
-    pub(crate) member: &'static str,
+    pub member: &'static str,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: UnixStream,
     serial: u32,
     read: Vec<u8>,
@@ -117,7 +112,7 @@ impl Connection {
     ///
     /// # Errors
     /// There is none that takes this process.
-    pub(crate) async fn system() -> Result<Self, BusError> {
+    pub async fn system() -> Result<Self, BusError> {
         let mut error = io::Error::from(io::ErrorKind::NotFound);
         for address in address::of_system() {
             match connect(&address).await {
@@ -181,7 +176,10 @@ impl Connection {
     }
 
     /// Has signals sent here, and keeps these alone from now on.
-    pub(crate) async fn subscribe(&mut self, wanted: Wanted) -> Result<(), BusError> {
+    ///
+    /// # Errors
+    /// The bus is of no use.
+    pub async fn subscribe(&mut self, wanted: Wanted) -> Result<(), BusError> {
         let Wanted { of: Object { service, path, interface }, member } = wanted;
         let rule = format!(
             "type='signal',sender='{service}',path='{path}',interface='{interface}',member='{member}'"
@@ -196,7 +194,7 @@ impl Connection {
     }
 
     /// The unique name of who has a well-known one.
-    pub(crate) async fn owner(&mut self, name: &str) -> Result<String, BusError> {
+    pub async fn owner(&mut self, name: &str) -> Result<String, BusError> {
         let answer = self.of_bus("GetNameOwner", &[Argument::Text(name)]).await?;
         let owner = answer.text().map(str::to_owned).ok_or_else(|| BusError::Type("GetNameOwner".into()))?;
         if self.wanted.is_some_and(|wanted| wanted.of.service == name) {
@@ -233,7 +231,7 @@ impl Connection {
     }
 
     /// Waits until there is a signal. A caller that does not wait until then loses none.
-    pub(crate) async fn wait(&mut self) -> Result<(), BusError> {
+    pub async fn wait(&mut self) -> Result<(), BusError> {
         while self.signals.is_empty() {
             let message = self.message().await?;
             self.keep(message)?;
@@ -242,7 +240,7 @@ impl Connection {
     }
 
     /// Takes the first signal.
-    pub(crate) fn take(&mut self) -> Option<Signal> {
+    pub fn take(&mut self) -> Option<Signal> {
         self.signals.pop_front()
     }
 
@@ -361,13 +359,13 @@ async fn connect(address: &Address) -> io::Result<UnixStream> {
 
 /// An object of a service.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Object {
+pub struct Object {
     /// The service's well-known name.
-    pub(crate) service: &'static str,
+    pub service: &'static str,
     /// The object's path.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// The interface of its methods and properties.
-    pub(crate) interface: &'static str,
+    pub interface: &'static str,
 }
 
 impl Object {
@@ -386,7 +384,7 @@ impl Object {
     }
 
     /// Calls a method that answers nothing.
-    pub(crate) async fn order(
+    pub async fn order(
         self,
         bus: &mut Connection,
         member: &str,
@@ -397,12 +395,7 @@ impl Object {
     }
 
     /// Calls a method that answers with a file descriptor.
-    pub(crate) async fn open(
-        self,
-        bus: &mut Connection,
-        member: &str,
-        texts: &[&str],
-    ) -> Result<OwnedFd, BusError> {
+    pub async fn open(self, bus: &mut Connection, member: &str, texts: &[&str]) -> Result<OwnedFd, BusError> {
         let (answer, all) = self.call(bus, member, texts, None).await?;
         let number = answer.descriptor().and_then(|number| usize::try_from(number).ok());
         let wrong = || BusError::Type(format!("{}.{member}", self.interface));
@@ -415,13 +408,13 @@ impl Object {
     }
 
     /// A property that is a number.
-    pub(crate) async fn number(self, bus: &mut Connection, name: &str) -> Result<u64, BusError> {
+    pub async fn number(self, bus: &mut Connection, name: &str) -> Result<u64, BusError> {
         let answer = self.property(bus, name).await?;
         answer.variant_u64().ok_or_else(|| BusError::Type(format!("{}.{name}", self.interface)))
     }
 
     /// A property that is true or false.
-    pub(crate) async fn boolean(self, bus: &mut Connection, name: &str) -> Result<bool, BusError> {
+    pub async fn boolean(self, bus: &mut Connection, name: &str) -> Result<bool, BusError> {
         let answer = self.property(bus, name).await?;
         answer.variant_bool().ok_or_else(|| BusError::Type(format!("{}.{name}", self.interface)))
     }
