@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(manager.flags["node-monitor-period"], "5s");
         for elected in [false, true] {
             let scheduler = of_scheduler(&[("leader-elect", elected.to_string())], elected).unwrap();
-            check(&scheduler, "/componentconfig/LeaderElection/leaderElect", json!(elected));
+            check(&scheduler, "/componentconfig/leaderElection/leaderElect", json!(elected));
             assert_eq!(scheduler.flags["leader-elect"], elected.to_string());
         }
     }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use testkit::{Cluster, eventually};
 
@@ -166,7 +168,35 @@ fn curl(cluster: &Cluster, url: &str, more: &[&str]) -> Result<(String, String)>
     Ok((code.to_owned(), body.to_owned()))
 }
 
+/// Controllers and scheduler in one process with the API server tell what they act by.
+fn parts_tell_their_settings(cluster: &Cluster) -> Result<()> {
+    let config: Value = serde_json::from_str(&cluster.kubectl(&["config", "view", "--raw", "-o", "json"])?)?;
+    let mut files = Vec::new();
+    for (flag, field) in [("--cert", "client-certificate-data"), ("--key", "client-key-data")] {
+        let data = config["users"][0]["user"][field].as_str().context(field)?;
+        let file = cluster.host().path(field);
+        std::fs::write(&file, BASE64_STANDARD.decode(data)?)?;
+        files.extend([flag.to_owned(), file.display().to_string()]);
+    }
+    let admin: Vec<&str> = files.iter().map(String::as_str).collect();
+    for (port, at, expected) in [
+        (10257, "/kubecontrollermanager.config.k8s.io/NodeLifecycleController/NodeMonitorGracePeriod", "50s"),
+        (10259, "/componentconfig/profiles/0/schedulerName", "default-scheduler"),
+    ] {
+        let url = |path: &str| format!("https://127.0.0.1:{port}{path}");
+        let (code, text) = curl(cluster, &url("/configz"), &admin)?;
+        ensure!(code == "200", "{port}: {code} {text}");
+        let settings: Value = serde_json::from_str(&text)?;
+        ensure!(settings.pointer(at).and_then(Value::as_str) == Some(expected), "{at} in {settings}");
+        let (code, flags) = curl(cluster, &url("/flagz"), &admin)?;
+        ensure!(code == "200" && flags.contains("\nleader-elect=false\n"), "{port}: {code} {flags}");
+        ensure!(curl(cluster, &url("/configz"), &[])?.0 == "403", "{port} to nobody");
+    }
+    Ok(())
+}
+
 fn serves_and_restarts(cluster: &Cluster) -> Result<()> {
+    parts_tell_their_settings(cluster)?;
     let settings = "seccompDefault: true
 readOnlyPort: 10255
 tlsMinVersion: VersionTLS13

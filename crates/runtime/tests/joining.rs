@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use component::{Clock, Shutdown};
 use cri::runtime as pb;
 use ferrokube_runtime::network::{Network, NetworkError, Pod, Work};
-use ferrokube_runtime::{Runtime, Settings};
+use ferrokube_runtime::{CgroupDriver, Runtime, Settings};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -59,6 +59,7 @@ async fn a_sandbox_that_joins_while_the_network_is_tidied_stays_in_it() -> Resul
         socket: directory.path().join("cri.sock"),
         registries: Vec::new(),
         handlers: Vec::new(),
+        cgroup_driver: CgroupDriver::Cgroupfs,
         clock: Clock::system(),
     };
     let shutdown = Shutdown::new();

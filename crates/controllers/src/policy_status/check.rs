@@ -8,7 +8,7 @@ use cel::schema::{Declared, Definition, Registry, declare};
 use cel::{CompileError, Environment, Type, Version};
 use serde::Deserialize;
 
-/// The greatest number of kinds by which an expression is checked; upstream's.
+/// The greatest number of kinds of one rule by which an expression is checked; upstream's.
 pub(super) const MOST_KINDS: usize = 10;
 
 /// The spec of a policy, as far as its types go.

@@ -1,6 +1,6 @@
 //! The definitions of kinds, from the server's OpenAPI documents.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::{Gvk, Status};
@@ -57,20 +57,20 @@ impl<'a> Schemas<'a> {
 
     /// The definitions of the kinds that a policy matches, in the order of their names.
     pub(super) async fn matched(&mut self, spec: &Spec) -> Result<Vec<(Gvk, Definition)>, Status> {
-        let mut kinds: Vec<Gvk> = Vec::new();
-        for rule in spec.resources() {
+        let mut kinds = BTreeSet::new();
+        'rules: for rule in spec.resources() {
+            let mut of_rule = 0;
             for (group, version, plural) in rule {
                 let found = self.served(&group, &version).await?;
-                let found = found.resources.iter().find(|r| r.name == plural);
-                let kind = found.map(|r| Gvk::new(&group, &version, &r.kind));
-                kinds.extend(kind.filter(|kind| !kinds.contains(kind)));
-                if kinds.len() == MOST_KINDS {
-                    break;
+                let Some(found) = found.resources.iter().find(|r| r.name == plural) else { continue };
+                kinds.insert(Gvk::new(&group, &version, &found.kind));
+                of_rule += 1;
+                // As upstream: one such rule ends the search, and those before it may have found as many together.
+                if of_rule == MOST_KINDS {
+                    break 'rules;
                 }
             }
         }
-        kinds.sort();
-        kinds.truncate(MOST_KINDS);
         let mut out = Vec::with_capacity(kinds.len());
         for kind in kinds {
             if let Some(definition) = self.of_kind(&kind).await? {
