@@ -22,6 +22,12 @@ impl Served {
         Self { resource, kind: kind.to_owned(), namespaced, verbs: Vec::new() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_verbs(mut self, verbs: &[&str]) -> Self {
+        self.verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        self
+    }
+
     /// The resource's `apiVersion` in objects.
     pub(crate) fn api_version(&self) -> String {
         let Resource { group, version, .. } = &self.resource;

@@ -460,4 +460,68 @@ mod tests {
             ("False".into(), "All content successfully removed".into(), t1)
         );
     }
+
+    /// The conditions that are not `False`, with their reasons and messages.
+    fn failing(conditions: &[NamespaceCondition]) -> Vec<[&str; 3]> {
+        let all = conditions.iter().filter(|c| c.status == "True");
+        all.map(|c| [c.type_.as_str(), c.reason.as_deref().unwrap_or(""), c.message.as_deref().unwrap_or("")])
+            .collect()
+    }
+
+    /// Upstream's cases of `TestUpdateConditions`, but those two in which group versions cannot be parsed: the versions
+    /// that are discovered here are never parsed.
+    #[test]
+    fn conditions_that_are_there() {
+        const ALL: [&str; 5] = [
+            "NamespaceDeletionDiscoveryFailure",
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "NamespaceDeletionContentFailure",
+            "NamespaceContentRemaining",
+            "NamespaceFinalizersRemaining",
+        ];
+        let check = |before: &[&str], want: &[&str], failing_still: usize| {
+            let old: Vec<_> = before
+                .iter()
+                .map(|kind| NamespaceCondition {
+                    type_: (*kind).to_owned(),
+                    status: "True".to_owned(),
+                    ..NamespaceCondition::default()
+                })
+                .collect();
+            let got = conditions(Some(&old), &Pass::default(), Timestamp::UNIX_EPOCH).unwrap();
+            let kinds: Vec<&str> = got.iter().map(|c| c.type_.as_str()).collect();
+            assert_eq!((kinds.as_slice(), failing(&got).len()), (want, failing_still), "{before:?}");
+        };
+        check(&["unknown"], &[&["unknown"][..], &ALL[..]].concat(), 1);
+        check(&ALL[..1], &ALL, 0);
+        let swapped = [ALL[1], ALL[0], ALL[2], ALL[3], ALL[4]];
+        check(&swapped[..2], &swapped, 0);
+    }
+
+    /// Upstream's cases of `TestProcessContentTotals`.
+    #[test]
+    fn totals() {
+        let check = |left: &[(&str, usize)], finalizers: &[(&str, usize)], want: &[[&str; 3]]| {
+            let counts = |all: &[(&str, usize)]| all.iter().map(|(k, n)| ((*k).to_owned(), *n)).collect();
+            let pass = Pass { left: counts(left), finalizers: counts(finalizers), ..Pass::default() };
+            let got = conditions(None, &pass, Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(failing(&got), want);
+        };
+        let left = [("daemonsets.apps.k8s.io", 5), ("deployments.apps.k8s.io", 5)];
+        let finalizers = [("service-catalog", 6), ("kubedb", 5)];
+        let remain = [
+            "NamespaceContentRemaining",
+            "SomeResourcesRemain",
+            "Some resources are remaining: daemonsets.apps.k8s.io has 5 resource instances, deployments.apps.k8s.io has 5 resource instances",
+        ];
+        let held = [
+            "NamespaceFinalizersRemaining",
+            "SomeFinalizersRemain",
+            "Some content in the namespace has finalizers remaining: kubedb in 5 resource instances, service-catalog in 6 resource instances",
+        ];
+        check(&[], &[], &[]);
+        check(&left, &[], &[remain]);
+        check(&[], &finalizers, &[held]);
+        check(&left, &finalizers, &[remain, held]);
+    }
 }

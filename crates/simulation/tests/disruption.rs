@@ -84,6 +84,7 @@ impl Run {
     }
 }
 
+/// Upstream's `TestUnavailable`.
 #[tokio::test(start_paused = true)]
 async fn numbers_of_pods() -> Result<()> {
     let run = Run::new().await?;
@@ -102,6 +103,7 @@ async fn numbers_of_pods() -> Result<()> {
     everything.check("an empty selector selects all", (1, 1, 0, 1)).await
 }
 
+/// Upstream's `TestIntegerMaxUnavailable`, `TestNakedPod`, `TestStatusForUnmanagedPod` and `TestTotalUnmanagedPods`.
 #[tokio::test(start_paused = true)]
 async fn pods_without_a_controller() -> Result<()> {
     for spec in [json!({"maxUnavailable": 1}), json!({"minAvailable": "28%"})] {
@@ -115,6 +117,7 @@ async fn pods_without_a_controller() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's `TestIntegerMaxUnavailableWithScaling`, `TestReplicationController` and `TestStatefulSetController`.
 #[tokio::test(start_paused = true)]
 async fn the_scale_of_controllers() -> Result<()> {
     let run = Run::new().await?;
@@ -148,7 +151,7 @@ async fn the_scale_of_controllers() -> Result<()> {
     Ok(())
 }
 
-/// Eleven Pods of a controller and eleven of another: 28 % are 4, then 7.
+/// Upstream's `TestTwoControllers`. Eleven Pods of a controller and eleven of another: 28 % are 4, then 7.
 #[tokio::test(start_paused = true)]
 async fn two_controllers() -> Result<()> {
     let run = Run::new().await?;
@@ -174,7 +177,8 @@ async fn two_controllers() -> Result<()> {
     run.check("one again", (1, 8, 7, 22)).await
 }
 
-/// The number of Pods that the owner of a Pod wants, by the owner's reference.
+/// The number of Pods that the owner of a Pod wants, by the owner's reference: upstream's `TestBasicFinderFunctions` and
+/// `TestDeploymentFinderFunction`.
 #[tokio::test(start_paused = true)]
 async fn finders() -> Result<()> {
     let run = Run::new().await?;
@@ -238,6 +242,7 @@ fn serve_custom(run: &Run, entries: &Value) {
     run.0.faults().add(Rule::new(Fault::Answer(groups)).path("/apis"));
 }
 
+/// Upstream's `TestScaleFinderNoResource`, and `TestScaleResource` with three Pods more.
 #[tokio::test(start_paused = true)]
 async fn any_resource_with_a_scale() -> Result<()> {
     let scale = json!({"name": "customs/scale", "kind": "Scale", "group": "autoscaling", "version": "v1"});
@@ -277,6 +282,7 @@ async fn any_resource_with_a_scale() -> Result<()> {
     check(json!([]), r#"no matches for kind "Custom" in version "custom.k8s.io/v1""#).await
 }
 
+/// Upstream's `TestUnsupportedControllerPod`, and that it ends.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_counted_allows_nothing_and_is_tried_again() -> Result<()> {
     let run = Run::new().await?;
@@ -306,6 +312,7 @@ async fn what_cannot_be_counted_allows_nothing_and_is_tried_again() -> Result<()
     run.check("it counts again", (1, 2, 1, 1)).await
 }
 
+/// Upstream's `TestUpdateDisruptedPods`.
 #[tokio::test(start_paused = true)]
 async fn pods_that_were_allowed_to_go() -> Result<()> {
     let run = Run::new().await?;
@@ -346,7 +353,7 @@ async fn pods_that_were_allowed_to_go() -> Result<()> {
     Ok(())
 }
 
-/// A count of an older state than the API server's evictions is not written.
+/// A count of an older state than the API server's evictions is not written: upstream's `TestUpdatePDBStatusRetries`.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_that_comes_between_is_not_undone() -> Result<()> {
     let run = Run::new().await?;
@@ -370,6 +377,7 @@ async fn an_eviction_that_comes_between_is_not_undone() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's `TestKeepExistingPDBConditionDuringSync`.
 #[tokio::test(start_paused = true)]
 async fn other_conditions_are_kept() -> Result<()> {
     let run = Run::new().await?;
@@ -387,6 +395,7 @@ async fn other_conditions_are_kept() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's `TestStalePodDisruption`.
 #[tokio::test(start_paused = true)]
 async fn pods_that_were_said_to_go_and_stay() -> Result<()> {
     // The condition's status and reason, the phase, whether the Pod is being deleted, and the results before and after

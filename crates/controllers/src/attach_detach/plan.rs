@@ -197,7 +197,6 @@ mod tests {
         let attach = |n: &str| Step::Attach(n.into());
         let detach = |n: &str| Step::Detach(n.into(), None);
         let (p, q): (&[&str], &[&str]) = (&["p"], &["q"]);
-        // Upstream's cases of `Test_Run_*` in reconciler_test.go.
         check(volume(false, &[], &[]), &[]);
         check(volume(false, &[("a", p)], &[]), &[attach("a")]);
         check(volume(false, &[("a", p)], &[("a", "")]), &[]);
@@ -264,5 +263,138 @@ mod tests {
         check(&["ReadWriteMany"], true);
         check(&["ReadWriteOnce", "ReadOnlyMany"], true);
         check(&["ReadWriteOnce", "ReadWriteMany"], true);
+    }
+
+    /// Upstream's cases of `Test_Run_Positive_DoNothing`, `Test_Run_Positive_OneDesiredVolumeAttach`,
+    /// `Test_Run_Positive_OneDesiredVolumeAttachThenDetachWithUnmountedVolume`,
+    /// `Test_Run_Positive_OneDesiredVolumeAttachThenDetachWithMountedVolume`,
+    /// `Test_Run_OneVolumeAttachAndDetachMultipleNodesWithReadWriteMany`,
+    /// `Test_Run_OneVolumeAttachAndDetachMultipleNodesWithReadWriteOnce`,
+    /// `Test_Run_OneVolumeAttachAndDetachUncertainNodesWithReadWriteOnce`,
+    /// `Test_Run_OneVolumeAttachAndDetachTimeoutNodesWithReadWriteOnce`,
+    /// `Test_Run_OneVolumeDetachOnOutOfServiceTaintedNode`, `Test_Run_OneVolumeDetachOnNoOutOfServiceTaintedNode`,
+    /// `Test_Run_OneVolumeDetachOnUnhealthyNode` and
+    /// `Test_Run_OneVolumeDetachOnUnhealthyNodeWithForceDetachOnUnmountDisabled`: the access modes, and stages, each with the
+    /// nodes that want the volume, those that have it, what is known of these, and the nodes to which it is attached and
+    /// from which it is detached, with the reason if it is taken by force.
+    ///
+    /// DIFFERENCE: upstream keeps in mind where a volume may be that it could not attach for certain; here a
+    /// VolumeAttachment says so.
+    #[test]
+    fn upstreams_runs() {
+        type Stage<'a> = (
+            &'a [&'a str],
+            &'a [(&'a str, &'a str)],
+            Holder,
+            bool,
+            &'a [&'a str],
+            &'a [(&'a str, Option<Forced>)],
+        );
+        let check = |modes: &[&str], stages: &[Stage<'_>]| {
+            let modes: Vec<String> = modes.iter().map(ToString::to_string).collect();
+            for (wanted, attached, holder, force, attach, detach) in stages {
+                let wanted: Vec<(&str, &[&str])> =
+                    wanted.iter().map(|n| (*n, std::slice::from_ref(n))).collect();
+                let steps = volume(is_shared(&modes), &wanted, attached).plan(|_| *holder, *force);
+                let attached: Vec<&str> =
+                    steps.iter().filter(|s| matches!(s, Step::Attach(_))).map(Step::node).collect();
+                assert_eq!(attached, *attach, "{wanted:?}");
+                let detached: Vec<_> = steps
+                    .iter()
+                    .filter_map(|s| {
+                        if let Step::Detach(node, why) = s { Some((node.as_str(), *why)) } else { None }
+                    })
+                    .collect();
+                assert_eq!(detached, *detach, "{wanted:?}");
+            }
+        };
+        let (once, many) = (&["ReadWriteOnce"][..], &["ReadWriteMany"][..]);
+        let free = Holder { ready: true, ..Holder::default() };
+        let used = Holder { in_use: true, ..free };
+        let dead = Holder { ready: false, since: FORCE_AFTER, ..used };
+        let off = Holder { ready: false, out_of_service: true, ..used };
+        let (n1, n2): (&[&str], &[&str]) = (&["n1"], &["n2"]);
+        let one = &[("n1", "")][..];
+        check(once, &[(&[], &[], free, true, &[], &[])]);
+        let attach: Stage<'_> = (n1, &[], free, true, n1, &[]);
+        check(once, &[attach, (n1, one, free, true, &[], &[])]);
+        check(once, &[attach, (&[], one, free, true, &[], &[("n1", None)])]);
+        check(
+            once,
+            &[
+                attach,
+                (&[], one, used, true, &[], &[]),
+                (&[], one, dead, true, &[], &[("n1", Some(Forced::Timeout))]),
+            ],
+        );
+        let both = &[("n1", ""), ("n2", "")][..];
+        check(
+            many,
+            &[
+                (&["n1", "n2"], &[], free, true, &["n1", "n2"], &[]),
+                (n2, both, free, true, &[], &[("n1", None)]),
+                (&[], &[("n2", "")], free, true, &[], &[("n2", None)]),
+            ],
+        );
+        check(
+            once,
+            &[
+                (&["n1", "n2"], &[], free, true, n1, &[]),
+                (&["n1", "n2"], one, used, true, &[], &[]),
+                (n2, one, free, true, &[], &[("n1", None)]),
+                (n2, &[], free, true, n2, &[]),
+            ],
+        );
+        // The answer to an attachment is lost; the Pod goes, and another one comes elsewhere.
+        let unseen = &[("n1", "unseen")][..];
+        check(
+            once,
+            &[
+                (n1, unseen, free, true, n1, &[]),
+                (&[], unseen, free, true, &[], &[("n1", None)]),
+                (n2, unseen, free, true, &[], &[("n1", None)]),
+                (n2, &[], free, true, n2, &[]),
+            ],
+        );
+        // A node is off, or only does not answer.
+        check(once, &[(n2, one, off, true, &[], &[("n1", Some(Forced::OutOfService))])]);
+        check(once, &[(n2, one, Holder { out_of_service: false, ..off }, true, &[], &[])]);
+        check(once, &[(n2, one, dead, true, &[], &[("n1", Some(Forced::Timeout))])]);
+        check(once, &[(n2, one, dead, false, &[], &[])]);
+    }
+
+    /// Upstream's cases of `Test_ReportMultiAttachError`: nodes that have the volume, with their Pods, and what the Pod on
+    /// `node1`, which waits for it, is told.
+    #[test]
+    fn what_waiting_pods_are_told() {
+        let check = |others: &[(&str, &str)], want: &str| {
+            let mut wanted: Vec<(&str, Vec<&str>)> = vec![("node1", vec!["ns1/pod1"])];
+            wanted.extend(others.iter().map(|(node, pod)| (*node, vec![*pod])));
+            let wanted: Vec<(&str, &[&str])> = wanted.iter().map(|(n, p)| (*n, p.as_slice())).collect();
+            let mut attached: Vec<(&str, &str)> = others.iter().map(|(node, _)| (*node, "")).collect();
+            if attached.is_empty() {
+                attached.push(("node9", ""));
+            }
+            let used = |_: &str| Holder { ready: true, in_use: true, ..Holder::default() };
+            let steps = volume(false, &wanted, &attached).plan(used, true);
+            let told: Vec<_> = steps
+                .iter()
+                .filter_map(|s| {
+                    if let Step::Refuse(node, _, text) = s {
+                        Some((node.as_str(), text.as_str()))
+                    } else {
+                        None
+                    }
+                })
+                .collect();
+            assert_eq!(told, [("node1", want)], "{others:?}");
+        };
+        check(&[], "Volume is already exclusively attached to one node and can't be attached to another");
+        check(&[("node2", "ns1/pod2")], "Volume is already used by pod(s) pod2");
+        check(&[("node2", "ns2/pod2")], "Volume is already used by 1 pod(s) in different namespaces");
+        check(
+            &[("node2", "ns2/pod2"), ("node3", "ns1/pod3")],
+            "Volume is already used by pod(s) pod3 and 1 pod(s) in different namespaces",
+        );
     }
 }

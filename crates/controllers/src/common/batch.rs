@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    /// Upstream's cases of `slowStartBatch`: the requests, the first that fails, the calls, and the successes.
+    /// Upstream's cases of `TestSlowStartBatch` and `TestSyncReplicaSetCreateFailures`: the requests, the first that fails, the calls, and the successes.
     #[tokio::test]
     async fn batches() {
         let check = async |count: usize, failing_from: usize, calls: usize, successes: usize| {
@@ -60,6 +60,7 @@ mod tests {
         check(4, 4, 4, 4).await;
         check(10, 5, 7, 5).await;
         check(500, 500, 500, 500).await;
+        check(100, 10, 15, 10).await;
     }
 
     #[tokio::test]

@@ -255,4 +255,42 @@ mod tests {
         check(false, None, true, true, Claim::Ignore);
         check(true, None, true, false, Claim::Ignore);
     }
+
+    /// Upstream's cases of `TestGetPodsForStatefulSetAdopt`, `TestGetPodsForStatefulSetRelease`,
+    /// `TestGetReplicaSetsForDeploymentAdoptRelease`, `TestAdoptOrphanRevisions`, `TestControlledHistories`,
+    /// `TestDoNotPatchPodWithOtherControlRef` and `TestDoNotAdoptOrCreateIfBeingDeleted`: the controller of an object,
+    /// whether it is selected, whether the owner goes, and what becomes of it.
+    #[test]
+    fn owners_of_objects() {
+        let check = |controller: Option<&str>, selected: bool, goes: bool, want: Claim| {
+            let time = goes.then_some("2026-01-01T00:00:00Z");
+            let owner: ObjectMeta =
+                serde_json::from_value(json!({"name": "foo", "uid": "own", "deletionTimestamp": time}))
+                    .unwrap();
+            let labels = if selected { json!({"foo": "bar"}) } else { json!(null) };
+            let reference = controller.map(|uid| {
+                json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "foo", "uid": uid, "controller": true}])
+            });
+            let object = json!({"metadata": {"name": "foo-1", "labels": labels, "ownerReferences": reference},
+                "revision": 1});
+            let selector = Selector::exactly(&[("foo".to_owned(), "bar".to_owned())].into());
+            let pod = view(&object);
+            assert_eq!(decide(&owner, pod.is_selected_by(&selector), &pod), want, "{object}");
+            let set: ReplicaSet = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(decide(&owner, Claimed::is_selected_by(&set, &selector), &set), want, "{object}");
+            let revision: ControllerRevision = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(
+                decide(&owner, Claimed::is_selected_by(&revision, &selector), &revision),
+                want,
+                "{object}"
+            );
+        };
+        check(Some("own"), true, false, Claim::Own);
+        check(None, true, false, Claim::Adopt);
+        check(None, false, false, Claim::Ignore);
+        check(Some("own"), false, false, Claim::Release);
+        check(Some("another"), true, false, Claim::Ignore);
+        check(None, true, true, Claim::Ignore);
+        check(Some("own"), true, true, Claim::Own);
+    }
 }

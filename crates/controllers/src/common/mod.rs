@@ -1,5 +1,6 @@
 //! Helpers that several controllers share.
 
+pub(crate) mod addresses;
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod conditions;

@@ -164,3 +164,23 @@ fn the_order_of_revisions() {
     check(&[("c", 3, 0), ("e", 3, 1), ("d", 3, 1), ("b", 2, 0), ("a", 1, 0)], &["a", "b", "c", "d", "e"]);
     check(&[], &[]);
 }
+
+/// Upstream's cases of `TestCreateApplyRevision` and `TestRollingUpdateApplyRevision`: a revision gives back the template of
+/// which it was made, and the annotations are the owner's present ones.
+#[test]
+fn templates_come_back() {
+    let mut owner = set("foo", json!({"foo": "bar"}));
+    let first = revision(&owner, 1, 0);
+    let before = template(&owner);
+    let container = &mut owner.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0];
+    container.env = serde_json::from_value(json!([{"name": "foo", "value": "bar"}])).unwrap();
+    owner.metadata.annotations = Some([("foo".to_owned(), "bar".to_owned())].into());
+    let second = revision(&owner, 2, 0);
+    assert_eq!(template_of(&first).unwrap(), before);
+    assert_eq!(template_of(&second).unwrap(), template(&owner));
+    owner.spec.as_mut().unwrap().template = template_of(&first).unwrap();
+    let restored = revision(&owner, 2, 0);
+    assert_eq!((&restored.data, &restored.metadata.name), (&first.data, &first.metadata.name));
+    assert!(holds(&first, &restored.data.clone().unwrap().0));
+    assert_eq!(restored.metadata.annotations.unwrap()["foo"], "bar");
+}

@@ -3,6 +3,8 @@
 mod plan;
 mod schedule;
 #[cfg(test)]
+mod syncs;
+#[cfg(test)]
 mod tables;
 mod times;
 

@@ -267,6 +267,8 @@ fn jobs() {
         assert_eq!(controller_of(&job.metadata).unwrap().uid, "u");
     };
     check(None, "2016-05-19T10:00:00Z");
+    check(Some("UTC"), "2016-05-19T10:00:00Z");
+    check(Some("Europe/Rome"), "2016-05-19T12:00:00+02:00");
     check(Some("Asia/Tokyo"), "2016-05-19T19:00:00+09:00");
     check(Some("America/St_Johns"), "2016-05-19T07:30:00-02:30");
 }

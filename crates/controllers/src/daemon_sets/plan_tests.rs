@@ -39,6 +39,8 @@ fn both(a: Value, b: &Value) -> Value {
     super::super::testing::merged(a, b)
 }
 
+/// Upstream's cases of `TestSimpleDaemonSetLaunchesPods`, `TestSimpleDaemonSetScheduleDaemonSetPodsLaunchesPods`
+/// and `TestNoNodesDoesNothing`.
 #[test]
 fn a_pod_on_every_node() {
     everywhere(5, |mut w| {
@@ -52,6 +54,7 @@ fn a_pod_on_every_node() {
     assert_eq!(plan.create.len(), BURST);
 }
 
+/// Upstream's case of `TestDealsWithExistingPods`.
 #[test]
 fn pods_that_are_there_already() {
     everywhere(5, |mut w| {
@@ -75,6 +78,8 @@ fn pods_that_are_there_already() {
     assert_eq!(names(&w.plan().delete), ["waits"]);
 }
 
+/// Upstream's cases of `TestNoScheduleTaintedDoesntEvicitRunningIntolerantPod` and
+/// `TestNoExecuteTaintedDoesEvicitRunningIntolerantPod`, and Pods on nodes that are not selected.
 #[test]
 fn nodes_that_want_no_pod() {
     let labelled =
@@ -239,7 +244,8 @@ fn updates_replace_pods() {
     w.expect(0, 0);
 }
 
-/// Upstream's cases of `TestDaemonSetUpdatesPodsWithMaxSurge` and `…NotMatchTainstWithMaxSurge`.
+/// Upstream's cases of `TestDaemonSetUpdatesPodsWithMaxSurge` and
+/// `TestDaemonSetUpdatesPodsNotMatchTainstWithMaxSurge`.
 #[test]
 fn updates_surge() {
     let mut w = World::new(json!({}), 5);
@@ -268,7 +274,8 @@ fn updates_surge() {
     }
 }
 
-/// Upstream's cases of `TestDaemonSetUpdatesWhenNewPodIsNotReady`, `…AllOldPodsNotReady` and `…SomeOldPodsNotReady`.
+/// Upstream's cases of `TestDaemonSetUpdatesWhenNewPodIsNotReady`, `TestDaemonSetUpdatesAllOldPodsNotReady` and
+/// `TestDaemonSetUpdatesSomeOldPodsNotReady`.
 #[test]
 fn broken_pods_in_updates() {
     let updated = |ready: bool, unavailable: i32| {
@@ -406,7 +413,8 @@ fn surging_world() -> World {
 }
 
 /// Upstream's cases of `TestSurgeDealsWithExistingPods`, `TestSurgePreservesReadyOldPods`,
-/// `TestSurgeDeletesUnreadyOldPods` and of the tests with `minReadySeconds`: whether the new Pod and the oldest old one
+/// `TestSurgeDeletesUnreadyOldPods`, `TestSurgePreservesOldReadyWithUnsatisfiedMinReady` and
+/// `TestSurgeDeletesOldReadyWithUnsatisfiedMinReady`: whether the new Pod and the oldest old one
 /// are ready, the seconds since then, and the Pods that go.
 #[test]
 fn several_pods_on_a_node() {
@@ -464,4 +472,109 @@ fn updates_go_on_without_a_node() {
     w.add("lost", 9, json!({}));
     w.set_image("foo2/bar2");
     w.expect(1, 0);
+}
+
+/// The spec of a DaemonSet's Pods.
+fn pods(spec: Value) -> Value {
+    json!({"template": {"spec": spec}})
+}
+
+/// Upstream's cases of `TestSelectorDaemonLaunchesPods`, `TestSelectorDaemonSetLaunchesPods`,
+/// `TestSelectorDaemonDeletesUnselectedPods`, `TestSelectorDaemonDealsWithExistingPods`, `TestBadSelectorDaemonDoesNothing`,
+/// `TestNameDaemonSetLaunchesPods`, `TestBadNameDaemonSetDoesNothing`, `TestNameAndSelectorDaemonSetLaunchesPods`,
+/// `TestInconsistentNameSelectorDaemonSetDoesNothing` and `TestNodeAffinityDaemonLaunchesPods`: the numbers of nodes
+/// without and with the label, the Pods' spec, the numbers of Pods on nodes, and those that are made and deleted. Pods of
+/// other labels, which upstream's tests add, are released before.
+#[test]
+fn nodes_that_are_chosen() {
+    let check =
+        |bare: usize, labelled: usize, spec: Value, there: &[(usize, usize)], want: (usize, usize)| {
+            everywhere(bare + labelled, |mut w| {
+                for n in bare..bare + labelled {
+                    w.set_node(n, json!({"metadata": {"labels": {"color": "blue", "speed": "fast"}}}));
+                }
+                w.change(pods(spec.clone()));
+                for (node, count) in there {
+                    (0..*count).for_each(|i| w.add(&format!("{node}-{i}"), *node, json!({})));
+                }
+                w.expect(want.0, want.1);
+            });
+        };
+    let label = || json!({"nodeSelector": {"color": "blue", "speed": "fast"}});
+    let both = |name: &str| both(label(), &json!({ "nodeName": name }));
+    check(4, 3, label(), &[], (3, 0));
+    check(5, 5, label(), &[(1, 3), (4, 1)], (5, 4));
+    check(5, 5, label(), &[(0, 1), (1, 3), (2, 4), (6, 13), (9, 1)], (3, 20));
+    check(4, 3, json!({"nodeSelector": {"color": "red", "speed": "fast"}}), &[], (0, 0));
+    check(5, 0, json!({"nodeName": "node-000"}), &[], (1, 0));
+    check(5, 0, json!({"nodeName": "node-010"}), &[], (0, 0));
+    check(4, 3, both("node-006"), &[], (1, 0));
+    check(4, 3, both("node-000"), &[], (0, 0));
+    let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "color", "operator": "In", "values": ["blue"]}]}]}}}});
+    check(4, 3, affinity, &[], (3, 0));
+}
+
+/// Upstream's cases of `TestOneNodeDaemonLaunchesPod`, `TestNotReadyNodeDaemonDoesLaunchPod`,
+/// `TestInsufficientCapacityNodeDaemonDoesNotUnscheduleRunningPod`,
+/// `TestInsufficientCapacityNodeSufficientCapacityWithNodeLabelDaemonLaunchPod`,
+/// `TestNetworkUnavailableNodeDaemonLaunchesPod`, `TestPortConflictWithSameDaemonPodDoesNotDeletePod`,
+/// `TestNoPortConflictNodeDaemonLaunchesPod`, `TestTaintedNodeDaemonDoesNotLaunchIntolerantPod`,
+/// `TestTaintedNodeDaemonLaunchesToleratePod`, `TestNotReadyNodeDaemonLaunchesPod`, `TestUnreachableNodeDaemonLaunchesPod`,
+/// `TestNodeDaemonLaunchesToleratePod`, `TestTaintPressureNodeDaemonLaunchesPod` and `TestDaemonSetRespectsTermination`:
+/// one node, the Pods' spec, a Pod of the set that is there, and the Pods that are made.
+#[test]
+fn one_node() {
+    let check = |node: Value, spec: Value, there: Option<Value>, want: usize| {
+        everywhere(1, |mut w| {
+            w.set_node(0, node.clone());
+            w.change(pods(spec.clone()));
+            if let Some(pod) = &there {
+                w.add("there", 0, pod.clone());
+            }
+            w.expect(want, 0);
+        });
+    };
+    let condition =
+        |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status}]}});
+    let taints = |all: &[(&str, &str)]| {
+        let taint = |(key, effect): &(&str, &str)| json!({"key": key, "effect": effect});
+        json!({"spec": {"taints": all.iter().map(taint).collect::<Vec<_>>()}})
+    };
+    check(json!({}), json!({}), None, 1);
+    check(condition("Ready", "False"), json!({}), None, 1);
+    let large =
+        json!({"containers": [{"name": "c", "resources": {"requests": {"memory": "75M", "cpu": "75m"}}}]});
+    let small = json!({"status": {"allocatable": {"memory": "100M", "cpu": "200m"}}});
+    check(small, large, None, 1);
+    check(condition("NetworkUnavailable", "True"), json!({}), None, 1);
+    let port =
+        |n: i32| json!({"containers": [{"name": "c", "ports": [{"containerPort": n, "hostPort": n}]}]});
+    check(json!({}), port(666), Some(json!({})), 0);
+    check(json!({}), port(6662), None, 1);
+    let ours =
+        || json!({"spec": {"taints": [{"key": "dedicated", "value": "user1", "effect": "NoSchedule"}]}});
+    check(ours(), json!({}), None, 0);
+    let tolerates = json!({"tolerations": [{"key": "dedicated", "value": "user1", "effect": "NoSchedule"}]});
+    check(ours(), tolerates.clone(), None, 1);
+    check(json!({}), tolerates, None, 1);
+    for (key, ready) in [("not-ready", "False"), ("unreachable", "Unknown")] {
+        let taint = taints(&[(&format!("node.kubernetes.io/{key}"), "NoExecute")]);
+        check(both(taint, &condition("Ready", ready)), json!({}), None, 1);
+    }
+    let pressed =
+        ["disk-pressure", "memory-pressure", "pid-pressure"].map(|p| format!("node.kubernetes.io/{p}"));
+    let pressed: Vec<_> = pressed.iter().map(|p| (p.as_str(), "NoSchedule")).collect();
+    check(taints(&pressed), json!({}), None, 1);
+    let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    check(json!({}), json!({}), Some(going), 0);
+}
+
+/// Upstream's case of `TestDaemonSetUpdatesNoTemplateChanged`.
+#[test]
+fn the_strategy_alone_changes() {
+    let mut w = World::new(json!({}), 5);
+    w.expect(5, 0);
+    w.change(replacing(3));
+    w.expect(0, 0);
 }

@@ -190,3 +190,134 @@ fn ends() {
     Case::new(json!({"selector": {}})).check("refuse true");
     Case::new(json!({"selector": {}})).change(|s| s.d.metadata.generation = None).check("refuse false");
 }
+
+/// Upstream's cases of `TestSyncDeploymentCreatesReplicaSet`, `TestSyncDeploymentDontDoAnythingDuringDeletion`,
+/// `TestDontSyncDeploymentsWithEmptyPodSelector`, `TestReentrantRollback` and `TestScaleDownOldReplicaSets`.
+#[test]
+fn upstreams_syncs() {
+    let one = || Case::new(json!({"replicas": 1}));
+    one().check("create 1 of revision 1");
+    let deleted = |s: &mut Snapshot| {
+        s.d.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(s.now));
+    };
+    one().change(deleted).check("report 0 false");
+    Case::new(json!({"replicas": 1, "selector": {}})).check("refuse true");
+    let wish = |s: &mut Snapshot| {
+        s.d.metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(revision::ROLLBACK.to_owned(), "0".to_owned());
+    };
+    one().set("old", 0, 0).set("new", 1, 1).change(wish).check("roll back DeploymentRollback");
+    Case::new(json!({"strategy": {"type": "Recreate"}})).set("foo-0", 3, 3).check("resize foo-0=0");
+}
+
+/// Upstream's cases of `TestOldPodsRunning`: the number of Pods that the old sets' statuses tell, the phases of their Pods,
+/// and whether the new set waits.
+#[test]
+fn pods_of_old_sets() {
+    let check = |told: Option<i32>, phases: &[&str], want: bool| {
+        let mut case = Case::new(json!({"strategy": {"type": "Recreate"}}));
+        if let Some(told) = told {
+            case = case.set("rs-1", 0, 0);
+            Arc::make_mut(&mut case.0.sets[0]).status.as_mut().unwrap().replicas = told;
+        }
+        let ended = |phase: &&str| {
+            crate::views::tests::view(&json!({"metadata": {}, "status": {"phase": phase}})).is_terminal()
+        };
+        if phases.iter().any(|phase| !ended(phase)) {
+            case.0.running.insert("rs-1".to_owned());
+        }
+        let step = plan(&case.0);
+        assert_eq!(matches!(step, Step::Report(..)), want, "{told:?} {phases:?}");
+        assert_eq!(matches!(step, Step::Create(_)), !want, "{told:?} {phases:?}");
+    };
+    check(None, &[], false);
+    check(Some(0), &["", ""], true);
+    check(Some(1), &[], true);
+    check(Some(0), &[], false);
+    check(Some(0), &["Failed", "Succeeded"], false);
+    check(Some(0), &["Unknown"], true);
+    check(Some(0), &["Pending"], true);
+    check(Some(0), &["Running"], true);
+    check(Some(0), &["Failed", "Succeeded", "Pending"], true);
+}
+
+/// Upstream's cases of `TestDeploymentController_cleanupDeployment`: sizes and Pods of old sets, the limit, and the number
+/// of sets that go.
+#[test]
+fn histories_are_cleaned() {
+    let made = |sets: &[(i32, i32)], limit: i32| {
+        let mut case = Case::new(json!({"replicas": 1, "revisionHistoryLimit": limit}));
+        for (i, (size, pods)) in sets.iter().enumerate() {
+            case = case.set(&format!("foo-{}", i + 1), *size, 0);
+            Arc::make_mut(&mut case.0.sets[i]).status.as_mut().unwrap().replicas = *pods;
+        }
+        case
+    };
+    let gone = |case: &Case| {
+        case.0.clean_up().map_or(0, |step| if let Step::CleanUp(all) = step { all.len() } else { 0 })
+    };
+    let check = |sets: &[(i32, i32)], limit: i32, want: usize| {
+        assert_eq!(gone(&made(sets, limit)), want, "{sets:?} {limit}");
+    };
+    check(&[(0, 0); 3], 1, 2);
+    check(&[(0, 0), (0, 1), (1, 0), (1, 1)], 0, 1);
+    check(&[(0, 0); 2], 0, 2);
+    check(&[(1, 1); 2], 0, 0);
+    check(&[(0, 0); 3], i32::MAX, 0);
+    let mut going = made(&[(0, 0)], 0);
+    let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(going.0.now);
+    Arc::make_mut(&mut going.0.sets[0]).metadata.deletion_timestamp = Some(time);
+    assert_eq!(gone(&going), 0);
+}
+
+/// Upstream's cases of `TestDeploymentController_cleanupDeploymentOrder`: sizes and revisions of old sets, which were made
+/// one after the other, the limit, and the numbers of the sets that go.
+#[test]
+fn the_oldest_revisions_go() {
+    let check = |sets: &[(i32, &str)], limit: i32, want: &[&str]| {
+        let mut case = Case::new(json!({"replicas": 1, "revisionHistoryLimit": limit}));
+        for (i, (size, number)) in sets.iter().enumerate() {
+            case = case.set(&(i + 1).to_string(), *size, *size);
+            let annotations = Arc::make_mut(&mut case.0.sets[i]).metadata.annotations.as_mut().unwrap();
+            annotations.insert(REVISION.to_owned(), (*number).to_owned());
+            if number.is_empty() {
+                annotations.remove(REVISION);
+            }
+        }
+        let mut gone: Vec<String> = match case.0.clean_up() {
+            Some(Step::CleanUp(all)) => all.iter().map(|rs| rs.name().to_owned()).collect(),
+            _ => Vec::new(),
+        };
+        gone.sort();
+        assert_eq!(gone, want, "{sets:?}");
+    };
+    check(&[(0, "1"), (0, "2")], 1, &["1"]);
+    check(&[(0, "2"), (0, "1")], 1, &["2"]);
+    check(&[(0, "1"), (0, "")], 1, &["2"]);
+    check(&[(0, ""), (0, "2")], 1, &["1"]);
+    check(&[(1, "1"), (0, "2"), (0, "3")], 1, &["2"]);
+    check(&[(1, "1"), (1, "2"), (0, "3")], 1, &[]);
+    check(&[(0, "3"), (0, "1"), (0, "4"), (0, "2")], 2, &["2", "4"]);
+}
+
+/// Upstream's cases of `TestDeploymentController_generateReplicaSetName` and `TestGenerateReplicaSetName`: the length of a
+/// Deployment's name, and that of its part of a ReplicaSet's name, beside a hash of ten letters. Longer hashes there are
+/// none.
+#[test]
+fn names_of_sets() {
+    let check = |length: usize, want: usize| {
+        let mut d = Case::new(json!({})).0.d;
+        d.metadata.name = Some("a".repeat(length));
+        let set = new_set(&d, &[], 1);
+        let hash = set.metadata.labels.as_ref().unwrap()[HASH_LABEL].clone();
+        // A shorter hash leaves more room.
+        let part = "a".repeat((want + 10 - hash.len()).min(length));
+        assert_eq!(set.name(), format!("{part}-{hash}"));
+        assert!(set.name().len() <= NAME_LIMIT);
+    };
+    check(13, 13);
+    check(250, 242);
+    check(242, 242);
+}

@@ -234,4 +234,116 @@ mod tests {
         assert_eq!((max_revision(&sets), last_revision(&sets)), (10, 3));
         assert_eq!(last_revision(&sets[..1]), 0);
     }
+
+    fn template(name: &str, node: &str, annotations: &[&str], labels: serde_json::Value) -> PodTemplateSpec {
+        let annotations: Annotations =
+            annotations.iter().map(|a| ((*a).to_owned(), "value".to_owned())).collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": annotations, "labels": labels},
+            "spec": {"nodeName": node, "containers": []},
+        }))
+        .unwrap()
+    }
+
+    /// Upstream's cases of `TestEqualIgnoreHash`, in both orders.
+    #[test]
+    fn templates_that_are_the_same() {
+        let check = |a: &PodTemplateSpec, b: &PodTemplateSpec, want: bool| {
+            assert_eq!((same_template(a, b), same_template(b, a)), (want, want), "{a:?} {b:?}");
+        };
+        let labels = |hash: Option<&str>, other: bool| {
+            let mut labels = json!({});
+            if let Some(hash) = hash {
+                labels[HASH_LABEL] = hash.into();
+            }
+            if other {
+                labels["something"] = "else".into();
+            }
+            labels
+        };
+        let foo = |hash: Option<&str>, other: bool| template("foo", "foo-node", &[], labels(hash, other));
+        check(&foo(Some("value-1"), true), &foo(Some("value-1"), true), true);
+        check(&foo(Some("value-1"), true), &foo(Some("value-2"), true), true);
+        check(&foo(None, true), &foo(Some("value-2"), true), true);
+        check(&foo(None, true), &foo(Some("value-2"), false), false);
+        check(&foo(Some("value-1"), false), &foo(None, true), false);
+        check(&foo(Some("value-1"), false), &foo(Some("value-1"), true), false);
+        let annotated =
+            |annotation: &str| template("foo", "foo-node", &[annotation], labels(Some("value-1"), true));
+        check(&annotated("former"), &annotated("latter"), false);
+        let named = |name: &str, hash: &str| template(name, "foo-node", &[], labels(Some(hash), true));
+        check(&named("foo-1", "value-1"), &named("foo-2", "value-2"), false);
+        let bare = template("foo-1", "foo-node-1", &[], labels(None, true));
+        check(&bare, &template("foo-2", "foo-node-2", &[], labels(Some("value-2"), true)), false);
+        let on = |node: &str, key: &str| template("foo", node, &[], json!({ key: "else" }));
+        check(&on("foo-node-1", "something"), &on("foo-node-2", "nothing"), false);
+    }
+
+    /// Upstream's cases of `TestFindNewReplicaSet` and `TestFindOldReplicaSets`: ReplicaSets by name, the new one, the old
+    /// ones, and those of them that have Pods. The newest one is as large as one Pod, and made after its double.
+    #[test]
+    fn new_and_old_sets() {
+        let made = |name: &str| -> Arc<ReplicaSet> {
+            let (second, image, replicas) = match name {
+                "old" => (1, "nginx-old-1", 0),
+                "double" => (2, "nginx", 0),
+                _ => (3, "nginx", 1),
+            };
+            let labels = json!({"name": "nginx", HASH_LABEL: name});
+            let containers = json!([{"name": image, "image": "nginx"}]);
+            let created = jiff::Timestamp::from_second(second).unwrap().to_string();
+            let set = json!({
+                "metadata": {"name": name, "creationTimestamp": created},
+                "spec": {"replicas": replicas, "selector": {},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}}},
+            });
+            Arc::new(serde_json::from_value(set).unwrap())
+        };
+        let d: Deployment =
+            serde_json::from_value(json!({"metadata": {"name": "nginx"}, "spec": {"selector": {},
+            "template": {"metadata": {"labels": {"name": "nginx"}},
+                "spec": {"containers": [{"name": "nginx", "image": "nginx"}]}}}}))
+            .unwrap();
+        let check = |sets: &[&str], new: Option<&str>, old: &[&str], active: &[&str]| {
+            let all: Vec<_> = sets.iter().map(|name| made(name)).collect();
+            let (got, others) = split(&d, &all);
+            let name = |rs: &Arc<ReplicaSet>| rs.metadata.name.clone().unwrap();
+            assert_eq!(got.as_ref().map(name).as_deref(), new, "{sets:?}");
+            assert_eq!(others.iter().map(name).collect::<Vec<_>>(), old, "{sets:?}");
+            let large = others.iter().filter(|rs| crate::deployment::sizes::is_active(rs));
+            assert_eq!(large.map(name).collect::<Vec<_>>(), active, "{sets:?}");
+        };
+        check(&["new", "old"], Some("new"), &["old"], &[]);
+        check(&["new", "old", "double"], Some("double"), &["old", "new"], &["new"]);
+        check(&["old"], None, &["old"], &[]);
+        check(&["new"], Some("new"), &[], &[]);
+    }
+
+    /// Upstream's cases of `TestAnnotationUtils` and `TestReplicasAnnotationsNeedUpdate`. The history may be as long as it
+    /// really may, where upstream's test takes five letters.
+    #[test]
+    fn annotations_of_sets() {
+        let d: Deployment = serde_json::from_value(json!({"metadata": {"annotations": {REVISION: "1"}},
+            "spec": {"replicas": 1, "selector": {}, "template": {}}}))
+        .unwrap();
+        let mut rs = set(json!({}));
+        let mut history = Vec::new();
+        for i in 10..20 {
+            assert!(annotate_new(&d, &mut rs, i + 1, true));
+            let all = rs.metadata.annotations.as_ref().unwrap();
+            assert_eq!(all[REVISION], (i + 1).to_string());
+            assert_eq!(all.get(HISTORY).cloned().unwrap_or_default(), history.join(","));
+            history.push((i + 1).to_string());
+        }
+        let check = |annotations: serde_json::Value, want: bool| {
+            let mut rs = set(annotations.clone());
+            assert_eq!(annotate_sizes(&mut rs, 10, 20), want, "{annotations}");
+            let all = rs.metadata.annotations.unwrap();
+            assert_eq!((all[DESIRED].as_str(), all[MAX].as_str()), ("10", "20"));
+        };
+        check(json!(null), true);
+        check(json!({DESIRED: "8", MAX: "20"}), true);
+        check(json!({DESIRED: "10", MAX: "16"}), true);
+        check(json!({DESIRED: "10", MAX: "20"}), false);
+    }
 }

@@ -436,4 +436,89 @@ mod tests {
         check(10, 0, 0, 6, Some("12"), -1);
         check(100, 0, 10, 50, Some("130"), -8);
     }
+
+    /// Upstream's cases of `TestNewRSNewReplicas`, beside a ReplicaSet of five.
+    #[test]
+    fn sizes_of_the_new_set() {
+        let check = |kind: &str, wanted: i32, new: i32, surge: i32, want: i32| {
+            let mut d = deployment(wanted, json!(surge), json!(1));
+            d.spec.as_mut().unwrap().strategy.as_mut().unwrap().type_ = Some(kind.to_owned());
+            assert_eq!(new_size(&d, new, 5), want, "{kind} {wanted} {new} {surge}");
+        };
+        check("RollingUpdate", 1, 5, 1, 5);
+        check("RollingUpdate", 6, 2, 10, 6);
+        check("Recreate", 3, 1, 1, 3);
+    }
+
+    /// Upstream's cases of `TestMinAvailable` about rolling updates: what is wanted without what may be missing. With the
+    /// strategy `Recreate` nothing asks for it.
+    #[test]
+    fn what_must_be_there() {
+        let check = |wanted: i32, unavailable: Value, want: i32| {
+            let d = deployment(wanted, json!(1), unavailable.clone());
+            assert_eq!(self::wanted(&d) - max_unavailable(&d), want, "{wanted} {unavailable}");
+        };
+        check(10, json!(5), 5);
+        check(10, json!(10), 0);
+        check(5, json!(10), 0);
+        check(0, json!(10), 0);
+        check(10, json!("60%"), 4);
+        check(10, json!("100%"), 0);
+        check(5, json!("100%"), 0);
+    }
+
+    /// Upstream's cases of `TestGetNonNegativeInt32FromAnnotation`.
+    #[test]
+    fn numbers_in_annotations() {
+        let check = |annotations: Value, want: Option<i32>| {
+            assert_eq!(annotated(&set("rs", 0, 0, 0, annotations.clone()), "test"), want, "{annotations}");
+        };
+        check(json!(null), None);
+        for odd in ["invalid", "-1", "2147483648", "4294967296"] {
+            check(json!({"test": odd, "foo": "2"}), None);
+        }
+        check(json!({"test": "0", "foo": "2"}), Some(0));
+        check(json!({"test": "13", "foo": "2"}), Some(13));
+        check(json!({"test": "2147483647", "foo": "2"}), Some(i32::MAX));
+    }
+
+    /// Upstream's cases of `TestDeploymentController_reconcileOldReplicaSets` as they are: the Pods that may be missing, the
+    /// old set's size, the new one's, their available Pods, and the old set's size then.
+    ///
+    /// Those of `TestDeploymentController_cleanupUnhealthyReplicas` and
+    /// `TestDeploymentController_scaleDownOldReplicaSetsForRollingUpdate` follow: here one function does both, as upstream
+    /// does the one after the other.
+    #[test]
+    fn old_sets_shrink() {
+        let check = |unavailable: i32, sizes: (i32, i32), available: (i32, i32), want: i32| {
+            let d = deployment(10, json!(0), json!(unavailable));
+            let old = [set("foo-old", 10, sizes.0, available.0, json!({}))];
+            let got = shrink_old(&d, &set("foo-new", 0, sizes.1, available.1, json!({})), &old);
+            let after = got.first().map_or(sizes.0, |r| r.1);
+            assert_eq!(after, want, "-{unavailable}: {sizes:?} {available:?}");
+        };
+        check(0, (10, 0), (10, 0), 9);
+        check(2, (10, 0), (10, 0), 8);
+        check(2, (10, 0), (8, 0), 8);
+        check(2, (10, 0), (9, 0), 8);
+        check(2, (8, 2), (8, 0), 8);
+        check(2, (0, 0), (10, 0), 0);
+        check(2, (10, 0), (1, 0), 8);
+
+        let unhealthy = |available: i32, most: i32, cleaned: i32| {
+            let d = deployment(10, json!(2), json!(most));
+            let got = shrink_old(
+                &d,
+                &set("new", 0, 0, 0, json!({})),
+                &[set("foo-v2", 1, 10, available, json!({}))],
+            );
+            // More go as far as more than enough are available.
+            let spare = (available - (10 - most)).max(0);
+            assert_eq!(got.first().map_or(10, |r| r.1), 10 - cleaned - spare, "{available} {most}");
+        };
+        unhealthy(8, 1, 1);
+        unhealthy(8, 3, 2);
+        unhealthy(8, 0, 0);
+        unhealthy(10, 3, 0);
+    }
 }

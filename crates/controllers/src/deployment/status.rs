@@ -412,4 +412,170 @@ mod tests {
         check("", Some(10), 71, 80, false);
         check(NEW_AVAILABLE, Some(10), 0, 80, false);
     }
+
+    /// Upstream's cases of `TestGetReplicaCountForReplicaSets`: the sets, the sums of their sizes and of their Pods, and of
+    /// the terminating ones where they are known.
+    #[test]
+    fn sums_of_sets() {
+        let made = |n: usize| -> Arc<ReplicaSet> {
+            let (size, status) = [
+                (1, json!({"observedGeneration": 1, "replicas": 2, "terminatingReplicas": 3})),
+                (2, json!({"replicas": 3, "terminatingReplicas": 1})),
+                (3, json!({"replicas": 0})),
+                (1, json!({"observedGeneration": 1, "replicas": 1})),
+            ][n - 1]
+                .clone();
+            let set = json!({"metadata": {"name": n.to_string()}, "spec": {"replicas": size, "selector": {}}, "status": status});
+            Arc::new(serde_json::from_value(set).unwrap())
+        };
+        let check = |sets: &[usize], sizes: i32, replicas: i32, ends: Option<i32>| {
+            let all: Vec<_> = sets.iter().map(|n| made(*n)).collect();
+            assert_eq!(crate::deployment::sizes::total(&all), sizes, "{sets:?}");
+            assert_eq!(terminating(all.iter()), ends, "{sets:?}");
+            let status = of(&deployment(1, json!({})), None, &all, at(0));
+            assert_eq!((status.replicas.unwrap_or(0), status.terminating_replicas), (replicas, ends));
+        };
+        check(&[1], 1, 2, Some(3));
+        check(&[1, 2], 3, 5, Some(4));
+        check(&[3], 3, 0, Some(0));
+        check(&[1, 2, 3], 6, 5, Some(4));
+        check(&[4], 1, 1, None);
+        check(&[1, 2, 3, 4], 7, 6, None);
+    }
+
+    /// Upstream's cases of `TestGetCondition`, `TestSetCondition` and `TestRemoveCondition` of Deployments.
+    #[test]
+    fn conditions_are_set_and_removed() {
+        let known = |name: &str| match name {
+            "progressing" => new_condition(PROGRESSING, "False", "ForSomeReason", String::new(), at(1)),
+            "progressing2" => new_condition(PROGRESSING, "True", "BecauseItIs", String::new(), at(1)),
+            _ => new_condition(AVAILABLE, "True", "AwesomeController", String::new(), at(1)),
+        };
+        let status = |all: &[&str]| {
+            let conditions: Vec<_> = all.iter().map(|name| known(name)).collect();
+            DeploymentStatus {
+                conditions: Some(conditions).filter(|c| !c.is_empty()),
+                ..DeploymentStatus::default()
+            }
+        };
+        let both = ["progressing", "available"];
+        assert!(condition(&status(&both), AVAILABLE).is_some());
+        assert!(condition(&status(&both), FAILURE).is_none());
+        let set = |before: &[&str], new: &str, after: &[&str]| {
+            let mut got = status(before);
+            set_condition(&mut got, known(new));
+            assert_eq!(got, status(after), "{before:?} {new}");
+        };
+        set(&[], "available", &["available"]);
+        set(&["progressing"], "available", &both);
+        set(&["progressing"], "progressing2", &["progressing2"]);
+        let remove = |before: &[&str], kind: &str, after: &[&str]| {
+            let mut got = status(before);
+            remove_condition(&mut got, kind);
+            assert_eq!(got, status(after), "{before:?} {kind}");
+        };
+        remove(&[], PROGRESSING, &[]);
+        remove(&["progressing"], PROGRESSING, &[]);
+        remove(&both, FAILURE, &both);
+    }
+
+    /// Upstream's `currentDeployment`: its deadline, its size, and the replicas, updated and available ones of its status.
+    fn current(deadline: Option<i32>, wanted: i32, told: [i32; 3], conditions: Value) -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": "progress-test"},
+            "spec": {"replicas": wanted, "selector": {}, "template": {}, "progressDeadlineSeconds": deadline,
+                "strategy": {"type": "Recreate"}},
+            "status": {"replicas": told[0], "updatedReplicas": told[1], "availableReplicas": told[2],
+                "conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    /// Upstream's cases of `TestRequeueStuckDeployment`: the milliseconds since the last progress, and the milliseconds until
+    /// the next look.
+    ///
+    /// DIFFERENCE: upstream looks again without delay where less than a second is left, since it counts in whole seconds;
+    /// here that look is a second after the deadline, too. Both add a second elsewhere.
+    #[test]
+    fn stuck_deployments() {
+        let check = |deadline: Option<i32>,
+                     told: [i32; 3],
+                     reason: Option<&str>,
+                     passed: i64,
+                     want: Option<u64>| {
+            let since = at(1000).to_string();
+            let condition =
+                json!([{"type": PROGRESSING, "status": "True", "reason": reason, "lastUpdateTime": since}]);
+            let conditions = if reason.is_some() { condition } else { json!([]) };
+            let d = current(deadline, if told[2] == 2 { 4 } else { 3 }, told, conditions);
+            let now = Timestamp::from_millisecond(1_000_000 + passed).unwrap();
+            let got = next_check(&d, &d.status.clone().unwrap(), now);
+            assert_eq!(
+                got,
+                want.map(|ms| Duration::from_millis(ms + 1000)),
+                "{deadline:?} {told:?} {passed}"
+            );
+        };
+        check(None, [3, 3, 2], None, 0, None);
+        check(Some(i32::MAX), [3, 3, 2], None, 0, None);
+        check(Some(60), [3, 3, 2], None, 0, None);
+        check(Some(60), [3, 3, 3], None, 0, None);
+        check(Some(60), [3, 3, 0], Some(TIMED_OUT), 0, None);
+        let stuck = Some("");
+        check(Some(60), [3, 3, 1], stuck, 30_000, Some(30_000));
+        check(Some(60), [3, 3, 1], stuck, 59_000, Some(1000));
+        check(Some(60), [3, 3, 1], stuck, 59_001, Some(999));
+        check(Some(60), [3, 3, 1], stuck, 60_000, Some(0));
+        check(Some(60), [3, 3, 1], stuck, 61_000, Some(0));
+        check(Some(60), [3, 3, 1], stuck, 120_000, Some(0));
+    }
+
+    /// Upstream's cases of `TestSyncRolloutStatus`: the deadline, the size, the status, the reason of its condition, the old
+    /// and the new set (size, Pods, available ones), and the condition's status and reason, and whether its transition is
+    /// new.
+    #[test]
+    fn rollouts() {
+        type Set = Option<[i32; 3]>;
+        let check = |(deadline, wanted): (Option<i32>, i32),
+                     told: [i32; 3],
+                     reason: &str,
+                     (old, new): (Set, Set),
+                     want: Option<(&str, &str, bool)>| {
+            let time = at(1000).to_string();
+            let status = if reason == TIMED_OUT { "False" } else { "True" };
+            let there = json!([{"type": PROGRESSING, "status": status, "reason": reason,
+                "lastUpdateTime": time, "lastTransitionTime": time}]);
+            let d = current(deadline, wanted, told, if reason.is_empty() { json!([]) } else { there });
+            let made = |name: &str, [size, replicas, available]: [i32; 3]| -> Arc<ReplicaSet> {
+                let status = json!({"replicas": replicas, "availableReplicas": available});
+                let set = json!({"metadata": {"name": name}, "spec": {"replicas": size, "selector": {}}, "status": status});
+                Arc::new(serde_json::from_value(set).unwrap())
+            };
+            let old: Vec<_> = old.map(|set| made("bar", set)).into_iter().collect();
+            let new = new.map(|set| made("foo", set));
+            let now = at(9999);
+            let after = of_rollout(&d, new.as_ref(), &old, now);
+            let got = condition(&after, PROGRESSING).map(|c| {
+                let renewed = c.last_transition_time.as_ref().is_some_and(|t| t.0 == now);
+                (c.status.as_str(), c.reason.as_deref().unwrap(), renewed)
+            });
+            assert_eq!(got, want, "{deadline:?} {told:?} {reason}");
+        };
+        let pds = (Some(60), 3);
+        let (some, all) = ([2, 2, 2], [3, 3, 3]);
+        let rolls = (Some([0, 1, 1]), Some([3, 2, 2]));
+        check((None, 3), some, UPDATED, rolls, None);
+        check(pds, all, NEW_AVAILABLE, (Some(all), None), Some(("True", NEW_AVAILABLE, false)));
+        check(pds, some, UPDATED, rolls, Some(("True", UPDATED, false)));
+        check(pds, some, TIMED_OUT, rolls, Some(("True", UPDATED, true)));
+        check(pds, some, "", rolls, Some(("True", UPDATED, true)));
+        let done = (None, Some(all));
+        check(pds, all, UPDATED, done, Some(("True", NEW_AVAILABLE, false)));
+        check(pds, all, TIMED_OUT, done, Some(("True", NEW_AVAILABLE, true)));
+        check(pds, all, "", done, Some(("True", NEW_AVAILABLE, true)));
+        check((Some(60), 0), all, UPDATED, (Some([0, 0, 0]), None), Some(("True", NEW_AVAILABLE, false)));
+        let slow = (None, Some([3, 2, 2]));
+        check(pds, some, UPDATED, slow, Some(("False", TIMED_OUT, true)));
+        check(pds, some, TIMED_OUT, slow, Some(("False", TIMED_OUT, false)));
+    }
 }

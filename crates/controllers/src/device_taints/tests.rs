@@ -96,3 +96,155 @@ fn conditions() {
     let message = "1 published device selected. 2 allocated devices selected. 1 pod would be evicted in 1 namespace if the effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.";
     check("None", would, ["False", "NoEffect", message]);
 }
+
+const KEY: &str = "example.com/taint";
+
+/// The slice of upstream's tests: of these devices the first one has these taints.
+fn published(name: &str, pool: &str, generation: i64, taints: &Value) -> Arc<ResourceSlice> {
+    let some = |value: &str, effect: &str| json!({"key": KEY, "value": value, "effect": effect, "timeAdded": at(0).to_string()});
+    let devices = json!([
+        {"name": "instance", "taints": taints},
+        {"name": "instance-no-schedule", "taints": [some("", "NoSchedule")]},
+        {"name": "instance-no-execute", "taints": [some("", "None"), some("", "NoExecute")]},
+    ]);
+    let pool = json!({"name": pool, "generation": generation, "resourceSliceCount": 1});
+    let spec = json!({"driver": "some-driver", "pool": pool, "devices": devices});
+    Arc::new(serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap())
+}
+
+/// A claim that has this device.
+fn in_use(device: &str, tolerations: &Value) -> ResourceClaim {
+    let result = json!({"request": "req-1", "driver": "some-driver", "pool": "worker", "device": device,
+        "tolerations": tolerations});
+    let status = json!({"allocation": {"devices": {"results": [result]}}});
+    serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {}, "status": status})).unwrap()
+}
+
+fn mark(key: &str, value: &str, effect: &str) -> Value {
+    json!({"key": key, "value": value, "effect": effect, "timeAdded": at(0).to_string()})
+}
+
+/// A rule that evicts, of this uid.
+fn evicts(uid: &str, selector: &Value, seconds: i64) -> Arc<DeviceTaintRule> {
+    let taint = json!({"key": KEY, "value": "something", "effect": "NoExecute", "timeAdded": at(seconds).to_string()});
+    let spec = json!({"deviceSelector": selector, "taint": taint});
+    Arc::new(serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid}, "spec": spec})).unwrap())
+}
+
+/// A toleration of NoExecute, of all keys or of one and for ever or for some seconds.
+fn tolerates(key: Option<&str>, seconds: Option<i64>) -> Value {
+    json!({"operator": "Exists", "key": key, "effect": "NoExecute", "tolerationSeconds": seconds})
+}
+
+fn told(eviction: Option<Eviction>) -> Option<(i64, Vec<String>)> {
+    eviction.map(|e| (e.when.duration_since(at(0)).as_secs(), e.rules.into_iter().collect()))
+}
+
+/// The cases of upstream's `TestController` in which a claim alone decides, and those of its `TestEviction`: after how
+/// many seconds Pods have to go, and because of which rules.
+#[test]
+fn claims_of_upstream() {
+    let check = |name: &str,
+                 slices: &[Arc<ResourceSlice>],
+                 tolerations: Value,
+                 rules: &[Arc<DeviceTaintRule>],
+                 want: Option<(i64, &[&str])>| {
+        let of_pool = |driver: &str, pool: &str| {
+            let is = |s: &&Arc<ResourceSlice>| s.spec.driver == driver && s.spec.pool.name == pool;
+            slices.iter().filter(is).cloned().collect()
+        };
+        let got = told(of_claim(&in_use("instance", &tolerations), of_pool, rules));
+        let want = want.map(|(s, rules)| (s, rules.iter().map(|r| (*r).to_owned()).collect()));
+        assert_eq!(got, want, "{name}");
+    };
+    let none = json!([]);
+    let of = |taints: &Value| published("worker-some-driver", "worker", 0, taints);
+    let slice = of(&none);
+    let slice2 = published("worker-some-driver-2", "worker-2", 1, &none);
+    let something = mark(KEY, "something", "NoExecute");
+    let tainted = [of(&json!([something])), slice2.clone()];
+    let clean = [slice.clone(), slice2.clone()];
+    let rule = evicts("1234", &json!({"driver": "some-driver"}), 0);
+    let now: Option<(i64, &[&str])> = Some((0, &[]));
+    check("untainted-claim", &clean, none.clone(), &[], None);
+    check("tainted-claim-through-resourceslice", &tainted, none.clone(), &[], now);
+    check("tainted-claim-through-rule", &[], none.clone(), std::slice::from_ref(&rule), Some((0, &["1234"])));
+    let exactly = |key: &str, seconds: i64| json!([{"key": key, "operator": "Equal", "value": "something", "effect": "NoExecute", "tolerationSeconds": seconds}]);
+    let later = exactly(KEY, 3600);
+    check("evict-pod-rule-later", &[], later.clone(), std::slice::from_ref(&rule), Some((3600, &["1234"])));
+    check("evict-pod-later", &tainted, later.clone(), &[], Some((3600, &[])));
+    let mut many = exactly("example.com/taint-other", 20);
+    many.as_array_mut().unwrap().extend([tolerates(None, Some(60)), tolerates(None, Some(30))]);
+    check("evict-pod-later-many", &tainted, many, &[], Some((30, &[])));
+    check("evict-pod-toleration-mismatch", &tainted, exactly("example.com/taint-other", 60), &[], now);
+    let forever = tolerates(None, None);
+    check("no-evict-pod-toleration-forever", &tainted, json!([forever]), &[], None);
+    let both = json!([tolerates(None, Some(60)), forever]);
+    check("no-evict-pod-toleration-forever-many", &tainted, both, &[], None);
+    let other = "example.com/taint-other";
+    let twice = [of(&json!([mark(KEY, "", "NoExecute"), mark(other, "", "NoExecute")])), slice2.clone()];
+    check("evict-pod-partial-toleration", &twice, json!([tolerates(Some(KEY), None)]), &[], now);
+    let rules = [rule, evicts("1234-other", &json!({"device": "instance"}), 0)];
+    let each = json!([tolerates(Some(KEY), Some(60)), tolerates(Some(other), Some(30))]);
+    check("evict-pod-many-taints", &twice, each, &rules, Some((30, &["1234", "1234-other"])));
+    let elsewhere = json!({"metadata": {"name": "s"}, "spec": {"driver": "some-driver",
+        "pool": {"name": "worker", "generation": 0, "resourceSliceCount": 1},
+        "devices": [{"name": "instance-other", "taints": [something]}]}});
+    let elsewhere = [Arc::new(serde_json::from_value(elsewhere).unwrap()), slice2.clone()];
+    check("no-evict-other-device", &elsewhere, none.clone(), &[], None);
+    for effect in ["NoSchedule", "None", "unknown-effect"] {
+        let weaker = [of(&json!([mark(KEY, "something", effect)])), slice2.clone()];
+        check(effect, &weaker, none.clone(), &[], None);
+    }
+    let changed = [of(&json!([mark(KEY, "something-other", "NoExecute")])), slice2.clone()];
+    check("eviction-change-taint", &changed, later, &[], now);
+    let replaced = published("worker-some-driver-updated", "worker", 1, &none);
+    check("cancel-eviction-remove-taint-in-new-slice", &[replaced, slice2.clone()], none.clone(), &[], None);
+    check("cancel-eviction-remove-slice", &[slice2], none.clone(), &[], None);
+    let shadow = published("worker-some-driver-other", "worker", 100, &none);
+    check("a newer slice, until it is deleted", &[tainted[0].clone(), shadow], none, &[], None);
+}
+
+/// The Pod of two claims in upstream's `TestController`, and the messages of its rules.
+#[test]
+fn pods_of_upstream() {
+    let of_device = |device: &str, rules: &[Arc<DeviceTaintRule>]| {
+        of_claim(&in_use(device, &json!([])), |_, _| Vec::new(), rules).unwrap()
+    };
+    let select = |device: &str| json!({"driver": "some-driver", "device": device});
+    let rules = [evicts("1234", &select("instance"), 0), evicts("5678", &select("instance-no-execute"), 40)];
+    let both = of_device("instance", &rules).and(of_device("instance-no-execute", &rules));
+    assert_eq!(told(Some(both)), Some((0, vec!["1234".to_owned(), "5678".to_owned()])));
+    let check = |[published, allocated, pods, namespaces]: [usize; 4], begins: &str| {
+        let counts = Counts { published, allocated, pods, namespaces, evicted: 0 };
+        let condition =
+            condition(&rule("evict", "None", &json!({"driver": "some-driver"}), 0), counts, at(0));
+        let end = "if the effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.";
+        assert_eq!(condition.message, format!("{begins} {end}"));
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "NoEffect"));
+    };
+    check(
+        [3, 1, 1, 1],
+        "3 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace",
+    );
+    check(
+        [0, 3, 2, 2],
+        "0 published devices selected. 3 allocated devices selected. 2 pods would be evicted in 2 different namespaces",
+    );
+    check(
+        [0, 3, 2, 1],
+        "0 published devices selected. 3 allocated devices selected. 2 pods would be evicted in 1 namespace",
+    );
+    let check = |pods: usize, namespaces: usize, evicted: usize, want: [&str; 3]| {
+        let counts = Counts { pods, namespaces, evicted, ..Counts::default() };
+        let condition = condition(&rule("evict", "NoExecute", &json!({}), 0), counts, at(0));
+        assert_eq!([&*condition.status, &*condition.reason, &*condition.message], want);
+    };
+    check(0, 0, 0, ["False", "NotStarted", ""]);
+    let pending = "PodsPendingEviction";
+    check(1, 1, 0, ["True", pending, "1 pod needs to be evicted in 1 namespace."]);
+    check(2, 2, 0, ["True", pending, "2 pods need to be evicted in 2 different namespaces."]);
+    check(2, 1, 0, ["True", pending, "2 pods need to be evicted in 1 namespace."]);
+    check(0, 0, 1, ["False", "Completed", "1 pod evicted since starting the controller."]);
+    check(0, 0, 2, ["False", "Completed", "2 pods evicted since starting the controller."]);
+}

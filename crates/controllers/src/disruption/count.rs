@@ -200,7 +200,8 @@ mod tests {
         check(json!({"maxUnavailable": "x"}), 1, 5, Err(no_percent));
     }
 
-    /// A budget whose selector cannot be read: an older server may have let it in.
+    /// A budget whose selector cannot be read: an older server may have let it in. Upstream's cases of
+    /// `TestInvalidSelectors`.
     #[test]
     fn what_cannot_be_counted_allows_nothing() {
         let now = Timestamp::UNIX_EPOCH;
@@ -222,3 +223,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tables.rs"]
+mod tables;

@@ -68,6 +68,7 @@ impl Controller for Selected {
         self.endpoints.handle(move |change| match change {
             Change::Deleted(endpoints) => queue.add(endpoints.key()),
             // The Service of such an object may have gone while the controller did not run.
+            // DIFFERENCE: upstream deletes those without a Service that clients wrote, too, but only when it starts.
             Change::Added(endpoints) if is_ours(endpoints) => queue.add(endpoints.key()),
             _ => {}
         });
@@ -159,9 +160,70 @@ fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<PodView>], current: O
     wanted.metadata.annotations = Some(annotations).filter(|a| !a.is_empty());
     match current {
         None => Action::Create(wanted),
-        Some(current) if *current == wanted => Action::Nothing,
+        Some(current) if says_the_same(current, &wanted) => Action::Nothing,
         Some(_) => Action::Update(wanted),
     }
+}
+
+/// Whether two states of an object say the same, in whatever order, whatever versions of Pods they name.
+fn says_the_same(a: &Endpoints, b: &Endpoints) -> bool {
+    a.metadata == b.metadata && (a.subsets == b.subsets || normal(a) == normal(b))
+}
+
+/// Returns an object's subsets in an order of their own: ready addresses, others, ports.
+fn normal(endpoints: &Endpoints) -> Vec<[Vec<String>; 3]> {
+    fn sorted<T: serde::Serialize>(all: impl Iterator<Item = T>) -> Vec<String> {
+        let mut texts: Vec<String> = all.filter_map(|t| serde_json::to_string(&t).ok()).collect();
+        texts.sort_unstable();
+        texts
+    }
+    let bare = |address: &EndpointAddress| {
+        let mut bare = address.clone();
+        bare.node_name = bare.node_name.filter(|n| !n.is_empty());
+        if let Some(pod) = &mut bare.target_ref {
+            pod.resource_version = None;
+            pod.uid = pod.uid.take().filter(|uid| !uid.is_empty());
+        }
+        bare
+    };
+    let side = |all: &Option<Vec<EndpointAddress>>| sorted(all.iter().flatten().map(bare));
+    let subset = |s: &EndpointSubset| {
+        [side(&s.addresses), side(&s.not_ready_addresses), sorted(s.ports.iter().flatten())]
+    };
+    let mut all: Vec<_> = endpoints.subsets.iter().flatten().map(subset).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Whether a Pod's IPv6 address is to be told. A Service that came before its defaults has no family: its own address
+/// tells it, or the Pod's first one.
+fn wants_v6(spec: &ServiceSpec, pod: &PodView) -> bool {
+    if let Some(family) = spec.ip_families.as_ref().and_then(|f| f.first()) {
+        return family == "IPv6";
+    }
+    if is_headless(spec) {
+        return pod.addresses.first().is_some_and(std::net::IpAddr::is_ipv6);
+    }
+    spec.cluster_ip.as_ref().is_some_and(|ip| ip.contains(':'))
+}
+
+/// Returns the numbers of ready and other addresses of each subset that have room, if not all have (upstream's
+/// `truncateEndpoints`). Ready addresses come first, because they serve; each subset loses as large a share.
+fn kept(sizes: &[[usize; 2]]) -> Option<Vec<[usize; 2]>> {
+    let total = |side: usize| sizes.iter().map(|size| size[side]).sum::<usize>();
+    let (ready, others) = (total(0), total(1));
+    if ready + others <= CAPACITY {
+        return None;
+    }
+    let (side, room, of) =
+        if ready > CAPACITY { (0, CAPACITY, ready) } else { (1, CAPACITY - ready, others) };
+    let mut left = room;
+    let share = |size: &[usize; 2]| {
+        let share = (size[side] * room).div_ceil(of).min(left);
+        left -= share;
+        if side == 0 { [share, 0] } else { [size[0], share] }
+    };
+    Some(sizes.iter().map(share).collect())
 }
 
 /// The sort key of a port: name, number, protocol, application protocol.
@@ -169,10 +231,10 @@ type PortKey = (String, i32, String, Option<String>);
 
 /// Returns the addresses behind a Service, addresses with the same ports together, and whether some had to be left out.
 fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<PodView>]) -> (Vec<EndpointSubset>, bool) {
-    let v6 = spec.ip_families.as_ref().and_then(|f| f.first()).is_some_and(|f| f == "IPv6");
     let mut groups: BTreeMap<Vec<PortKey>, [Vec<EndpointAddress>; 2]> = BTreeMap::new();
     for pod in pods {
         let usable = !pod.is_terminal() && (publishes_not_ready(spec) || !pod.is_deleting());
+        let v6 = wants_v6(spec, pod);
         let Some(ip) = pod.addresses.iter().find(|a| a.is_ipv6() == v6).filter(|_| usable) else {
             continue;
         };
@@ -199,18 +261,17 @@ fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<PodView>]) -> (Vec
             target_ref: Some(target_ref(pod)),
         });
     }
-    let mut room = CAPACITY;
-    let mut truncated = false;
-    // Ready addresses come first, because they serve.
-    for side in 0..2 {
-        for group in groups.values_mut() {
-            group[side].sort_by_cached_key(|a| {
-                (a.ip.parse::<std::net::IpAddr>().ok(), a.target_ref.as_ref().and_then(|t| t.uid.clone()))
-            });
-            truncated |= group[side].len() > room;
-            group[side].truncate(room);
-            room -= group[side].len();
-        }
+    for side in groups.values_mut().flatten() {
+        side.sort_by_cached_key(|a| {
+            (a.ip.parse::<std::net::IpAddr>().ok(), a.target_ref.as_ref().and_then(|t| t.uid.clone()))
+        });
+    }
+    let sizes: Vec<[usize; 2]> = groups.values().map(|g| [g[0].len(), g[1].len()]).collect();
+    let kept = kept(&sizes);
+    let truncated = kept.is_some();
+    for (group, [ready, others]) in groups.values_mut().zip(kept.unwrap_or_default()) {
+        group[0].truncate(ready);
+        group[1].truncate(others);
     }
     let subsets = groups.into_iter().filter(|(_, g)| g.iter().any(|side| !side.is_empty())).map(
         |(ports, [ready, not_ready])| EndpointSubset {
@@ -298,3 +359,6 @@ mod tests {
         assert_eq!((n(&subsets[0].addresses), n(&subsets[0].not_ready_addresses)), (600, 400));
     }
 }
+
+#[cfg(test)]
+mod upstream;

@@ -233,4 +233,85 @@ mod tests {
         metrics.forget(&key);
         assert!(text().contains("endpoint_slice_controller_endpoints_desired 0"));
     }
+
+    fn said(metrics: &Metrics) -> String {
+        let mut page = Page::default();
+        metrics.report(&mut page);
+        page.text()
+    }
+
+    /// Upstream's cases of `TestNumEndpointsAndSlices` of both controllers, and of `TestPlaceHolderSlice`: the slices that
+    /// would be enough, that there are, and the endpoints.
+    #[test]
+    fn sums() {
+        for (which, prefix) in [
+            (Which::Slices, "endpoint_slice_controller"),
+            (Which::Mirror, "endpoint_slice_mirroring_controller"),
+        ] {
+            let metrics = Metrics::new(which);
+            let set = |name: &str, ideal: usize, slices: usize, endpoints: usize| {
+                let figures = Figures { endpoints, slices, ideal, ..Figures::default() };
+                metrics.laid_out(&Key::new("ns1", name), "", figures);
+            };
+            let check = |ideal: usize, slices: usize, endpoints: usize| {
+                let text = said(&metrics);
+                for (name, value) in [
+                    ("desired_endpoint_slices", ideal),
+                    ("num_endpoint_slices", slices),
+                    ("endpoints_desired", endpoints),
+                ] {
+                    let line = format!("{prefix}_{name} {value}");
+                    assert!(text.lines().any(|l| l == line), "{line}: {text}");
+                }
+            };
+            set("svc1", 2, 13, 30);
+            check(2, 13, 30);
+            set("svc2", 2, 2, 80);
+            check(4, 15, 110);
+            set("svc3", 2, 13, 30);
+            check(6, 28, 140);
+            set("svc1", 2, 2, 80);
+            check(6, 17, 190);
+            metrics.forget(&Key::new("ns1", "svc3"));
+            check(4, 4, 160);
+            metrics.forget(&Key::new("ns1", "svc1"));
+            set("svc2", 1, 2, 0);
+            check(1, 2, 0);
+        }
+    }
+
+    /// Upstream's case of `TestCache_ServicesByTrafficDistribution`.
+    #[test]
+    fn services_by_distribution() {
+        let metrics = Metrics::new(Which::Slices);
+        let set = |name: &str, distribution: Option<&str>| {
+            metrics.hinted(&Key::new("ns", name), false, distribution, 0);
+        };
+        // DIFFERENCE: upstream goes on to tell of a distribution that no Service has any more, with the number 0.
+        let check = |want: &[(&str, usize)]| {
+            let prefix = "endpoint_slice_controller_services_count_by_traffic_distribution{";
+            let text = said(&metrics);
+            let got: Vec<&str> = text.lines().filter(|l| l.starts_with(prefix)).collect();
+            let line = |(name, n): &(&str, usize)| format!("{prefix}traffic_distribution=\"{name}\"}} {n}");
+            assert_eq!(got, want.iter().map(line).collect::<Vec<_>>());
+        };
+        set("service1", Some("PreferClose"));
+        check(&[("PreferClose", 1)]);
+        set("service1", Some("PreferClose"));
+        check(&[("PreferClose", 1)]);
+        set("service2", Some("PreferClose"));
+        check(&[("PreferClose", 2)]);
+        set("service3", Some("FutureValue"));
+        check(&[("FutureValue", 1), ("PreferClose", 2)]);
+        set("service4", None);
+        check(&[("FutureValue", 1), ("PreferClose", 2)]);
+        set("service2", Some("AnotherFutureValue"));
+        check(&[("AnotherFutureValue", 1), ("FutureValue", 1), ("PreferClose", 1)]);
+        metrics.forget(&Key::new("ns", "service3"));
+        check(&[("AnotherFutureValue", 1), ("PreferClose", 1)]);
+        set("service1", None);
+        check(&[("AnotherFutureValue", 1)]);
+        set("service2", None);
+        check(&[]);
+    }
 }

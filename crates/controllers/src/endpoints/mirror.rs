@@ -2,7 +2,6 @@
 //! Endpoints that a client writes for a Service without a selector.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Status;
@@ -15,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::layout::Figures;
 use super::metrics::{Metrics, Which};
 use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, late, port_key};
-use crate::common::{controller_ref, deleting};
+use crate::common::{addresses, controller_ref, deleting};
 use crate::config::{Config, EndpointSettings};
 use crate::host::{Controller, Host, Next, Wiring};
 
@@ -245,7 +244,7 @@ fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>], limit: usize) ->
                 left_out.over += 1;
                 continue;
             }
-            let Ok(ip) = address.ip.parse::<IpAddr>() else {
+            let Some(ip) = addresses::read(&address.ip) else {
                 left_out.invalid += 1;
                 continue;
             };
@@ -436,3 +435,6 @@ mod tests {
         assert_eq!(left_out, LeftOut { invalid: 1, over: 0 });
     }
 }
+
+#[cfg(test)]
+mod upstream;

@@ -137,4 +137,111 @@ mod tests {
         check(json!({"port": 80, "targetPort": "side"}), Some(9));
         check(json!({"port": 80, "targetPort": "init"}), None);
     }
+
+    /// Upstream's cases of `TestFindPort`: containers and sidecars by their ports, the port that is looked for, and its
+    /// number.
+    #[test]
+    fn ports_by_name() {
+        let container = |i: usize, ports: &[(&str, i32, &str)]| {
+            let port = |(name, n, protocol): &(&str, i32, &str)| json!({"name": name, "containerPort": n, "protocol": protocol});
+            json!({"name": format!("c{i}"), "ports": ports.iter().map(port).collect::<Vec<_>>()})
+        };
+        let check_all = |containers: &[&[(&str, i32, &str)]],
+                         init: &[(&str, i32, &str)],
+                         restarts: Option<&str>,
+                         port: serde_json::Value,
+                         want: Option<i32>| {
+            let all: Vec<_> = containers.iter().enumerate().map(|(i, c)| container(i, c)).collect();
+            let mut first = container(9, init);
+            first["restartPolicy"] = json!(restarts);
+            let pod = view(&json!({"metadata": {}, "spec": {"containers": all, "initContainers": [first]}}));
+            let port: ServicePort =
+                serde_json::from_value(json!({"port": 1, "protocol": "TCP", "targetPort": port})).unwrap();
+            assert_eq!(target_port(&pod, &port), want, "{containers:?} {port:?}");
+        };
+        let check = |containers: &[&[(&str, i32, &str)]], port: serde_json::Value, want: Option<i32>| {
+            check_all(containers, &[], None, port, want);
+        };
+        let two: &[(&str, i32, &str)] = &[("", 11, "TCP"), ("p", 22, "TCP")];
+        let three: &[(&str, i32, &str)] = &[("", 11, "UDP"), ("p", 22, "TCP"), ("q", 33, "TCP")];
+        check(&[&[]], json!(93), Some(93));
+        check(&[two], json!(93), Some(93));
+        check(&[&[]], json!("p"), None);
+        check(&[three], json!("q"), Some(33));
+        check(&[&[], three], json!("q"), Some(33));
+        check(&[&[], &[("", 11, "UDP"), ("p", 22, "TCP"), ("q", 22, "TCP")]], json!("q"), Some(22));
+        check(&[&[], &[("a", 11, "snmp")]], json!("a"), None);
+        check(&[&[], &[("a", 11, "TCP")]], json!("a"), Some(11));
+        check(&[&[], &[("a", -1, "TCP")]], json!("a"), Some(-1));
+        let side: &[(&str, i32, &str)] = &[("a", 80, "TCP")];
+        check_all(&[], side, Some("Always"), json!("a"), Some(80));
+        check_all(&[], side, None, json!("a"), None);
+        check_all(&[&[("a", 81, "TCP")], &[("a", 82, "TCP")]], side, Some("Always"), json!("a"), Some(81));
+    }
+
+    /// Upstream's cases of `TestShouldSetHostname`: a Pod's namespace, hostname and subdomain, and the Service's.
+    #[test]
+    fn hostnames() {
+        let check = |pod: [&str; 3], service: [&str; 2], want: Option<&str>| {
+            let [namespace, hostname, subdomain] = pod;
+            let pod = view(&json!({"metadata": {"namespace": namespace},
+                "spec": {"hostname": hostname, "subdomain": subdomain, "containers": []}}));
+            let service = json!({"metadata": {"namespace": service[0], "name": service[1]}});
+            let service: Service = serde_json::from_value(service).unwrap();
+            assert_eq!(
+                super::hostname(&pod, &service).as_deref(),
+                want,
+                "{namespace} {hostname} {subdomain}"
+            );
+        };
+        check(["ns", "foo", "svc-name"], ["ns", "svc-name"], Some("foo"));
+        check(["ns", "", "svc-name"], ["ns", "svc-name"], None);
+        check(["ns", "hostname", "subdomain"], ["ns", "name"], None);
+        check(["ns1", "hostname", "svc-name"], ["ns2", "svc-name"], None);
+    }
+
+    /// Upstream's cases of `Test_podChanged`: two states of a Pod, and whether its Services are looked at.
+    #[test]
+    fn changes_of_pods() {
+        let check = |old: serde_json::Value, new: serde_json::Value, want: bool| {
+            let pod = |more: &serde_json::Value| {
+                let mut pod = json!({
+                    "metadata": {"namespace": "test", "name": "pod", "labels": {"foo": "bar"}},
+                    "spec": {"containers": []},
+                    "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+                });
+                for part in ["metadata", "spec", "status"] {
+                    for (key, value) in more[part].as_object().into_iter().flatten() {
+                        pod[part][key] = value.clone();
+                    }
+                }
+                view(&pod)
+            };
+            assert_eq!(!same_endpoints(&pod(&old), &pod(&new)), want, "{old} {new}");
+        };
+        let none = || json!({});
+        let ips = |all: &[&str]| {
+            let ip = |ip: &&str| json!({ "ip": ip });
+            json!({"status": {"podIP": all[0], "podIPs": all.iter().map(ip).collect::<Vec<_>>()}})
+        };
+        let labels = |text: &str| json!({"metadata": {"labels": {"foo": "bar", "label": text}}});
+        check(none(), none(), false);
+        check(none(), json!({"metadata": {"resourceVersion": "changed"}}), false);
+        for (first, second) in [("1.2.3.4", "2.3.4.5"), ("fd00:10:96::1", "fd00:10:96::2")] {
+            check(none(), ips(&[first]), true);
+            check(ips(&[first]), ips(&[second]), true);
+        }
+        let (one, two, other) =
+            (&["1.2.3.4"][..], &["1.2.3.4", "fd00:10:96::1"][..], &["1.2.3.4", "fd00:10:96::2"][..]);
+        check(ips(one), ips(two), true);
+        check(ips(two), ips(other), true);
+        check(ips(two), ips(one), true);
+        check(none(), json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), true);
+        check(none(), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), true);
+        check(none(), labels("new"), true);
+        check(labels("old"), labels("new"), true);
+        check(labels("old"), none(), true);
+        // DIFFERENCE: upstream does not look when a Pod gets its node, but when it gets its address later.
+        check(none(), json!({"spec": {"nodeName": "changed"}}), true);
+    }
 }

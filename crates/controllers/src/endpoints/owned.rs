@@ -184,3 +184,46 @@ pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
 pub(super) fn generate_name(service: &str) -> String {
     format!("{service}{}", if service.len() < NAME_LIMIT { "-" } else { "" })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Upstream's cases of `TestServiceControllerKey`, and those of `TestEndpointSlicesMirroredForService` about namespaces
+    /// and Services: a slice without the label belongs to no Service.
+    #[test]
+    fn services_of_slices() {
+        let check = |meta: Value, namespace: &str, name: &str| {
+            let slice: EndpointSlice =
+                serde_json::from_value(json!({"metadata": meta, "addressType": "IPv4", "endpoints": []}))
+                    .unwrap();
+            assert_eq!(service_of(&slice), Key::new(namespace, name), "{meta}");
+        };
+        check(json!({}), "", "");
+        check(json!({"namespace": "ns", "labels": {SERVICE: "svc"}}), "ns", "svc");
+        check(json!({"namespace": "ns1", "labels": {SERVICE: "svc1", MANAGED_BY: "x"}}), "ns1", "svc1");
+        check(json!({"namespace": "ns2", "labels": {SERVICE: "svc1", MANAGED_BY: "x"}}), "ns2", "svc1");
+        check(json!({"namespace": "ns1", "labels": {SERVICE: "svc2", MANAGED_BY: "x"}}), "ns1", "svc2");
+        check(json!({"namespace": "ns1", "labels": {MANAGED_BY: "x"}}), "ns1", "");
+    }
+
+    /// Upstream's case of `TestNewPortMapKey_NilVsEmptySlice`, and keys that must not depend on the order.
+    #[test]
+    fn keys_of_ports() {
+        let port = |n: i32, name: Option<&str>| EndpointPort {
+            port: Some(n),
+            name: name.map(str::to_owned),
+            ..EndpointPort::default()
+        };
+        assert_eq!(port_key(&[]), PortKey::new());
+        let check = |a: &[EndpointPort], b: &[EndpointPort], want: bool| {
+            assert_eq!(port_key(a) == port_key(b), want, "{a:?} {b:?}");
+        };
+        check(&[port(80, None), port(443, None)], &[port(443, None), port(80, None)], true);
+        check(&[port(80, None)], &[port(80, Some(""))], true);
+        check(&[port(80, None)], &[port(80, Some("http"))], false);
+        check(&[port(80, None)], &[port(81, None)], false);
+    }
+}

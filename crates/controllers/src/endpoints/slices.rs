@@ -373,3 +373,6 @@ mod tests {
         check(Some("example.com/far"), None, None);
     }
 }
+
+#[cfg(test)]
+mod upstream;

@@ -66,40 +66,77 @@ mod tests {
     use crate::views::tests::view;
     use serde_json::json;
 
-    /// Upstream's cases of `TestNewPod…`, `TestUpdatePod…` and so on: looks at a Service of the hour 0, each with the
-    /// hours since when its Pods have their readiness, and the hour that is told.
+    fn at(hour: i64) -> Timestamp {
+        Timestamp::from_second(hour * 3600).unwrap()
+    }
+
+    fn service(hour: i64) -> Service {
+        let meta = json!({"name": "s", "namespace": "ns", "creationTimestamp": at(hour).to_string()});
+        serde_json::from_value(json!({ "metadata": meta })).unwrap()
+    }
+
+    fn pods(all: &[(&str, i64)]) -> Vec<Arc<PodView>> {
+        let pod = |(name, hour): &(&str, i64)| {
+            let ready =
+                json!({"type": "Ready", "status": "True", "lastTransitionTime": at(*hour).to_string()});
+            Arc::new(view(&json!({"metadata": {"name": name}, "status": {"conditions": [ready]}})))
+        };
+        all.iter().map(pod).collect()
+    }
+
+    /// Upstream's cases of `TestNewServiceNoPods`, `TestNewServiceExistingPods`, `TestPodsAdded`, `TestPodsUpdated`,
+    /// `TestPodsUpdatedNoOp`, `TestPodDeletedThenAdded`, `TestServiceDeletedThenAdded` and
+    /// `TestServiceUpdatedNoPodChange`: looks at a Service, each with the hour in which it was made, with the hours since
+    /// when its Pods have their readiness, and the hour that is told. A look at no hour is the Service's end.
     #[test]
     fn looks() {
-        let at = |hour: i64| Timestamp::from_second(hour * 3600).unwrap();
-        type Look<'a> = (i64, &'a [(&'a str, i64)], Option<i64>);
+        type Look<'a> = (Option<i64>, &'a [(&'a str, i64)], Option<i64>);
         let check = |looks: &[Look<'_>]| {
             let triggers = Triggers::default();
-            for (made, pods, expected) in looks {
-                let service: Service = serde_json::from_value(json!({
-                    "metadata": {"name": "s", "namespace": "ns", "creationTimestamp": at(*made).to_string()},
-                }))
-                .unwrap();
-                let pods: Vec<_> = pods
-                    .iter()
-                    .map(|(name, hour)| {
-                        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": at(*hour).to_string()});
-                        Arc::new(view(&json!({"metadata": {"name": name}, "status": {"conditions": [ready]}})))
-                    })
-                    .collect();
-                assert_eq!(triggers.last_change(&service, &pods), expected.map(at), "{looks:?}");
+            for (made, all, expected) in looks {
+                let Some(made) = made else {
+                    triggers.forget(&service(0).key());
+                    continue;
+                };
+                let change = triggers.last_change(&service(*made), &pods(all));
+                assert_eq!(change, expected.map(at), "{looks:?}");
             }
         };
-        check(&[(0, &[], Some(0))]);
-        check(&[(2, &[("p", 1)], Some(2))]);
-        check(&[(2, &[("p", 5)], Some(2))]);
-        // A Pod comes, becomes ready anew, several do, one goes.
-        check(&[(0, &[], Some(0)), (0, &[("p", 1)], Some(1))]);
-        check(&[(0, &[("p", 1)], Some(0)), (0, &[("p", 2)], Some(2))]);
-        check(&[(0, &[("p", 1)], Some(0)), (0, &[("p", 3), ("q", 2)], Some(2))]);
-        check(&[(0, &[("p", 1)], Some(0)), (0, &[], None)]);
-        check(&[(0, &[("p", 1)], Some(0)), (0, &[("p", 1)], None)]);
-        // The Service is another one of the name.
-        check(&[(0, &[("p", 1)], Some(0)), (2, &[("p", 1)], Some(2))]);
+        let made = Some(0);
+        check(&[(Some(2), &[], Some(2))]);
+        check(&[(Some(3), &[("1", 0), ("2", 1), ("3", 5)], Some(3))]);
+        check(&[(made, &[], Some(0)), (made, &[("1", 2), ("2", 1)], Some(1))]);
+        let three = [("1", 1), ("2", 2), ("3", 3)];
+        check(&[(made, &three, Some(0)), (made, &[("1", 5), ("2", 4), ("3", 3)], Some(4))]);
+        check(&[(made, &three, Some(0)), (made, &three, None)]);
+        let two = [("1", 1), ("2", 2)];
+        check(&[(made, &two, Some(0)), (made, &two[..1], None), (made, &[("1", 1), ("2", 4)], Some(4))]);
+        check(&[(made, &two, Some(0)), (None, &[], None), (Some(3), &two, Some(3))]);
+        check(&[(made, &two, Some(0)), (made, &two, None)]);
+        // The Service is another one of the name, whose end nobody saw.
+        check(&[(made, &two[..1], Some(0)), (Some(2), &two[..1], Some(2))]);
+        check(&[(made, &two[..1], Some(0)), (made, &[], None)]);
+    }
+
+    /// Upstream's cases of `TestLastTriggerChangeTimeAnnotation`,
+    /// `TestLastTriggerChangeTimeAnnotation_AnnotationOverridden` and
+    /// `TestLastTriggerChangeTimeAnnotation_AnnotationCleared`: the hour that is told before, those of the Service and of
+    /// a Pod at a look, and the hour that is told then.
+    #[test]
+    fn hours_that_are_told() {
+        let check = |before: Option<i64>, looks: &[(i64, &[(&str, i64)])], want: Option<i64>| {
+            let triggers = Triggers::default();
+            let mut metadata = ObjectMeta::default();
+            annotate(&mut metadata, before.map(at));
+            for (made, all) in looks {
+                annotate(&mut metadata, triggers.last_change(&service(*made), &pods(all)));
+            }
+            let told = metadata.annotations.and_then(|a| a.get(ANNOTATION).cloned());
+            assert_eq!(told, want.map(|hour| at(hour).to_string()), "{before:?} {looks:?}");
+        };
+        check(None, &[(5, &[])], Some(5));
+        check(Some(1), &[(5, &[])], Some(5));
+        check(Some(5), &[(5, &[]), (5, &[])], None);
     }
 
     #[test]

@@ -505,3 +505,24 @@ struct Found {
     /// Whether an owner exists that the informers have not shown.
     unseen: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's resources of `TestGetDeletableResources`.
+    #[test]
+    fn resources_that_are_collected() {
+        let check = |group: &str, plural: &str, verbs: &[&str], want: bool| {
+            let resource = Resource { group: group.into(), version: "v1".into(), plural: plural.into() };
+            let served = Served::new(resource, "Kind", true).with_verbs(verbs);
+            assert_eq!(is_collected(&served), want, "{group} {plural}");
+        };
+        check("apps", "pods", &["delete", "list", "watch"], true);
+        check("apps", "services", &[], false);
+        check("acme", "widgets", &["delete"], false);
+        // Upstream names these in its list of ignored resources.
+        check("", "events", &["delete", "list", "watch"], false);
+        check("events.k8s.io", "events", &["delete", "list", "watch"], false);
+    }
+}

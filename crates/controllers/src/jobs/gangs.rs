@@ -279,7 +279,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": meta, "spec": all, "status": status})).unwrap()
     }
 
-    /// Upstream's cases of `TestShouldManageWorkloadForJob`.
+    /// Upstream's cases of `TestShouldManageWorkloadForJob` and `TestIsGangSchedulingCandidate`.
     #[test]
     fn candidates() {
         let check = |spec: Value, want: bool| {
@@ -288,6 +288,8 @@ mod tests {
         };
         let of = |parallelism: Value, completions: Value, mode: Value| json!({"parallelism": parallelism, "completions": completions, "completionMode": mode});
         check(of(json!(4), json!(4), json!("Indexed")), true);
+        check(of(json!(2), json!(2), json!("Indexed")), true);
+        check(of(json!(0), json!(0), json!("Indexed")), false);
         check(of(Value::Null, json!(4), json!("Indexed")), false);
         check(of(json!(1), json!(1), json!("Indexed")), false);
         check(of(json!(4), json!(4), json!("NonIndexed")), false);
@@ -361,6 +363,78 @@ mod tests {
         let name = group_name(&"w".repeat(200), &"t".repeat(200));
         assert!(name.len() == LONGEST && name.contains("www-ttt"), "{name}");
         assert_ne!(group_name("w", "t"), group_name("w", "other"));
+    }
+
+    fn gang(name: &str, size: i32) -> Job {
+        let spec = json!({"parallelism": size, "completions": size, "completionMode": "Indexed"});
+        let mut job = job(spec, json!({}));
+        job.metadata.name = Some(name.to_owned());
+        job
+    }
+
+    /// Upstream's cases of `TestBuildPodGroupTemplates` and `TestCreateWorkloadForJob`.
+    #[test]
+    fn workloads() {
+        let check = |name: &str, size: i32| {
+            let job = gang(name, size);
+            let made = workload(&job, Rules(job.spec.as_ref().unwrap()));
+            assert_eq!((made.name(), made.namespace()), (workload_name(&job).as_str(), "n"));
+            let reference = json!({"apiGroup": "batch", "kind": "Job", "name": name});
+            assert_eq!(json!(made.spec.controller_ref), reference);
+            let policy = json!({"gang": {"minCount": size}});
+            let template = json!({"name": format!("{name}-pgt-0"), "schedulingPolicy": policy});
+            assert_eq!(json!(made.spec.pod_group_templates), json!([template]));
+            let owners = made.metadata.owner_references.as_deref().unwrap();
+            assert_eq!((owners.len(), owners[0].name.as_str()), (1, name));
+        };
+        check("my-training-job", 8);
+        check("small-job", 2);
+        check("my-job", 8);
+    }
+
+    /// Upstream's case of `TestCreatePodGroupForWorkload`. A Workload without templates does not get that far.
+    #[test]
+    fn groups() {
+        let job = gang("my-job", 4);
+        let mut made = workload(&job, Rules(job.spec.as_ref().unwrap()));
+        made.metadata.name = Some("my-workload".to_owned());
+        made.metadata.uid = Some("wl-uid".to_owned());
+        let group = group(&job, &made, &made.spec.pod_group_templates[0]);
+        assert_eq!(group.name(), group_name("my-workload", "my-job-pgt-0"));
+        let owners = group.metadata.owner_references.as_deref().unwrap();
+        let owners: Vec<_> = owners.iter().map(|o| (o.kind.as_str(), o.uid.as_str())).collect();
+        assert_eq!(owners, [("Job", "uid-123"), ("Workload", "wl-uid")]);
+    }
+
+    /// Upstream's cases of `TestSyncJobPodSchedulingGroup` in which Pods are made: the group that a Pod names, and whether
+    /// the group owns it.
+    #[test]
+    fn groups_of_pods() {
+        let check = |job: &Job, want: (Option<&str>, bool)| {
+            let rules = Rules(job.spec.as_ref().unwrap());
+            let mut pod = super::super::pods::common(job, rules).unwrap();
+            if is_candidate(rules) {
+                let made = workload(job, rules);
+                join(&mut pod, &group(job, &made, &made.spec.pod_group_templates[0]));
+            }
+            let owners = pod.metadata.owner_references.unwrap_or_default();
+            let named = pod.spec.unwrap().scheduling_group.and_then(|g| g.pod_group_name);
+            assert_eq!((named.as_deref(), owners.iter().any(|o| o.kind == "PodGroup")), want);
+        };
+        let labelled = |mut job: Job| {
+            let meta = json!({"labels": {"foo": "bar"}});
+            job.spec.as_mut().unwrap().template.metadata = serde_json::from_value(meta).unwrap();
+            job
+        };
+        let eligible = labelled(gang("test-job", 4));
+        let name = group_name(&workload_name(&eligible), "test-job-pgt-0");
+        check(&eligible, (Some(&name), true));
+        check(&labelled(job(json!({"parallelism": 2, "completions": 5}), json!({}))), (None, false));
+        let mut own = labelled(gang("opt-out-job", 4));
+        let template = own.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        template.scheduling_group =
+            Some(PodSchedulingGroup { pod_group_name: Some("external-pg".to_owned()) });
+        check(&own, (Some("external-pg"), false));
     }
 
     #[test]

@@ -116,3 +116,29 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's cases of `TestRecordJobPodFailurePolicyActions`.
+    #[test]
+    fn failures_by_action() {
+        let check = |actions: &[(&str, u64)]| {
+            let metrics = Metrics::default();
+            for (action, count) in actions {
+                metrics.count("pod_failures_handled_by_failure_policy_total", &[action], *count);
+            }
+            let mut page = Page::default();
+            metrics.report(&mut page);
+            let text = page.text();
+            let start = "job_controller_pod_failures_handled_by_failure_policy_total{";
+            let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(start)).collect();
+            let want: Vec<String> = actions.iter().map(|(a, n)| format!("action=\"{a}\"}} {n}")).collect();
+            assert_eq!(lines, want);
+        };
+        check(&[]);
+        check(&[("FailJob", 2)]);
+        check(&[("Count", 1), ("FailJob", 2), ("Ignore", 3)]);
+    }
+}

@@ -15,6 +15,8 @@ mod policies;
 pub(crate) mod rules;
 #[cfg(test)]
 mod tables;
+#[cfg(test)]
+mod testing;
 mod tracking;
 mod writes;
 

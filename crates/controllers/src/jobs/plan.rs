@@ -399,3 +399,7 @@ fn rank(pod: &Arc<PodView>) -> impl Ord + use<> {
         pod.meta.uid.clone(),
     )
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -148,4 +148,31 @@ mod tests {
         check(vec![&yes], &yes, vec![&yes], false);
         check(vec![&failed], &yes, vec![&failed, &yes], true);
     }
+
+    /// Upstream's cases of `TestFinishedCondition` and `TestIsJobSucceeded`, and the Job of `TestSyncJobComplete`.
+    #[test]
+    fn ends() {
+        let check = |conditions: &[(&str, &str)], want: Option<&str>| {
+            let made = |(kind, status): &(&str, &str)| JobCondition {
+                status: (*status).to_owned(),
+                ..condition(kind, "", "", Timestamp::UNIX_EPOCH)
+            };
+            let conditions = Some(conditions.iter().map(made).collect());
+            let status = Some(JobStatus { conditions, ..JobStatus::default() });
+            let job = Job { status, ..Job::default() };
+            assert_eq!(finished(&job).map(|c| c.type_.as_str()), want, "{job:?}");
+            assert_eq!(is_finished(&job), want.is_some());
+        };
+        check(&[], None);
+        for kind in ["Complete", "Failed"] {
+            check(&[(kind, "True")], Some(kind));
+            check(&[(kind, "False")], None);
+            check(&[(kind, "Unknown")], None);
+        }
+        let done = [("Suspended", "False"), ("Complete", "True"), ("Failed", "False")];
+        check(&done, Some("Complete"));
+        check(&done[..2], Some("Complete"));
+        check(&[("Suspended", "False"), ("Complete", "False"), ("Failed", "False")], None);
+        check(&[("Failed", "True"), ("Complete", "False")], Some("Failed"));
+    }
 }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::views::tests::view;
 
+mod failures;
+mod indexed;
+
 const NOW: i64 = 1_000_000;
 
 /// The state before a sync. Fields are upstream's.
@@ -123,13 +126,17 @@ fn pods(g: &Given) -> Vec<Arc<PodView>> {
 
 /// Makes one sync.
 fn sync(g: &Given) -> Got {
-    let (job, pods) = (job(g), pods(g));
+    run(g, &job(g), &pods(g)).0
+}
+
+/// Makes one sync of a Job and its Pods; returns its status too.
+fn run(g: &Given, job: &Job, pods: &[Arc<PodView>]) -> (Got, JobStatus) {
     let rules = Rules(job.spec.as_ref().unwrap());
     let none = std::collections::HashSet::new();
     let snapshot = Snapshot {
-        job: &job,
+        job,
         rules,
-        pods: &pods,
+        pods,
         released: &none,
         settled: !g.unsettled,
         backoff: g.backoff,
@@ -162,7 +169,7 @@ fn sync(g: &Given) -> Got {
     let number = |n: Option<i32>| n.unwrap_or(0);
     let said =
         |kind: &&str| status.conditions.iter().flatten().any(|c| c.type_ == *kind && c.status == "True");
-    Got {
+    let got = Got {
         created: outcome.created,
         deleted: outcome.deleted,
         active: number(status.active),
@@ -173,7 +180,8 @@ fn sync(g: &Given) -> Got {
         completed: status.completed_indexes.clone().unwrap_or_default(),
         conditions: CONDITIONS.iter().filter(|c| said(c)).copied().collect(),
         indexes,
-    }
+    };
+    (got, status)
 }
 
 fn check(name: &str, given: &Given, want: Got) {

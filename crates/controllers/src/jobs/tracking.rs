@@ -240,3 +240,7 @@ impl Tracking {
         true
     }
 }
+
+#[cfg(test)]
+#[path = "tracking_tests.rs"]
+mod tests;

@@ -237,7 +237,7 @@ pub(super) fn disruption(
 mod tests {
     use super::*;
 
-    /// Upstream's cases of `TestCreatePod` and `TestGetMinTolerationTime`.
+    /// Cases like upstream's of `TestCreatePod` and `TestGetMinTolerationTime`.
     #[test]
     fn verdicts() {
         let taint = |key: &str| Taint { key: key.into(), effect: NO_EXECUTE.into(), ..Taint::default() };
@@ -265,5 +265,85 @@ mod tests {
         check(&["a", "b"], &[toleration("a", Some(100))], Verdict::Go);
         let both = [toleration("a", Some(100)), toleration("b", None)];
         check(&["a", "b"], &both, Verdict::GoAfter(Duration::from_secs(100)));
+    }
+
+    /// Upstream's `createNoExecuteTaint`.
+    fn taint(n: usize) -> Taint {
+        Taint {
+            key: format!("testTaint{n}"),
+            value: Some(format!("test{n}")),
+            effect: NO_EXECUTE.into(),
+            ..Taint::default()
+        }
+    }
+
+    /// Upstream's `addToleration`: that of a taint, for so many seconds, or for ever.
+    fn toleration(n: usize, seconds: i64) -> Toleration {
+        Toleration {
+            key: Some(format!("testTaint{n}")),
+            value: Some(format!("test{n}")),
+            effect: Some(NO_EXECUTE.into()),
+            toleration_seconds: (seconds >= 0).then_some(seconds),
+            operator: None,
+        }
+    }
+
+    /// Upstream's cases of `TestCreatePod`, `TestUpdatePod`, `TestCreateNode`, `TestUpdateNode`,
+    /// `TestUpdateNodeWithMultipleTaints` and `TestUpdateNodeWithMultiplePods`: the taints of a node, the tolerations of a Pod
+    /// with their seconds, and the verdict. That a longer toleration changes nothing is `look_at_pod`'s business.
+    #[test]
+    fn upstreams_pods() {
+        let check = |taints: &[usize], tolerations: &[(usize, i64)], want: Verdict| {
+            let taints: Vec<Taint> = taints.iter().map(|n| taint(*n)).collect();
+            let tolerations: Vec<_> = tolerations.iter().map(|(n, s)| toleration(*n, *s)).collect();
+            assert_eq!(
+                decide(&taints.iter().collect::<Vec<_>>(), &tolerations),
+                want,
+                "{taints:?} {tolerations:?}"
+            );
+        };
+        let after = |seconds: u64| Verdict::GoAfter(Duration::from_secs(seconds));
+        check(&[], &[], Verdict::Stay);
+        check(&[1], &[], Verdict::Go);
+        check(&[1], &[(1, 100)], after(100));
+        check(&[1], &[(1, -1)], Verdict::Stay);
+        check(&[1], &[(2, -1)], Verdict::Go);
+        check(&[1, 2], &[(1, 100)], Verdict::Go);
+        check(&[], &[(1, 1)], Verdict::Stay);
+        check(&[1, 2], &[(1, 1), (2, 100)], after(1));
+        check(&[1], &[(1, 1)], after(1));
+        // A taint that is tolerated for ever, with another that is not, and without it again.
+        let both = &[(1, -1), (2, 60)];
+        check(&[], both, Verdict::Stay);
+        check(&[1], both, Verdict::Stay);
+        check(&[1, 2], both, after(60));
+        check(&[1, 2], &[(1, -1)], Verdict::Go);
+    }
+
+    /// Upstream's cases of `TestGetMinTolerationTime`: the seconds of tolerations (none: for ever), each of a taint of its
+    /// own, and the wait.
+    #[test]
+    fn shortest_tolerations() {
+        let check = |seconds: &[Option<i64>], want: Verdict| {
+            let taints: Vec<Taint> = (0..seconds.len()).map(taint).collect();
+            let all: Vec<_> =
+                seconds.iter().enumerate().map(|(n, s)| toleration(n, s.unwrap_or(-1))).collect();
+            assert_eq!(decide(&taints.iter().collect::<Vec<_>>(), &all), want, "{seconds:?}");
+        };
+        let one = || Verdict::GoAfter(Duration::from_secs(1));
+        check(&[None], Verdict::Stay);
+        check(&[Some(1), Some(2)], one());
+        check(&[Some(1), None], one());
+        check(&[None, Some(1)], one());
+    }
+
+    /// Upstream's case of `TestFilterNoExecuteTaints`.
+    #[test]
+    fn taints_that_evict() {
+        let node: NodeView = serde_json::from_value(json!({"spec": {"taints": [
+            {"key": "one", "value": "one", "effect": "NoExecute"},
+            {"key": "two", "value": "two", "effect": "NoSchedule"}]}}))
+        .unwrap();
+        assert_eq!(evicting(&node).iter().map(|t| t.key.as_str()).collect::<Vec<_>>(), ["one"]);
     }
 }

@@ -188,4 +188,98 @@ mod tests {
         check(None, 60, None);
         check(None, 61, Some("NodeStatusNeverUpdated"));
     }
+
+    /// Upstream's cases of `TestMonitorNodeHealthUpdateStatus` and `TestMonitorNodeHealthUpdateNodeAndPodStatusWithLease`:
+    /// whether the node is old, whether it has told its status, and whether it has a Lease at the first look; whether
+    /// status and Lease are new an hour later; and whether the node is silent at each of the two looks.
+    /// Whether Pods are marked, too, is left out: that is a write.
+    #[test]
+    fn upstreams_looks() {
+        let start = Instant::now();
+        let (made, first, hour) = (at(0), 100_000_000, 3600);
+        let node = |old: bool, told: Option<i64>| {
+            let created = if old { made } else { at(first) };
+            let conditions: Vec<_> = told
+                .iter()
+                .map(|t| {
+                    json!({"type": "Ready", "status": "True", "lastHeartbeatTime": at(*t).to_string(),
+                    "lastTransitionTime": at(first).to_string()})
+                })
+                .collect();
+            let node: NodeView = serde_json::from_value(json!({
+                "metadata": {"name": "node0", "creationTimestamp": created.to_string()},
+                "status": {"conditions": conditions},
+            }))
+            .unwrap();
+            node
+        };
+        let check = |old: bool, told: bool, leased: bool, again: Option<(bool, bool)>, want: (bool, bool)| {
+            let said = format!("{old} {told} {leased} {again:?}");
+            let before = node(old, told.then_some(first));
+            let now = later(start, 0, first);
+            let health = look(None, &before, leased.then(|| at(first)), now);
+            assert_eq!(is_silent(&before, &health, GRACE, now), want.0, "{said}");
+            let Some((status, lease)) = again else { return };
+            let after = node(old, told.then_some(if status { first + hour } else { first }));
+            let now = later(start, 3600, first + hour);
+            let renewed = leased.then(|| at(if lease { first + hour } else { first }));
+            let health = look(Some(&health), &after, renewed, now);
+            assert_eq!(is_silent(&after, &health, GRACE, now), want.1, "{said}");
+        };
+        // Without Leases.
+        check(true, false, false, None, (true, true));
+        check(false, false, false, None, (false, false));
+        check(true, true, false, Some((false, false)), (false, true));
+        check(true, true, false, None, (false, false));
+        // With Leases.
+        check(false, false, true, None, (false, false));
+        check(true, false, true, Some((false, true)), (false, false));
+        check(true, false, true, Some((false, false)), (false, true));
+        check(true, true, true, Some((false, true)), (false, false));
+        check(true, true, true, Some((true, false)), (false, false));
+        check(true, true, true, Some((false, false)), (false, true));
+
+        let conditions = |node: &NodeView, day: i64| {
+            let all = unknown(node, at(day));
+            let kinds: Vec<&str> = all.iter().map(|c| c.type_.as_str()).collect();
+            assert_eq!(kinds, ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]);
+            assert!(all.iter().all(|c| c.last_transition_time == Some(Time(at(day)))));
+            let of = |c: &NodeCondition| {
+                let text = |t: &Option<String>| t.clone().unwrap();
+                (text(&c.reason), text(&c.message), c.last_heartbeat_time.as_ref().unwrap().0)
+            };
+            all.iter().map(of).collect::<Vec<_>>()
+        };
+        let never =
+            ("NodeStatusNeverUpdated".to_owned(), "Kubelet never posted node status.".to_owned(), made);
+        assert_eq!(conditions(&node(true, None), first), vec![never.clone(); 4]);
+        let stopped =
+            ("NodeStatusUnknown".to_owned(), "Kubelet stopped posting node status.".to_owned(), at(first));
+        let want = [&[stopped][..], &vec![never; 3]].concat();
+        assert_eq!(conditions(&node(true, Some(first)), first + hour), want);
+    }
+
+    /// Upstream's cases of `TestTryUpdateNodeHealth`: the Ready condition, whether it is older than the grace, and the
+    /// readiness that is known then.
+    #[test]
+    fn readiness_that_is_known() {
+        let check = |ready: Option<&str>, late: bool, want: &str| {
+            let start = Instant::now();
+            let node = node(ready.map(|status| (status, 0)));
+            let health = look(None, &node, None, later(start, 0, 0));
+            let now = later(start, if late { 366 * 86400 } else { 0 }, 0);
+            let known = if is_silent(&node, &health, GRACE, now) {
+                unknown(&node, at(0)).into_iter().find(|c| c.type_ == "Ready").unwrap().status
+            } else {
+                readiness(&node).to_owned()
+            };
+            assert_eq!(known, want, "{ready:?} {late}");
+        };
+        for late in [false, true] {
+            check(Some("Unknown"), late, "Unknown");
+            check(Some("True"), late, if late { "Unknown" } else { "True" });
+            check(Some("False"), late, if late { "Unknown" } else { "False" });
+            check(None, late, if late { "Unknown" } else { "" });
+        }
+    }
 }

@@ -389,3 +389,22 @@ impl Monitor {
 fn is_excluded(node: &NodeView) -> bool {
     node.metadata.labels.as_ref().is_some_and(|l| l.contains_key(EXCLUDED))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's cases of `Test_isNodeExcludedFromDisruptionChecks`.
+    #[test]
+    fn nodes_that_do_not_count() {
+        let check = |labels: serde_json::Value, want: bool| {
+            let node = json!({"metadata": {"name": "master-abc", "labels": labels},
+                "status": {"conditions": [{"type": "Test", "status": "True"}]}});
+            let node: NodeView = serde_json::from_value(node).unwrap();
+            assert_eq!(is_excluded(&node), want, "{labels}");
+        };
+        check(json!({}), false);
+        check(json!(null), false);
+        check(json!({EXCLUDED: ""}), true);
+    }
+}

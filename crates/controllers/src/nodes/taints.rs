@@ -176,4 +176,46 @@ mod tests {
         check(&[(UNREACHABLE, NO_EXECUTE)], "True", 0, 1);
         check(&[(UNREACHABLE, NO_SCHEDULE)], "True", 0, 0);
     }
+
+    /// Upstream's cases of `TestTaintsNodeByCondition`: conditions, and the one taint.
+    #[test]
+    fn taints_by_condition() {
+        let check = |conditions: &[(&str, &str)], want: &str| {
+            let node = node(&[], conditions, false);
+            let swap = no_schedule(&node);
+            assert_eq!(swap, Swap { add: swap.add.clone(), remove: Vec::new() });
+            let taints = swapped(&node, &swap, Timestamp::UNIX_EPOCH).unwrap();
+            let shown: Vec<_> = taints.iter().map(|t| (t.key.as_str(), t.effect.as_str())).collect();
+            assert_eq!(shown, [(want, NO_SCHEDULE)], "{conditions:?}");
+        };
+        let network = "node.kubernetes.io/network-unavailable";
+        check(&[("Ready", "True"), ("NetworkUnavailable", "True")], network);
+        check(&[("Ready", "False")], NOT_READY);
+        check(&[("Ready", "Unknown")], UNREACHABLE);
+    }
+
+    /// Upstream's cases of `TestApplyNoExecuteTaints`, `TestApplyNoExecuteTaintsToUnreachableNode` and
+    /// `TestSwapUnreachableNotReadyTaints`: a node's readiness (none: the condition is gone), one after the other, and its
+    /// taints after each.
+    #[test]
+    fn taints_by_readiness() {
+        let check = |steps: &[(&str, &[&str])]| {
+            let mut now: Vec<(String, String)> = Vec::new();
+            for (ready, want) in steps {
+                let before: Vec<_> = now.iter().map(|(k, e)| (k.as_str(), e.as_str())).collect();
+                let node = node(&before, &[], false);
+                if let Some(after) = swapped(&node, &no_execute(&node, ready), Timestamp::UNIX_EPOCH) {
+                    now = after.into_iter().map(|t| (t.key, t.effect)).collect();
+                }
+                let keys: Vec<_> = now.iter().map(|(key, _)| key.as_str()).collect();
+                assert_eq!(keys, *want, "{steps:?} {ready}");
+                assert!(now.iter().all(|(_, effect)| effect == NO_EXECUTE));
+            }
+        };
+        check(&[("Unknown", &[UNREACHABLE])]);
+        check(&[("False", &[NOT_READY]), ("True", &[])]);
+        check(&[("True", &[]), ("", &[])]);
+        check(&[("True", &[]), ("Unknown", &[UNREACHABLE]), ("True", &[])]);
+        check(&[("Unknown", &[UNREACHABLE]), ("False", &[NOT_READY])]);
+    }
 }

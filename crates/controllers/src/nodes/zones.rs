@@ -193,4 +193,99 @@ mod tests {
         let two = BTreeMap::from([("a".to_owned(), (0, 2)), ("b".to_owned(), (3, 0))]);
         assert_eq!(Zones::default().count(&two, &rates, at(0)), Disruption::None);
     }
+
+    /// Upstream's cases of `TestMonitorNodeHealth`, but for the label that leaves nodes out: nodes with their zones and
+    /// readiness (none: no condition), and the states of the zones.
+    #[test]
+    fn states_of_zones() {
+        let check = |nodes: &[(&str, &str)], want: &[(&str, State)]| {
+            let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+            for (zone, ready) in nodes {
+                let mut node = serde_json::json!({"metadata": {"name": "n"}, "status": {"conditions": []}});
+                if !zone.is_empty() {
+                    node["metadata"]["labels"] = serde_json::json!({"topology.kubernetes.io/region": "region1",
+                        "topology.kubernetes.io/zone": zone, "failure-domain.beta.kubernetes.io/zone": zone});
+                }
+                if !ready.is_empty() {
+                    node["status"]["conditions"] = serde_json::json!([{"type": "Ready", "status": ready}]);
+                }
+                let node: NodeView = serde_json::from_value(node).unwrap();
+                let count = counts.entry(zone_of(&node)).or_default();
+                if super::super::health::readiness(&node) == "True" {
+                    count.0 += 1;
+                } else {
+                    count.1 += 1;
+                }
+            }
+            let rates = EvictionRates { large: 20, ..EvictionRates::default() };
+            let got: Vec<_> = counts.iter().map(|(z, (r, s))| (z.clone(), state(*r, *s, &rates))).collect();
+            let id = |zone: &str| if zone.is_empty() { String::new() } else { format!("region1:\0:{zone}") };
+            assert_eq!(got, want.iter().map(|(z, s)| (id(z), *s)).collect::<Vec<_>>(), "{nodes:?}");
+        };
+        let (up, down) = ("True", "Unknown");
+        check(&[("", up)], &[("", State::Normal)]);
+        let two = |first: State, second: State| [("zone1", first), ("zone2", second)];
+        check(&[("zone1", down), ("zone2", down)], &two(State::Full, State::Full));
+        check(&[("zone1", down), ("zone2", up)], &two(State::Full, State::Normal));
+        check(&[("zone1", ""); 4], &[("zone1", State::Full)]);
+        let some =
+            |downs: usize, ups: usize| [vec![("zone1", down); downs], vec![("zone1", up); ups]].concat();
+        check(&some(3, 1), &[("zone1", State::Partial)]);
+        check(&some(2, 3), &[("zone1", State::Normal)]);
+        check(&some(3, 2), &[("zone1", State::Partial)]);
+        check(&some(2, 1), &[("zone1", State::Normal)]);
+        check(&some(3, 0), &[("zone1", State::Full)]);
+        check(&[("zone1", up)], &[("zone1", State::Normal)]);
+        check(&[("zone1", "")], &[("zone1", State::Full)]);
+    }
+
+    /// Upstream's cases of `TestUniqueQueueGet`, `TestAddNode`, `TestDelNode`, `TestTry`, `TestTryRemovingWhileTry`,
+    /// `TestClear` and `TestAddAfterTry`: the nodes that wait, those that wait no more, and those whose turn it is.
+    ///
+    /// DIFFERENCE: upstream's queue is in the order in which nodes came; here all nodes of a zone that wait are alike, and
+    /// go by name.
+    #[test]
+    fn nodes_that_wait() {
+        let check = |wait: &[&str], leave: &[&str], want: &[&str]| {
+            let mut z = Zones::default();
+            let rates = EvictionRates { normal: 1.0, ..EvictionRates::default() };
+            z.count(&BTreeMap::from([(String::new(), (5, 2))]), &rates, at(0));
+            for node in wait {
+                z.want("", node, true);
+            }
+            for node in leave {
+                z.want("", node, false);
+            }
+            let turns: Vec<String> = (0..10).flat_map(|second| z.due(at(second))).collect();
+            assert_eq!(turns, want, "{wait:?} {leave:?}");
+            // Its turn comes once, and again if it waits again.
+            assert!(z.due(at(100)).is_empty());
+            z.want("", "second", true);
+            assert_eq!(z.due(at(200)), ["second"]);
+        };
+        let all = &["first", "second", "third"];
+        check(all, &[], all);
+        check(&["first", "second", "third", "first"], &[], all);
+        check(all, &["first"], &["second", "third"]);
+        check(all, &["second"], &["first", "third"]);
+        check(all, &["third"], &["first", "second"]);
+        check(all, all, &[]);
+    }
+
+    /// Upstream's case of `TestSwapLimiter`: the rate changes while nodes wait.
+    #[test]
+    fn rates_that_change() {
+        let mut z = Zones::default();
+        let counts = BTreeMap::from([(String::new(), (5, 2))]);
+        let rate = |normal: f64| EvictionRates { normal, ..EvictionRates::default() };
+        z.count(&counts, &rate(0.0), at(0));
+        z.want("", "a", true);
+        z.want("", "b", true);
+        assert!(z.due(at(100)).is_empty());
+        z.count(&counts, &rate(0.1), at(100));
+        assert_eq!(z.due(at(100)), ["a"]);
+        assert!(z.due(at(105)).is_empty());
+        z.count(&counts, &rate(1.0), at(105));
+        assert_eq!(z.due(at(106)), ["b"]);
+    }
 }

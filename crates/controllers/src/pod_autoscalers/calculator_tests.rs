@@ -142,7 +142,7 @@ impl Case {
 #[test]
 fn replicas() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("cases/calculator.json")).unwrap();
-    assert_eq!(cases.len(), 69);
+    assert_eq!(cases.len(), 77);
     for case in &cases {
         case.check();
     }
@@ -153,4 +153,78 @@ fn sums_end_at_the_greatest_number() {
     assert_eq!(sum(&[1, 2]), 3);
     assert_eq!(sum(&[i64::MAX, 1]), i64::MAX);
     assert_eq!(sum(&[]), 0);
+}
+
+/// A Pod of this name and phase, how many seconds ago it was started, and its condition `Ready` with the seconds since
+/// then.
+type Pod = (&'static str, &'static str, Option<i64>, Option<(&'static str, i64)>);
+
+fn measured(&(name, phase, started, ready): &Pod) -> Arc<MeasuredPod> {
+    let ago = |seconds: i64| (now() - SignedDuration::from_secs(seconds)).to_string();
+    let ready = ready
+        .map(|(status, since)| json!({"type": "Ready", "status": status, "lastTransitionTime": ago(since)}));
+    let pod = json!({
+        "metadata": {"name": name, "deletionTimestamp": (name == "deleted").then_some(NOW)},
+        "spec": {"containers": []},
+        "status": {"phase": phase, "startTime": started.map(ago), "conditions": Vec::from_iter(ready)},
+    });
+    Arc::new(<MeasuredPod as client::Cached>::decode(pod.to_string().as_bytes()).unwrap())
+}
+
+/// Upstream's cases of `TestGroupPods`.
+#[test]
+fn groups_of_pods() {
+    type Metric = (&'static str, Option<(i64, i64)>);
+    let check = |pods: &[Pod], metrics: &[Metric], resource: &str, want: (usize, [&[&str]; 3])| {
+        let made: Vec<Arc<MeasuredPod>> = pods.iter().map(measured).collect();
+        let metric = |(name, of): &Metric| {
+            let (at, window) = match of {
+                None => (zero(), SignedDuration::ZERO),
+                Some((ago, window)) => {
+                    (now() - SignedDuration::from_secs(*ago), SignedDuration::from_secs(*window))
+                }
+            };
+            (Text::from(*name), PodMetric { at, window, value: 1 })
+        };
+        let calculator = Calculator {
+            pods: &made,
+            now: now(),
+            tolerances: Tolerances { down: 0.1, up: 0.1 },
+            cpu_initialization: SignedDuration::from_mins(2),
+            initial_readiness: SignedDuration::from_secs(10),
+            wanted: 1,
+            present: 1,
+        };
+        let groups = calculator.groups(&metrics.iter().map(metric).collect(), resource);
+        let got = [groups.unready, groups.missing, groups.ignored];
+        let got = got.map(|names| names.into_iter().map(Text::as_str).collect::<Vec<_>>());
+        assert_eq!((groups.ready, got), (want.0, want.1.map(<[&str]>::to_vec)), "{pods:?}");
+    };
+    let (b, l) = ("bentham", "lucretius");
+    let ended = "Succeeded";
+    let none: [&[&str]; 3] = [&[], &[], &[]];
+    check(&[], &[], "cpu", (0, none));
+    check(&[(b, ended, None, None)], &[(b, Some((0, 60)))], "memory", (1, none));
+    let unready = |name: &'static [&'static str]| -> [&'static [&'static str]; 3] { [name, &[], &[]] };
+    check(&[(l, ended, Some(0), None)], &[(l, None)], "cpu", (0, unready(&["lucretius"])));
+    let fresh = [(b, ended, Some(60), Some(("True", 30)))];
+    check(&fresh, &[(b, Some((0, 30)))], "cpu", (1, none));
+    check(&fresh, &[(b, Some((0, 60)))], "cpu", (0, unready(&["bentham"])));
+    let never = [(l, ended, Some(600), Some(("False", 594)))];
+    check(&never, &[(l, None)], "cpu", (0, unready(&["lucretius"])));
+    let old = [(b, ended, Some(180), Some(("True", 180)))];
+    check(&old, &[(b, Some((120, 60)))], "cpu", (1, none));
+    for since in [540, 590] {
+        let was_ready = [(l, ended, Some(600), Some(("False", since)))];
+        check(&was_ready, &[(l, None)], "cpu", (1, none));
+    }
+    let missing = ("epicurus", ended, Some(180), None);
+    check(&[missing], &[], "cpu", (0, [&[], &["epicurus"], &[]]));
+    let several = [(l, ended, Some(0), None), ("niccolo", ended, Some(180), Some(("True", 180))), missing];
+    let metrics = [(l, None), ("niccolo", None)];
+    check(&several, &metrics, "cpu", (1, [&["lucretius"], &["epicurus"], &[]]));
+    check(&[("unscheduled", "Pending", None, None)], &[], "cpu", (0, unready(&["unscheduled"])));
+    for (name, phase) in [("deleted", "Pending"), ("failed", "Failed")] {
+        check(&[(name, phase, None, None)], &[(name, None)], "cpu", (0, [&[], &[], &[name]]));
+    }
 }

@@ -163,3 +163,44 @@ async fn the_least_change() {
     let off = HPAScalingRules { select_policy: Some("Disabled".to_owned()), ..rules };
     assert_eq!((history.up_limit(5, &off, now()), history.down_limit(5, &off, now())), (5, 5));
 }
+
+/// `TestStoreScaleEvents`, in both directions. DIFFERENCE: a change that is too old is forgotten at once; upstream marks
+/// it, and puts the next one in its place.
+#[tokio::test(start_paused = true)]
+async fn changes_that_are_kept() {
+    // The policies: Pods and their period, percent and its period.
+    type Policies = Option<[i32; 4]>;
+    let check = |before: &[(i32, u64)], of: Policies, kept: &[i32], in_period: i32| {
+        let policy = |type_: &str, value, period_seconds| HPAScalingPolicy {
+            type_: type_.to_owned(),
+            value,
+            period_seconds,
+        };
+        let rules = of.map(|[pods, period, percent, its_period]| {
+            let all = [policy("Pods", pods, period), policy("Percent", percent, its_period)];
+            let policies = all.into_iter().filter(|p| p.value > 0).collect();
+            HPAScalingRules { policies: Some(policies), ..HPAScalingRules::default() }
+        });
+        for up in [true, false] {
+            let mut history = History::default();
+            *(if up { &mut history.ups } else { &mut history.downs }) = changes(before);
+            let start = history.at_start(10, 60, now());
+            assert_eq!(start, if up { 10 - in_period } else { 10 + in_period }, "{before:?}");
+            let (scale_up, scale_down) = if up { (rules.clone(), None) } else { (None, rules.clone()) };
+            let behavior = of.map(|_| Behavior { scale_up, scale_down });
+            history.changed(behavior.as_ref(), 10, if up { 15 } else { 5 }, now());
+            let got = if up { &history.ups } else { &history.downs };
+            assert_eq!(got.iter().map(|c| c.by).collect::<Vec<_>>(), kept, "{before:?}");
+        }
+    };
+    let two = Some([10, 60, 100, 60]);
+    check(&[], None, &[], 0);
+    check(&[], two, &[5], 0);
+    check(&[(7, 61)], None, &[7], 0);
+    check(&[(7, 61)], two, &[5], 0);
+    check(&[(7, 58)], two, &[7, 5], 7);
+    check(&[(7, 61), (6, 59)], Some([10, 60, 0, 0]), &[6, 5], 6);
+    let several = [(8, 29), (6, 59), (7, 61), (9, 61)];
+    check(&several, Some([10, 60, 100, 30]), &[8, 6, 5], 14);
+    check(&[(7, 58), (6, 59)], Some([10, 120, 100, 30]), &[7, 6, 5], 13);
+}

@@ -147,7 +147,7 @@ mod tests {
         MeasuredPod::decode(pod.to_string().as_bytes()).unwrap()
     }
 
-    /// Upstream's cases of `TestCalculateRequests`.
+    /// Upstream's cases of `TestCalculateRequests` and `TestCalculatePodRequestsFromContainers_NonExistentContainer`.
     #[test]
     fn requests() {
         let check = |spec: &Value, container: &str, want: Result<i64, &str>| {
@@ -160,6 +160,9 @@ mod tests {
         check(&two, "", Ok(150));
         check(&two, "b", Ok(50));
         check(&two, "c", Err("container c not found in Pod p"));
+        let one = json!({"containers": [of("container1", "100m")]});
+        let missing = "container non-existent-container not found in Pod p";
+        check(&one, "non-existent-container", Err(missing));
         let with_sidecar =
             json!({"containers": [of("a", "100m")], "initContainers": [of("i", "1"), sidecar("s", "50m")]});
         check(&with_sidecar, "", Ok(150));

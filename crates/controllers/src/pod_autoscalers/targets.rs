@@ -341,3 +341,24 @@ fn of_external(spec: &MetricSpec, values: &[i64], calculator: &Calculator<'_>) -
     };
     Ok(Proposal { replicas: made.replicas, name: external_name(&of.metric), status })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's cases of `TestBuildQuantity`.
+    #[test]
+    fn amounts_of_resources() {
+        let check = |resource: &str, milli: i64, want: &str| {
+            assert_eq!(resource_quantity(resource, milli).0, want, "{resource} {milli}");
+        };
+        check("memory", 1000, "1");
+        // Upstream's text of 1000 with binary suffixes.
+        check("memory", 1_000_000, "1k");
+        check("cpu", 100, "100m");
+        check("cpu", 500, "500m");
+        check("cpu", 1, "1m");
+        check("custom-resource", 200, "200m");
+        check("custom-resource", 300, "300m");
+    }
+}

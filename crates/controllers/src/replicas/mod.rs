@@ -276,4 +276,34 @@ mod tests {
         check(9000, 0, (500, 0));
         check(0, 600, (0, 500));
     }
+
+    /// Upstream's cases of `TestSyncReplicaSetDoesNothing`, `TestSyncReplicaSetDormancy` and
+    /// `TestControllerBurstReplicas`: a set's size and Pods, and the Pods that each sync makes or deletes until it is right.
+    /// The syncs of the second case before the cache shows the writes are left out.
+    /// The number of one sync is upstream's, where its tests take a smaller one.
+    #[test]
+    fn sizes_are_reached() {
+        let pods = |n: usize| -> Vec<Arc<PodView>> {
+            (0..n).map(|i| Arc::new(view(&json!({"metadata": {"uid": i.to_string()}})))).collect()
+        };
+        let check = |wanted: i32, have: usize, steps: &[i64]| {
+            let mut all = i64::try_from(have).unwrap();
+            for step in steps.iter().chain([&0]) {
+                let have = pods(usize::try_from(all).unwrap());
+                let change = match plan(wanted, &have, &[], Order::ByCost, Timestamp::UNIX_EPOCH) {
+                    Step::Nothing => 0,
+                    Step::Create(n) => i64::try_from(n).unwrap(),
+                    Step::Delete(doomed) => -i64::try_from(doomed.len()).unwrap(),
+                };
+                assert_eq!(change, *step, "{all} of {wanted}");
+                all += change;
+            }
+        };
+        check(2, 2, &[]);
+        check(2, 1, &[1]);
+        check(2, 0, &[2]);
+        check(1200, 0, &[500, 500, 200]);
+        check(0, 1200, &[-500, -500, -200]);
+        check(500, 30, &[470]);
+    }
 }

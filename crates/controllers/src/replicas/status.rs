@@ -127,4 +127,122 @@ mod tests {
         assert_eq!(of(&failing, &[], None, Some(&quota), later).conditions, counts.conditions);
         assert!(of(&failing, &[], None, None, later).conditions.is_empty());
     }
+
+    /// The ReplicaSet of upstream's `newReplicaSet`: its size, its labels, and `minReadySeconds`.
+    fn upstreams(
+        replicas: i32,
+        labels: &serde_json::Value,
+        min_ready: i32,
+        status: serde_json::Value,
+    ) -> ReplicaSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": "foobar", "uid": "u"},
+            "spec": {"replicas": replicas, "minReadySeconds": min_ready, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": {"name": "foo", "type": "production"}}}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    /// The Pod of upstream's `newPod`: its phase, and the time since when it is ready.
+    fn upstreams_pod(labels: &serde_json::Value, phase: &str, since: Option<i64>) -> Arc<PodView> {
+        let mut conditions = json!([]);
+        if phase == "Running" {
+            let since = since.map(|s| Timestamp::from_second(s).unwrap().to_string());
+            conditions = json!([{"type": "Ready", "status": "True", "lastTransitionTime": since}]);
+        }
+        let status = json!({"phase": phase, "conditions": conditions});
+        Arc::new(view(&json!({"metadata": {"labels": labels}, "status": status})))
+    }
+
+    /// Upstream's cases of `TestCalculateStatus`: whether each Pod has all labels, its phase and the time since when it is
+    /// ready; `minReadySeconds`; the number of terminating Pods, where it counts; and what the status says.
+    #[test]
+    fn upstreams_counts() {
+        let (some, all) = (json!({"name": "foo"}), json!({"name": "foo", "type": "production"}));
+        let now = 10_000;
+        type Pod<'a> = (bool, &'a str, Option<i64>);
+        let check = |pods: &[Pod<'_>], min_ready: i32, terminating: Option<usize>, want: [i32; 4]| {
+            let pod = |(full, phase, since): &Pod<'_>| {
+                upstreams_pod(if *full { &all } else { &some }, phase, *since)
+            };
+            let pods: Vec<_> = pods.iter().map(pod).collect();
+            let set = upstreams(1, &some, min_ready, json!(null));
+            let c = of(&set, &pods, terminating, None, Timestamp::from_second(now).unwrap());
+            assert_eq!([c.replicas, c.fully_labeled, c.ready, c.available], want, "{pods:?}");
+            assert_eq!(c.terminating, terminating.map(|n| i32::try_from(n).unwrap()));
+        };
+        let (full, part) = ((true, "Running", None), (false, "Running", None));
+        check(&[full], 0, None, [1, 1, 1, 1]);
+        check(&[part], 0, None, [1, 0, 1, 1]);
+        check(&[full, full], 0, None, [2, 2, 2, 2]);
+        check(&[full, full], 0, Some(0), [2, 2, 2, 2]);
+        check(&[part, part], 0, None, [2, 0, 2, 2]);
+        check(&[part, full], 0, None, [2, 1, 2, 2]);
+        check(&[(true, "Pending", None)], 0, None, [1, 1, 0, 0]);
+        check(&[(true, "Running", Some(now))], 3600, None, [1, 1, 1, 0]);
+        check(&[(true, "Running", Some(now - 3600))], 3600, None, [1, 1, 1, 1]);
+        check(&[(true, "Running", Some(now - 7200))], 3600, None, [1, 1, 1, 1]);
+        check(&[full], 0, Some(2), [1, 1, 1, 1]);
+        // Those of ReplicationControllers never count.
+        use k8s_openapi::api::core::v1::ReplicationController;
+        assert_eq!((ReplicaSet::TERMINATING, ReplicationController::TERMINATING), (true, false));
+    }
+
+    /// Upstream's case of `TestReplicaSetAvailabilityCheck`: a set waits for the Pod that is available next.
+    #[test]
+    fn pods_that_become_available() {
+        let labels = json!({"name": "foo"});
+        let now = Timestamp::from_second(100).unwrap();
+        let since = |phase: &str, millis: i64| {
+            let at = Timestamp::from_millisecond(100_000 - millis).unwrap().to_string();
+            let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": at}]);
+            let conditions = if phase == "Running" { ready } else { json!([]) };
+            let status = json!({"phase": phase, "conditions": conditions});
+            Arc::new(view(&json!({"metadata": {"labels": labels}, "status": status})))
+        };
+        let pods = [since("Pending", 0), since("Running", 0), since("Running", 2000), since("Running", 4300)];
+        let c = of(&upstreams(4, &labels, 5, json!(null)), &pods, None, None, now);
+        assert_eq!((c.replicas, c.ready, c.available), (4, 3, 0));
+        let next = pods.iter().filter_map(|p| p.available_in(5, now)).min();
+        assert_eq!(next, Some(std::time::Duration::from_millis(700)));
+    }
+
+    /// Upstream's cases of `TestCalculateStatusConditions`, `TestGetCondition`, `TestSetCondition` and
+    /// `TestRemoveCondition`: the size, the conditions that there are, the number of Pods, whether something failed, and the
+    /// conditions with their reasons.
+    #[test]
+    fn upstreams_conditions() {
+        let labels = json!({"name": "foo"});
+        let check = |size: i32, there: &[&str], pods: usize, fails: bool, want: &[(&str, Option<&str>)]| {
+            let told: Vec<_> = there.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+            let set = upstreams(size, &labels, 0, json!({"replicas": 0, "conditions": told}));
+            let pods: Vec<_> = (0..pods).map(|_| upstreams_pod(&labels, "Running", None)).collect();
+            let error = Status::failure(500, "InternalError", "fake manageReplicasErr");
+            let now = Timestamp::from_second(100).unwrap();
+            let counts = of(&set, &pods, None, fails.then_some(&error), now);
+            let got: Vec<_> =
+                counts.conditions.iter().map(|c| (c.kind.as_str(), c.reason.as_deref())).collect();
+            assert_eq!(got, want, "{size} {there:?} {pods:?}");
+            for new in counts.conditions.iter().filter(|c| c.reason.is_some()) {
+                assert_eq!(new.message.as_deref(), Some("fake manageReplicasErr"));
+                assert_eq!((new.status.as_str(), &new.since), ("True", &Some(Time(now))));
+            }
+        };
+        check(2, &[], 1, true, &[(FAILURE, Some("FailedCreate"))]);
+        check(2, &[], 3, true, &[(FAILURE, Some("FailedDelete"))]);
+        check(10, &[FAILURE], 1, false, &[]);
+        check(10, &[FAILURE], 1, true, &[(FAILURE, None)]);
+        check(2, &[], 1, false, &[]);
+        // Conditions of another kind stay.
+        check(
+            2,
+            &["ImagePullBackOff"],
+            1,
+            true,
+            &[("ImagePullBackOff", None), (FAILURE, Some("FailedCreate"))],
+        );
+        check(2, &["ImagePullBackOff", FAILURE], 1, false, &[("ImagePullBackOff", None)]);
+        check(2, &["ImagePullBackOff"], 1, false, &[("ImagePullBackOff", None)]);
+    }
 }

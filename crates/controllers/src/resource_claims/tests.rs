@@ -198,3 +198,94 @@ fn upstreams_claims() {
 
 /// How many cases there are.
 const CASES: usize = 11;
+
+/// Upstream's cases of `TestGetAdminAccessMetricLabel`: whether requests ask for an administrator's access (none: they have
+/// alternatives), and what the claim does.
+#[test]
+fn administrators_access() {
+    let check = |requests: &[Option<Option<bool>>], want: bool| {
+        let request = |exactly: &Option<Option<bool>>| match exactly {
+            Some(admin) => json!({"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": admin}}),
+            None => json!({"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}),
+        };
+        let requests: Vec<Value> = requests.iter().map(request).collect();
+        let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}});
+        assert_eq!(wants_admin(&serde_json::from_value(claim).unwrap()), want, "{requests:?}");
+    };
+    check(&[], false);
+    check(&[Some(Some(false))], false);
+    check(&[Some(Some(true))], true);
+    check(&[None], false);
+    check(&[Some(Some(false)), Some(Some(true))], true);
+    check(&[Some(None), Some(Some(false))], false);
+}
+
+/// Upstream's cases of `TestEnqueuePodExtendedResourceClaims`: a Pod's phase, whether it names a claim, whether it has one
+/// of extended resources, whether it is gone, and whether that claim is looked at because the Pod is done. The
+/// row with the gate off is left out: the same happens.
+#[test]
+fn claims_of_extended_resources() {
+    let check = |phase: &str, named: bool, extended: bool, gone: bool, want: bool| {
+        let mut pod = json!({"metadata": {"name": "test-pod", "namespace": "default"}, "spec": {"containers": []},
+            "status": {"phase": phase}});
+        if named {
+            pod["spec"]["resourceClaims"] =
+                json!([{"name": "regular-claim", "resourceClaimName": "regular"}]);
+        }
+        if extended {
+            pod["status"]["extendedResourceClaimStatus"] =
+                json!({"resourceClaimName": "test-extended-claim", "requestMappings": []});
+        }
+        let pod = view(&pod);
+        let looked_at = gone || is_done(&pod);
+        let found = looked_at && pod.device_claims().any(|name| name == "test-extended-claim");
+        assert_eq!(found, want, "{phase} {named} {extended} {gone}");
+    };
+    check("", false, false, false, false);
+    check("Running", true, false, false, false);
+    check("Running", false, true, false, false);
+    check("Succeeded", false, true, false, true);
+    check("Failed", false, true, false, true);
+    check("Succeeded", false, true, true, true);
+    check("Succeeded", true, true, false, true);
+}
+
+/// Upstream's cases of `TestResourceClaimEventHandler` about figures: claims (allocated, of an administrator, of a template),
+/// and the numbers that are told.
+#[test]
+fn figures_of_claims() {
+    type Kind = (bool, bool, bool);
+    let check = |claims: &[Kind], want: &[(Kind, usize)]| {
+        let claim = |(allocated, admin, template): &Kind| {
+            let mut claim = json!({"metadata": {"namespace": "n", "name": "c"}, "spec": {"devices": {"requests":
+                [{"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": admin}}]}}});
+            if *allocated {
+                claim["status"] = json!({"allocation": {}});
+            }
+            if *template {
+                claim["metadata"]["annotations"] = json!({POD_CLAIM_NAME: "place"});
+            }
+            Arc::new(serde_json::from_value::<ResourceClaim>(claim).unwrap())
+        };
+        let mut page = Page::default();
+        report(&mut page, &Attempts::default(), &claims.iter().map(claim).collect::<Vec<_>>());
+        let text = page.text();
+        let prefix = "resourceclaim_controller_resource_claims{";
+        let told: Vec<&str> = text.lines().filter(|l| l.starts_with(prefix)).collect();
+        let line = |((allocated, admin, template), n): &(Kind, usize)| {
+            let source = if *template { "resource_claim_template" } else { "" };
+            format!("{prefix}allocated=\"{allocated}\",admin_access=\"{admin}\",source=\"{source}\"}} {n}")
+        };
+        assert_eq!(told, want.iter().map(line).collect::<Vec<_>>(), "{claims:?}");
+    };
+    let (new, allocated) = ((false, false, false), (true, false, false));
+    let (admin, admins) = ((false, true, true), (true, true, true));
+    check(&[], &[]);
+    check(&[new], &[(new, 1)]);
+    check(&[allocated], &[(allocated, 1)]);
+    check(&[allocated, allocated], &[(allocated, 2)]);
+    check(&[new, allocated], &[(new, 1), (allocated, 1)]);
+    check(&[admin], &[(admin, 1)]);
+    check(&[admins], &[(admins, 1)]);
+    check(&[admins, admins, new], &[(new, 1), (admins, 2)]);
+}

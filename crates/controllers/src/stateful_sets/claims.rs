@@ -312,4 +312,59 @@ mod tests {
         stale("shirley", "789", true);
         stale("yvonne", "345", false);
     }
+
+    /// Upstream's cases of `TestMatchesRef` and `TestHasOwnerRef`.
+    #[test]
+    fn references_to_owners() {
+        let fred = reference("v1", "Pod", "fred", "abc", None);
+        let check = |version: &str, name: &str, want: bool| {
+            assert_eq!(names(&fred, (version, "Pod"), name), want, "{version} {name}");
+        };
+        // The uid does not count.
+        check("v1", "fred", true);
+        check("v1", "joan", false);
+        check("beta2", "fred", false);
+        let all = [("123", Some(true)), ("456", Some(false)), ("789", None)]
+            .map(|(uid, controller)| reference("v1", "Pod", "p", uid, controller));
+        for (uid, want) in [("123", true), ("456", true), ("789", true), ("012", false)] {
+            assert_eq!(Owners::has(&all, uid), want, "{uid}");
+        }
+    }
+
+    /// Upstream's cases of `TestPodClaimIsStale`: the uids of the Pod that a Pod's claims name (none: the claim is missing,
+    /// or names no Pod), the Pod's uid, and whether one of the claims is of an earlier Pod.
+    #[test]
+    fn stale_claims() {
+        let set = set("set", "set-uid", "Retain", "Delete");
+        let check = |claims: &[Option<&str>], uid: &str, want: bool| {
+            let owners = Owners { set: &set, pod: "set-3", uid, wanted: true };
+            let is_stale = |of: Option<&str>| {
+                let refs: Vec<_> = of.iter().map(|uid| reference("v1", "Pod", "set-3", uid, None)).collect();
+                owners.is_pod_stale(&refs)
+            };
+            assert_eq!(claims.iter().copied().any(is_stale), want, "{claims:?} {uid}");
+        };
+        check(&[None, None], "123", false);
+        check(&[], "123", false);
+        check(&[Some("123"), Some("123")], "123", false);
+        check(&[Some("stale"), None], "123", true);
+        check(&[Some("123"), Some("stale")], "123", true);
+        check(&[Some("123")], "", true);
+    }
+
+    /// Upstream's cases of `TestStatefulPodControlUpdatePodClaimForRetentionPolicy` and
+    /// `TestStatefulPodControlRetainDeletionPolicyUpdate`: the policy for a set that is deleted, the owners of a claim, and
+    /// whether the set is one of them then.
+    #[test]
+    fn the_set_as_owner() {
+        let check = |deleted: &str, refs: &[OwnerReference], want: bool| {
+            let set = set("foo", "set-123", deleted, "Retain");
+            let owners = Owners { set: &set, pod: "foo-0", uid: "pod-0", wanted: true };
+            assert_eq!(Owners::has(&owners.correct(refs), "set-123"), want, "{deleted} {refs:?}");
+        };
+        check("Delete", &[], true);
+        check("Delete", &[reference("", "", "foobar", "", true)], false);
+        check("Retain", &[reference("apps/v1", "StatefulSet", "foo", "set-123", true)], false);
+        check("Retain", &[], false);
+    }
 }

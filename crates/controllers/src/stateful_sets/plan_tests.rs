@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
 
 use super::super::testing::stateful_set;
-use super::super::world::{Mode, World};
+use super::super::world::{Mode, NOW, World};
 use super::*;
 
 const MODES: [Mode; 2] = [Mode::Monotonic, Mode::Burst];
@@ -48,6 +48,7 @@ fn with_strategy(mut set: StatefulSet, strategy: Value) -> StatefulSet {
     set
 }
 
+/// Upstream's cases of `TestStatefulSetControl`, here and in the next tests.
 #[test]
 fn pods_are_made() {
     everywhere(3, |mut w, mode| {
@@ -82,6 +83,7 @@ fn sets_shrink() {
     });
 }
 
+/// Upstream's case of `TestStatefulSetControlScaleDownDeleteError`.
 #[test]
 fn sets_shrink_after_errors() {
     for policy in policies() {
@@ -188,6 +190,7 @@ fn a_pending_pod_gets_its_claims_again() {
     });
 }
 
+/// Upstream's case of `TestStatefulSetControlWithStartOrdinal`.
 #[test]
 fn ordinals_start_where_they_are_wanted() {
     let mut w = World::new(stateful_set(3));
@@ -336,7 +339,9 @@ fn histories_are_limited() {
     }
 }
 
-/// Upstream's cases of `TestStatefulSetAvailability` and of the tests of `minReadySeconds`: the seconds since when the
+/// Upstream's cases of `TestStatefulSetAvailability`, `TestStatefulSetRollingUpdateRespectsMinReadySeconds`,
+/// `TestStatefulSetScaleDownRespectsMinReadySeconds`, `TestStatefulSetOnDeleteStrategyIgnoresMinReadySeconds`,
+/// `TestStatefulSetZeroMinReadySeconds` and `TestStatefulSetPartitionRollingUpdateWithMinReadySeconds`: the seconds since when the
 /// Pods are ready, whether they are available, and what the next sync does.
 #[test]
 fn available_pods() {
@@ -534,4 +539,152 @@ fn nothing_is_done_to_a_set_that_goes() {
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
     w.sync().unwrap();
     assert!(w.log.is_empty() && w.pods.is_empty());
+}
+
+/// Upstream's cases of `TestStatefulSetControllerCreates`, `TestStatefulSetControllerDeletes` and
+/// `TestStatefulSetControllerRespectsTermination`.
+#[test]
+fn pods_that_go_already() {
+    let mut w = World::new(stateful_set(5));
+    w.scale_up(Mode::Monotonic).unwrap();
+    w.scale(3);
+    w.terminate(3);
+    w.terminate(4);
+    w.log.clear();
+    w.sync().unwrap();
+    assert_eq!((w.pods.len(), w.log.len()), (5, 0), "{:?}", w.log);
+    w.pods.retain(|ordinal, _| *ordinal < 3);
+    w.sync().unwrap();
+    assert_eq!(w.status().replicas, 3);
+    w.scale(0);
+    w.scale_down(Mode::Monotonic).unwrap();
+    assert_eq!(w.status().replicas, 0);
+}
+
+/// Upstream's case of `TestStatefulSetControllerBlocksScaling`.
+#[test]
+fn a_pod_that_goes_holds_up_the_set() {
+    let mut w = World::new(stateful_set(3));
+    w.scale_up(Mode::Monotonic).unwrap();
+    w.scale(5);
+    w.terminate(0);
+    w.log.clear();
+    w.sync().unwrap();
+    assert_eq!((w.pods.len(), w.log.len()), (3, 0));
+    w.pods.remove(&0);
+    w.sync().unwrap();
+    assert_eq!((w.pods.len(), &w.log[..]), (3, &["create 0".to_owned()][..]));
+}
+
+/// Upstream's cases of `TestStaleOwnerRefOnScaleup`.
+#[test]
+fn a_stale_claim_holds_its_pod() {
+    for policy in [1, 3] {
+        let mut w = World::new(with_policy(3, &policies()[policy]));
+        w.scale_up(Mode::Monotonic).unwrap();
+        w.scale(2);
+        w.sync().unwrap();
+        w.sync().unwrap();
+        assert_eq!(w.status().replicas, 2);
+        let claim = Arc::make_mut(w.claims.get_mut("datadir-foo-2").unwrap());
+        let refs = claim.metadata.owner_references.as_mut().unwrap();
+        assert_eq!((refs.len(), refs[0].name.as_str()), (1, "foo-2"));
+        refs[0].uid = "stale".to_owned();
+        w.scale(3);
+        (0..10).for_each(|_| w.sync().unwrap());
+        assert_eq!(w.status().replicas, 2);
+        assert_eq!(references(&w.claims["datadir-foo-2"])[0].uid, "stale");
+        w.claims.remove("datadir-foo-2");
+        w.scale_up(Mode::Monotonic).unwrap();
+        assert_eq!(w.status().replicas, 3);
+    }
+}
+
+/// Upstream's case of `TestStatefulSetAvailabilityCheck`: the next look is when the next Pod is available.
+#[test]
+fn the_next_pod_that_is_available() {
+    let mut w = World::of(stateful_set(4), Mode::Burst);
+    w.set.spec.as_mut().unwrap().min_ready_seconds = Some(5);
+    w.sync().unwrap();
+    w.set_phase(0, "Running");
+    for (ordinal, millis) in [(1, 0), (2, 2000), (3, 4300)] {
+        w.set_ready(ordinal, 0);
+        let since = Timestamp::from_millisecond(NOW * 1000 - millis).unwrap().to_string();
+        w.pods.get_mut(&ordinal).unwrap()["status"]["conditions"][0]["lastTransitionTime"] = since.into();
+    }
+    let plan = w.plan();
+    assert_eq!((plan.status.ready_replicas, plan.status.available_replicas), (Some(3), Some(0)));
+    assert_eq!(plan.again, Some(Duration::from_millis(700)));
+}
+
+/// Upstream's cases of `TestStatefulSetMetrics`: the Pods, how many may be missing, how many are, and the two figures.
+#[test]
+fn figures_of_updates() {
+    let check = |mode: Mode, pods: i32, may: Value, missing: i64, want: (i64, i64)| {
+        let strategy = if may.is_null() {
+            json!({"type": "OnDelete"})
+        } else {
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": may}})
+        };
+        let mut w = World::of(with_strategy(stateful_set(pods), strategy), mode);
+        w.counts_unavailable = true;
+        w.scale_up(mode).unwrap();
+        w.set_image("foo");
+        for ordinal in 0..missing {
+            match mode {
+                Mode::Monotonic => w.set_phase(ordinal, "Running"),
+                Mode::Burst => w.terminate(ordinal),
+            }
+        }
+        let got = w.ask(|s| (set::max_unavailable(s.set).unwrap(), s.unavailable()));
+        assert_eq!(got, want, "{mode:?} {pods} {may}");
+    };
+    check(Mode::Monotonic, 5, json!(2), 1, (2, 1));
+    check(Mode::Burst, 10, json!("20%"), 3, (2, 3));
+    check(Mode::Monotonic, 6, json!(3), 3, (3, 3));
+    check(Mode::Burst, 4, json!(1), 0, (1, 0));
+    check(Mode::Monotonic, 8, json!("25%"), 1, (2, 1));
+    check(Mode::Burst, 5, json!("80%"), 4, (4, 4));
+    check(Mode::Monotonic, 2, json!(1), 1, (1, 1));
+    check(Mode::Burst, 1, json!(1), 1, (1, 1));
+    check(Mode::Monotonic, 3, Value::Null, 2, (1, 2));
+}
+
+/// Upstream's cases of `TestStatefulPodControlNoOpUpdate`, `TestStatefulPodControlUpdatesIdentity`,
+/// `TestStatefulPodControlUpdatesPodStorage` and `TestUpdateIdentity`: changes of a Pod, and the steps of a sync.
+#[test]
+fn pods_are_mended() {
+    let check = |change: fn(&mut Value), want: &[&str]| {
+        let mut w = World::new(stateful_set(3));
+        w.scale_up(Mode::Monotonic).unwrap();
+        w.log.clear();
+        change(w.pods.get_mut(&0).unwrap());
+        w.sync().unwrap();
+        assert_eq!(w.log, want);
+        w.holds(Mode::Monotonic);
+        w.log.clear();
+        w.sync().unwrap();
+        assert!(w.log.is_empty());
+    };
+    check(|_| {}, &[]);
+    check(|pod| pod["metadata"]["labels"][identity::POD_NAME] = "goo-0".into(), &["mend 0"]);
+    check(
+        |pod| {
+            pod["metadata"]["labels"].as_object_mut().unwrap().remove(identity::POD_NAME);
+        },
+        &["mend 0"],
+    );
+    check(|pod| pod["spec"]["volumes"] = json!([]), &["mend 0"]);
+}
+
+/// Upstream's case of `TestIsRunningAndReady`.
+#[test]
+fn running_and_ready() {
+    let mut w = World::new(stateful_set(1));
+    w.sync().unwrap();
+    assert!(!is_running_and_ready(&w.view(0)));
+    w.set_phase(0, "Running");
+    assert!(!is_running_and_ready(&w.view(0)));
+    w.set_ready(0, 0);
+    assert!(is_running_and_ready(&w.view(0)));
 }

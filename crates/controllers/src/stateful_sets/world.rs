@@ -136,9 +136,14 @@ impl World {
 
     /// Plans without doing anything.
     pub(super) fn plan(&mut self) -> Plan {
+        self.ask(|snapshot| plan(snapshot).unwrap())
+    }
+
+    /// Asks something of the set as a plan sees it.
+    pub(super) fn ask<T>(&mut self, ask: impl FnOnce(&Snapshot<'_>) -> T) -> T {
         let (current, update, collisions) = self.history();
         let claim = |name: &str| self.claims.get(name).cloned();
-        plan(&Snapshot {
+        ask(&Snapshot {
             set: &self.set,
             pods: self.pods.iter().map(|(ordinal, pod)| (*ordinal, Arc::new(view(pod)))).collect(),
             claim: &claim,
@@ -148,7 +153,6 @@ impl World {
             counts_unavailable: self.counts_unavailable,
             now: Timestamp::from_second(NOW).unwrap(),
         })
-        .unwrap()
     }
 
     /// One sync; whether all of it succeeded.

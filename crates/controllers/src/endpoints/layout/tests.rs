@@ -62,7 +62,8 @@ impl Case {
     }
 }
 
-/// Upstream's cases of filling: endpoints that are wanted, existing slices, and the sizes of slices that are created,
+/// Upstream's cases of filling, among them those of `TestReconcileEmpty` and `TestReconcileMaxEndpointsPerSlice`:
+/// endpoints that are wanted, existing slices, and the sizes of slices that are created,
 /// updated, deleted and left.
 #[test]
 fn filling() {
@@ -83,7 +84,7 @@ fn filling() {
     check(100, 250, &[], (&[100, 100, 50], &[], &[], &[]));
     // `TestReconcileEndpointSlicesSomePreexisting`: a slice of its own, and the rest where it fits.
     check(100, 250, &[(0, 62), (62, 123)], (&[100], &[89], &[], &[61]));
-    // `…WorseAllocation`: a new slice is made rather than two others written.
+    // `TestReconcileEndpointSlicesSomePreexistingWorseAllocation`: a new slice is made rather than two others written.
     check(100, 300, &[(0, 74), (74, 148)], (&[100, 52], &[], &[], &[74, 74]));
     check(100, 160, &[(0, 63), (63, 126)], (&[], &[97], &[], &[63]));
     check(100, 126, &[(0, 63), (63, 126)], (&[], &[], &[], &[63, 63]));
@@ -96,9 +97,14 @@ fn filling() {
     check(10, 10, &[(100, 110), (110, 120)], (&[], &[10], &[10], &[]));
     check(10, 20, &[(100, 110)], (&[10], &[10], &[], &[]));
     check(10, 0, &[(0, 10)], (&[], &[0], &[], &[]));
-    for (limit, sizes) in
-        [(50, vec![50; 5]), (80, vec![80, 80, 80, 10]), (150, vec![150, 100]), (500, vec![250])]
-    {
+    let limits = [
+        (50, vec![50; 5]),
+        (80, vec![80, 80, 80, 10]),
+        (150, vec![150, 100]),
+        (250, vec![250]),
+        (500, vec![250]),
+    ];
+    for (limit, sizes) in limits {
         check(limit, 250, &[], (&sizes, &[], &[], &[]));
     }
 }
@@ -203,4 +209,209 @@ fn ports() {
     assert_eq!((layout.create.len(), layout.delete.len()), (0, 0));
     assert_eq!(layout.update[0].ports, Some(port(443)));
     assert_eq!(layout.update[0].metadata.name.as_deref(), Some("s-0"));
+}
+
+/// A slice's port and endpoints, or the endpoints that are wanted of a port: their numbers, and whether they are ready.
+type Part<'a> = (i32, &'a dyn Fn(usize) -> bool, std::ops::Range<usize>);
+
+fn all_ready(_: usize) -> bool {
+    true
+}
+
+fn endpoint_that_is(i: usize, ready: bool) -> Endpoint {
+    let conditions = serde_json::from_value(json!({ "ready": ready })).unwrap();
+    Endpoint { conditions: Some(conditions), ..endpoint(i) }
+}
+
+/// Lays out endpoints with slices that are there, which the Service has made.
+fn reconcile(service: &Service, there: &[Part<'_>], wanted: &[Part<'_>]) -> Layout {
+    let template = Template::new(service, service.spec.as_ref().unwrap(), "IPv4", 100);
+    let slice = |(i, (n, ready, all)): (usize, &Part<'_>)| {
+        let all = all.clone().map(|i| endpoint_that_is(i, ready(i))).collect();
+        let mut slice = template.slice(port(*n), all);
+        slice.metadata.name = Some(format!("s-{i}"));
+        Arc::new(slice)
+    };
+    let slices: Vec<_> = there.iter().enumerate().map(slice).collect();
+    relaid(&template, &slices, wanted)
+}
+
+fn relaid(template: &Template<'_>, slices: &[Arc<EndpointSlice>], wanted: &[Part<'_>]) -> Layout {
+    let mut all = Wanted::default();
+    for (n, ready, range) in wanted {
+        for i in range.clone() {
+            all.add(port(*n), Some(endpoint_that_is(i, ready(i))));
+        }
+    }
+    let mut layout = template.lay_out(all, slices);
+    layout.recycle(template);
+    layout
+}
+
+/// Upstream's cases of `TestReconcileEndpointSlicesUpdating`, `TestReconcileEndpointSlicesRecycling` and
+/// `TestReconcileEndpointSlicesUpdatePacking`: the sizes of slices that are updated, the numbers of those that are
+/// created, deleted and left, and of endpoints that come and of slices that would be enough.
+#[test]
+fn slices_that_are_written_again() {
+    let check = |there: &[Part<'_>],
+                 wanted: &[Part<'_>],
+                 updated: &[usize],
+                 others: [usize; 3],
+                 figures: [usize; 2]| {
+        let layout = reconcile(&service(&json!({})), there, wanted);
+        let mut sizes = sizes(&layout.update);
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(sizes, updated);
+        assert_eq!([layout.create.len(), layout.delete.len(), layout.unchanged.len()], others);
+        assert_eq!([layout.figures.added, layout.figures.ideal], figures);
+        assert_eq!(layout.figures.removed, 0);
+    };
+    let full: [Part<'_>; 3] =
+        [(80, &all_ready, 0..100), (80, &all_ready, 100..200), (80, &all_ready, 200..250)];
+    check(&full, &[(81, &all_ready, 0..250)], &[100, 100, 50], [0, 0, 0], [250, 3]);
+    let ten: Vec<Part<'_>> =
+        (0..10).map(|i| -> Part<'_> { (80, &all_ready, 30 * i..30 * (i + 1)) }).collect();
+    check(&ten, &[(80, &all_ready, 0..300)], &[], [0, 0, 10], [0, 3]);
+    check(&ten, &[(81, &all_ready, 0..300)], &[100, 100, 100], [0, 7, 0], [300, 3]);
+    let tenth = |i: usize| !i.is_multiple_of(10);
+    check(
+        &[(80, &all_ready, 0..80), (80, &all_ready, 100..120)],
+        &[(80, &tenth, 0..80), (80, &tenth, 100..120), (80, &all_ready, 200..215)],
+        &[95, 20],
+        [0, 0, 0],
+        [15, 2],
+    );
+}
+
+/// Upstream's cases of `TestReconcileEndpointSlicesServicesLabelsUpdating` and
+/// `TestReconcileEndpointSlicesServicesReservedLabels`: the labels that a Service gets, and the number of writes.
+#[test]
+fn labels_that_change() {
+    let check = |labels: Value, writes: usize| {
+        let mut case = Case::new(100);
+        case.service.metadata.labels = None;
+        let case = case.with(&[(0, 100), (100, 200), (200, 250)]);
+        let mut changed = case.service.clone();
+        changed.metadata.labels = serde_json::from_value(labels.clone()).unwrap();
+        let template = Template::new(&changed, changed.spec.as_ref().unwrap(), "IPv4", 100);
+        let mut wanted = Wanted::default();
+        (0..250).for_each(|i| wanted.add(port(80), Some(endpoint(i))));
+        let layout = template.lay_out(wanted, &case.slices);
+        assert_eq!((layout.update.len(), layout.create.len(), layout.delete.len()), (writes, 0, 0));
+        for slice in &layout.update {
+            assert_eq!(slice.metadata.labels.as_ref().unwrap()["foo"], "bar");
+        }
+    };
+    check(json!({"foo": "bar"}), 3);
+    check(json!({SERVICE: "bad", MANAGED_BY: "actor", HEADLESS: "invalid"}), 0);
+}
+
+/// Upstream's cases of `TestReconcileEndpointSlicesRecreation` and `TestReconcileHeadlessServiceNoPorts`.
+#[test]
+fn slices_of_this_service() {
+    let check = |own: bool, ports: Option<Vec<EndpointPort>>, want: (usize, usize)| {
+        let case = Case::new(100);
+        let mut slice = case.template().slice(Vec::new(), vec![endpoint(1)]);
+        slice.ports = ports;
+        if !own {
+            slice.metadata.owner_references.as_mut().unwrap()[0].uid = "different".to_owned();
+        }
+        let mut wanted = Wanted::default();
+        wanted.add(Vec::new(), Some(endpoint(1)));
+        let mut layout = case.template().lay_out(wanted, &[Arc::new(slice)]);
+        layout.recycle(&case.template());
+        assert_eq!((layout.create.len(), layout.delete.len(), layout.update.len()), (want.0, want.1, 0));
+    };
+    check(true, Some(Vec::new()), (0, 0));
+    check(false, Some(Vec::new()), (1, 1));
+    check(true, None, (0, 0));
+}
+
+/// Upstream's cases of `TestReconcile1EndpointSlice` and `TestPlaceHolderSliceCompare`, as far as Rust has them: changes
+/// of the one empty slice, whether it stays as it is, and whether another takes its place.
+#[test]
+fn the_empty_slice() {
+    let check = |change: fn(&mut EndpointSlice), stays: bool| {
+        let case = Case::new(100);
+        let mut slice = case.template().slice(Vec::new(), Vec::new());
+        slice.metadata.name = Some("foo-1".to_owned());
+        change(&mut slice);
+        let mut layout = case.template().lay_out(Wanted::default(), &[Arc::new(slice)]);
+        layout.recycle(&case.template());
+        let got = (layout.unchanged.len(), layout.update.len(), layout.create.len(), layout.delete.len());
+        assert_eq!(got, if stays { (1, 0, 0, 0) } else { (0, 1, 0, 0) });
+        assert_eq!((layout.figures.slices, layout.figures.ideal), (1, 1));
+    };
+    check(|_| {}, true);
+    check(|s| s.ports = None, true);
+    check(|s| s.metadata.name = Some("bar".to_owned()), true);
+    check(
+        |s| s.metadata.creation_timestamp = serde_json::from_value(json!("1970-01-01T00:00:02Z")).unwrap(),
+        true,
+    );
+    check(|s| s.metadata.labels = Some([("bar".to_owned(), "baz".to_owned())].into()), false);
+    check(|s| s.ports = Some(port(80)), false);
+}
+
+/// Upstream's cases of `TestSetEndpointSliceLabels` and `TestNewEndpointSlice`: a Service's labels and annotations, its
+/// address, and the labels of its slices beside the controller's.
+///
+/// DIFFERENCE: upstream leaves a slice as it is that lacks nothing but the controller's own labels; here it gets them.
+#[test]
+fn labels_of_slices() {
+    let check = |labels: Value, headless: bool, want: Value| {
+        let mut service = service(&json!({"clusterIP": if headless { "None" } else { "1.1.1.1" }}));
+        service.metadata.labels = serde_json::from_value(labels.clone()).unwrap();
+        service.metadata.annotations = Some([("foo".to_owned(), "bar".to_owned())].into());
+        let template = Template::new(&service, service.spec.as_ref().unwrap(), "IPv4", 100);
+        let slice = template.slice(port(80), Vec::new());
+        let mut all = want;
+        all[SERVICE] = "s".into();
+        all[MANAGED_BY] = CONTROLLER.into();
+        if headless {
+            all[HEADLESS] = "".into();
+        }
+        assert_eq!(json!(slice.metadata.labels), all, "{labels}");
+        assert_eq!(slice.metadata.annotations, None);
+        assert_eq!(slice.metadata.generate_name.as_deref(), Some("s-"));
+        let owner = &slice.metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("Service", "u", Some(true)));
+    };
+    let foo = || json!({"foo": "bar"});
+    check(json!({}), false, json!({}));
+    check(foo(), true, foo());
+    check(json!({}), true, json!({}));
+    check(json!({HEADLESS: ""}), false, json!({}));
+    check(foo(), false, foo());
+    check(json!({"foo": "bar", "foo2": "bar2"}), false, json!({"foo": "bar", "foo2": "bar2"}));
+    check(json!({SERVICE: "bad", MANAGED_BY: "actor", HEADLESS: "invalid"}), false, json!({}));
+    check(json!({SERVICE: "bad", MANAGED_BY: "actor", "foo": "bar"}), false, foo());
+}
+
+/// Upstream's cases of `TestEndpointsEqualBeyondHash`.
+#[test]
+fn endpoints_that_say_the_same() {
+    let check = |first: Value, second: Value, want: bool| {
+        let of = |more: &Value| -> Endpoint {
+            let mut all = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "zone": "zone-1",
+                "nodeName": "node-1", "targetRef": {"kind": "Pod", "namespace": "default", "name": "pod0"}});
+            for (key, value) in more.as_object().unwrap() {
+                all[key] = value.clone();
+            }
+            serde_json::from_value(all).unwrap()
+        };
+        assert_eq!(says_the_same(&of(&first), &of(&second)), want, "{first} {second}");
+    };
+    let pod = |name: &str, version: &str| json!({"targetRef": {"kind": "Pod", "namespace": "default", "name": name, "resourceVersion": version}});
+    let serving =
+        |serving: bool| json!({"conditions": {"ready": true, "serving": serving, "terminating": false}});
+    check(json!({}), json!({}), true);
+    check(json!({}), json!({"nodeName": "node-2"}), false);
+    check(json!({}), json!({"zone": "zone-2"}), false);
+    check(json!({}), json!({"conditions": {"ready": false}}), false);
+    check(json!({}), serving(true), false);
+    check(serving(false), serving(true), false);
+    check(pod("pod0", ""), pod("pod1", ""), false);
+    check(pod("pod0", "1"), pod("pod0", "2"), true);
+    check(pod("pod0", "1"), pod("pod0", ""), true);
 }

@@ -200,4 +200,135 @@ fn annotations() {
     check(json!({ANNOTATIONS[1]: "AUTO"}), false);
     check(json!({ANNOTATIONS[0]: "auto"}), true);
     check(json!({ANNOTATIONS[0]: "disabled", ANNOTATIONS[1]: "Auto"}), false);
+    // Upstream's cases of `Test_hintsEnabled`.
+    check(json!({"topology-hints": "enabled"}), false);
+    for name in ANNOTATIONS {
+        check(json!({name: "enabled"}), false);
+        check(json!({name: "aUto"}), false);
+        check(json!({name: "auto"}), true);
+        check(json!({name: "Auto"}), true);
+        check(json!({name: "disabled"}), false);
+    }
+    check(json!({ANNOTATIONS[1]: "disabled", ANNOTATIONS[0]: "auto"}), true);
+    check(json!({ANNOTATIONS[1]: "auto", ANNOTATIONS[0]: "disabled"}), false);
+}
+
+fn numbers(all: &[(&str, usize)]) -> Counts {
+    all.iter().map(|(zone, n)| ((*zone).to_owned(), *n)).collect()
+}
+
+/// Upstream's cases of `Test_redistributeHints`: endpoints of the zone `a`, the numbers that zones give and receive, and
+/// the endpoints for each zone then.
+#[test]
+fn redistributed() {
+    type Given<'a> = &'a [(&'a str, usize)];
+    let check = |endpoints: &str, giving: Given<'_>, receiving: Given<'_>, want: Given<'_>| {
+        let mut layout = Layout { create: slices(&[endpoints]), ..Layout::default() };
+        let mut counts = Counts::new();
+        for endpoint in layout.written().flat_map(|s| s.endpoints.iter_mut().flatten()) {
+            endpoint.hints = endpoint.zone.as_deref().map(of_zone);
+            *counts.entry(endpoint.zone.clone().unwrap()).or_default() += 1;
+        }
+        redistribute(&mut layout, numbers(giving), numbers(receiving), &mut counts);
+        counts.retain(|_, n| *n > 0);
+        assert_eq!(counts, numbers(want), "{endpoints}");
+        let mut told = Counts::new();
+        for zone in hints(&layout.create).iter().flat_map(|s| s.split_whitespace()) {
+            *told.entry(zone.to_owned()).or_default() += 1;
+        }
+        assert_eq!(told, numbers(want), "{endpoints}");
+    };
+    check("", &[], &[], &[]);
+    check("a", &[("a", 1)], &[("b", 1)], &[("b", 1)]);
+    check("a a a", &[("a", 2)], &[("b", 1), ("c", 1)], &[("a", 1), ("b", 1), ("c", 1)]);
+}
+
+/// Upstream's cases of `Test_getHintsByZone`: endpoints with their hints (none: `-`; not ready: `!`), the hints of other
+/// slices, the most of each zone, and the hints that may stay.
+#[test]
+fn hints_that_may_stay() {
+    type Given<'a> = &'a [(&'a str, usize)];
+    let check = |endpoints: &[(&str, Value)], others: Given<'_>, most: Given<'_>, want: Option<Given<'_>>| {
+        let all: Vec<Value> = endpoints
+            .iter()
+            .map(|(ready, hints)| {
+                let conditions = match *ready {
+                    "yes" => json!({"ready": true}),
+                    "no" => json!({"ready": false}),
+                    _ => json!({}),
+                };
+                json!({"addresses": ["10.1.2.3"], "zone": "a", "conditions": conditions, "hints": hints})
+            })
+            .collect();
+        let slice = json!({"metadata": {}, "addressType": "IPv4", "endpoints": all});
+        let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
+        let allocation = |(zone, maximum): &(&str, usize)| {
+            ((*zone).to_owned(), Allocation { maximum: *maximum, desired: 0.0 })
+        };
+        let allocations = most.iter().map(allocation).collect();
+        let got = counts_of(&slice, &numbers(others), &allocations);
+        assert_eq!(got, want.map(numbers), "{endpoints:?}");
+    };
+    let of = |zone: &str| json!({"forZones": [{"name": zone}]});
+    let (a, three) = (("yes", of("a")), [("a", 3)]);
+    check(&[], &[], &[], Some(&[]));
+    check(std::slice::from_ref(&a), &[("a", 1)], &three, Some(&[("a", 1)]));
+    check(&[a.clone(), ("no", of("a")), ("", of("a"))], &[("a", 1)], &three, Some(&[("a", 1)]));
+    check(
+        &[a.clone(), ("yes", of("b")), ("yes", of("b"))],
+        &[("a", 1), ("b", 1), ("c", 1)],
+        &[("a", 3), ("b", 3), ("c", 3)],
+        Some(&[("a", 1), ("b", 2)]),
+    );
+    check(&[("yes", of("non-existent"))], &[("a", 1), ("b", 1), ("c", 1)], &three, None);
+    check(&[("yes", Value::Null)], &[], &three, None);
+    check(&[("yes", json!({"forZones": []}))], &[], &three, None);
+    check(&[a.clone(), a], &[("a", 1)], &[("a", 2)], None);
+}
+
+/// Upstream's cases of `Test_getTotalReadyEndpoints`: the numbers of ready and other endpoints of slices that are
+/// created, updated and left.
+#[test]
+fn ready_endpoints() {
+    type Sizes<'a> = &'a [(usize, usize)];
+    let check = |create: Sizes<'_>, update: Sizes<'_>, unchanged: Sizes<'_>, want: usize| {
+        let of = |sizes: Sizes<'_>| {
+            let text =
+                |(ready, others): &(usize, usize)| ["a ".repeat(*ready), "!a ".repeat(*others)].concat();
+            let texts: Vec<String> = sizes.iter().map(text).collect();
+            slices(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let unchanged = of(unchanged).into_iter().map(std::sync::Arc::new).collect();
+        let layout = Layout { create: of(create), update: of(update), unchanged, ..Layout::default() };
+        assert_eq!(ready_in(layout.all()), want);
+    };
+    check(&[], &[], &[], 0);
+    check(&[(0, 0)], &[], &[], 0);
+    check(&[(15, 0), (8, 0)], &[], &[], 23);
+    check(&[(15, 0), (8, 0)], &[(2, 0)], &[(100, 0), (90, 0)], 215);
+    check(&[(15, 3), (5, 4)], &[(3, 8)], &[(98, 2), (90, 6)], 211);
+}
+
+/// Upstream's cases of `TestReconcileTopology`: slices that are there, the endpoints for each of three zones of the same
+/// size, those of them that are in another, and the writes. The rows without hints are left out: then nothing is asked here.
+#[test]
+fn slices_that_are_there() {
+    let check = |there: &[&str], want: &[(&str, usize)], elsewhere: usize, writes: usize| {
+        let unchanged = slices(there).into_iter().map(std::sync::Arc::new).collect();
+        let mut layout = Layout { unchanged, ..Layout::default() };
+        let third = 1.0 / 3.0;
+        let mut zones = Zones { shares: of(&[("a", third), ("b", third), ("c", third)]), ..Zones::default() };
+        zones.hint(&Key::new("ns", "svc"), "IPv4", &mut layout);
+        let (mut told, mut moved) = (Counts::new(), 0);
+        for endpoint in layout.all().flat_map(|s| s.endpoints.iter().flatten()) {
+            let Some(zones) = endpoint.hints.as_ref().and_then(|h| h.for_zones.as_ref()) else { continue };
+            *told.entry(zones[0].name.clone()).or_default() += 1;
+            moved += usize::from(endpoint.zone.as_ref() != Some(&zones[0].name));
+        }
+        assert_eq!((told, moved, layout.update.len()), (numbers(want), elsewhere, writes), "{there:?}");
+    };
+    let even = [("a", 1), ("b", 1), ("c", 1)];
+    check(&["c c c"], &even, 2, 1);
+    check(&["a a c c"], &[], 0, 0);
+    check(&["a a c c", "a a b b b"], &[("a", 3), ("b", 3), ("c", 3)], 1, 2);
 }

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{ClaimPlace, ClaimVolume, Condition, DeviceClaims, Made, NamedPort, PodView, Rare, Truth};
+use crate::common::addresses;
 use crate::views::meta::{Meta, Wire as WireMeta};
 use crate::views::task::{Container as TaskContainer, State, TRACKING, Task, Times};
 
@@ -396,8 +397,9 @@ fn condition(status: &WireStatus, kind: &str) -> Option<Condition> {
 
 /// Returns the addresses of a Pod; the one that stands alone counts only without the others.
 fn addresses(status: &WireStatus) -> Box<[IpAddr]> {
-    let all: Box<[IpAddr]> = status.pod_ips.iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect();
-    if all.is_empty() { status.pod_ip.parse().ok().into_iter().collect() } else { all }
+    let all: Box<[IpAddr]> =
+        status.pod_ips.iter().flatten().filter_map(|ip| addresses::read(&ip.ip)).collect();
+    if all.is_empty() { addresses::read(&status.pod_ip).into_iter().collect() } else { all }
 }
 
 fn restarts(spec: &WireSpec, status: &WireStatus) -> (i32, i32) {
