@@ -7,9 +7,9 @@ use api::FeatureGates;
 use component::Clock;
 
 use crate::account_tokens::TokenSigner;
-use crate::attach_detach::FlexDrivers;
 use crate::certificates::Signers;
 use crate::choice::Choice;
+use crate::flex_drivers::FlexDrivers;
 use crate::load_balancers::pool::Range;
 use crate::nodes::ranges::{NODE_PREFIX_V4, NODE_PREFIX_V6};
 use crate::nodes::zones::EvictionRates;

@@ -112,7 +112,7 @@ pub enum CallError {
         command: String,
         /// Its words.
         output: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }

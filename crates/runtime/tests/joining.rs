@@ -27,7 +27,7 @@ impl Network for Late {
         Box::pin(async {
             self.members.lock().insert(pod.id.clone());
             self.joining.send_replace(true);
-            // Whoever tidies the network is free to do it now: the test has one thread.
+            // The network may be tidied now: the test has one thread.
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
             }

@@ -232,7 +232,8 @@ async fn kills_at_any_moment_lose_and_leave_nothing() -> Result<()> {
         cgroup: runtime.cgroup.clone(),
         logs: runtime.host.path("logs"),
     });
-    let clients: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(client(shared.clone(), number))).collect();
+    let mut clients: Vec<_> =
+        (0..CLIENTS).map(|number| tokio::spawn(client(shared.clone(), number))).collect();
     for kill in 0..kills {
         tokio::time::sleep(Duration::from_millis(numbers.below(700))).await;
         *shared.service.lock() = None;
@@ -242,7 +243,10 @@ async fn kills_at_any_moment_lose_and_leave_nothing() -> Result<()> {
         let status = runtime.status(&container).await?;
         let running = status.state() == pb::ContainerState::ContainerRunning;
         ensure!(running && status.started_at == started_at, "after kill {kill}: {status:?}");
-        ensure!(clients.iter().all(|c| !c.is_finished()), "a client ended: {}", runtime.host.log("runtime"));
+        if let Some(ended) = clients.iter().position(|client| client.is_finished()) {
+            let why = clients.swap_remove(ended).await?;
+            bail!("client {ended} ended after kill {kill}: {why:?}\n{}", runtime.host.log("runtime"));
+        }
     }
     // Each client sees at least one more container to its end.
     let seen = shared.ends.load(Ordering::Relaxed);

@@ -14,10 +14,9 @@ use objects::attachable::Attachable;
 use serde_json::json;
 
 use super::names::{Handle, find, is_ours, volume_of};
+use super::node::{in_use, is_managed, is_out_of_service, is_ready, told};
 use super::plan::{Attachment, Forced, Holder, PodName, Step, Volume, is_shared};
-use super::{
-    AttachDetach, Look, Memory, in_use, is_attached, is_managed, is_out_of_service, is_ready, name_of, told,
-};
+use super::{AttachDetach, Look, Memory, is_attached, name_of};
 use crate::host::Next;
 use crate::views::NodeView;
 

@@ -6,7 +6,8 @@ use component::metrics::Page;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::names::{Handle, PREFIX};
-use super::{AttachDetach, is_attached, is_managed};
+use super::node::is_managed;
+use super::{AttachDetach, is_attached};
 
 const FORCED: &str = "attach_detach_controller_attachdetach_controller_forced_detaches";
 const TOTAL: &str = "attachdetach_controller_total_volumes";

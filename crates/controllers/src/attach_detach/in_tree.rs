@@ -4,105 +4,21 @@
 //! There is no object of an attachment: what nodes are told is the actual state, which a controller that starts again
 //! reads there.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
 use client::EventType;
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use objects::attachable::{Attachable, Flex};
+use objects::attachable::Attachable;
 
-use super::names::PREFIX;
+use super::node::{in_use, is_managed, is_out_of_service, is_ready};
 use super::plan::{Attachment, Forced, Holder, Step, Volume, is_shared};
-use super::{AttachDetach, Look, in_use, is_managed, is_out_of_service, is_ready};
+use super::{AttachDetach, Look};
 use crate::host::Next;
-use crate::views::NodeView;
 
 /// After which time it is looked again for a driver that is not there.
 const AGAIN: Duration = Duration::from_mins(1);
-
-/// Calls the programs of drivers of FlexVolumes.
-pub trait FlexDrivers: fmt::Debug + Send + Sync + 'static {
-    /// Attaches a volume to a node. Answers the path of its device; none if the driver is not there, or attaches nothing.
-    ///
-    /// # Errors
-    /// The driver fails, in a sentence.
-    fn attach(
-        &self,
-        volume: String,
-        of: Flex,
-        node: String,
-    ) -> BoxFuture<'static, Result<Option<String>, String>>;
-
-    /// Detaches a driver's volume from a node.
-    ///
-    /// # Errors
-    /// The driver fails, in a sentence.
-    fn detach(&self, driver: String, volume: String, node: String) -> BoxFuture<'static, Result<(), String>>;
-}
-
-/// The volumes that nodes have.
-#[derive(Debug, Default)]
-pub(super) struct InTree {
-    /// By volumes: the nodes, with the paths of devices.
-    attached: BTreeMap<String, BTreeMap<String, String>>,
-    /// The nodes whose state was read.
-    read: HashSet<String>,
-    /// Whether all that were there at the start were.
-    started: bool,
-    /// Volumes and nodes which are told no more of them.
-    leaving: BTreeSet<(String, String)>,
-}
-
-/// The volumes of these kinds that a Node is told of, with the paths of their devices.
-fn told(node: &NodeView) -> impl Iterator<Item = (&str, &str)> {
-    let all = node.status.iter().flat_map(|s| s.volumes_attached.iter().flatten());
-    all.map(|v| (v.name.as_str(), v.device_path.as_str())).filter(|(name, _)| !name.starts_with(PREFIX))
-}
-
-impl InTree {
-    /// Reads what a Node is told, once. Answers the volumes.
-    pub(super) fn read(&mut self, name: &str, node: &NodeView) -> Vec<String> {
-        if !is_managed(node) || !self.read.insert(name.to_owned()) {
-            return Vec::new();
-        }
-        let all = told(node).map(|(volume, device)| {
-            let nodes = self.attached.entry(volume.to_owned()).or_default();
-            nodes.entry(name.to_owned()).or_insert_with(|| device.to_owned());
-            volume.to_owned()
-        });
-        all.collect()
-    }
-
-    /// The volumes of a node.
-    pub(super) fn of(&self, node: &str) -> Vec<String> {
-        let has = self.attached.iter().filter(|(_, nodes)| nodes.contains_key(node));
-        has.map(|(volume, _)| volume.clone()).collect()
-    }
-
-    /// The volumes that a node is to be told of, with the paths of their devices.
-    pub(super) fn to_tell(&self, node: &str) -> BTreeMap<String, String> {
-        let of = |(volume, nodes): (&String, &BTreeMap<String, String>)| {
-            let device = nodes.get(node)?.clone();
-            let leaves = self.leaving.contains(&(volume.clone(), node.to_owned()));
-            (!leaves).then(|| (volume.clone(), device))
-        };
-        self.attached.iter().filter_map(of).collect()
-    }
-
-    fn remove(&mut self, volume: &str, node: &str) {
-        self.leaving.remove(&(volume.to_owned(), node.to_owned()));
-        if let Some(nodes) = self.attached.get_mut(volume) {
-            nodes.remove(node);
-            if nodes.is_empty() {
-                self.attached.remove(volume);
-            }
-        }
-    }
-}
 
 /// The name under which it is kept since when nobody wants a volume on a node.
 fn key(volume: &str, node: &str) -> String {
@@ -269,32 +185,5 @@ impl AttachDetach {
         // Somebody may wait for it.
         self.queue.add(Look::InTree(unique.into()));
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn nodes_are_read_once() {
-        let node = |managed: bool| -> NodeView {
-            let annotations = if managed { json!({super::super::MANAGED: "true"}) } else { json!({}) };
-            serde_json::from_value(json!({"metadata": {"annotations": annotations}, "status": {"volumesAttached": [
-                {"name": "kubernetes.io/csi/d^h", "devicePath": ""}, {"name": "d/v", "devicePath": "/dev/x"}]}}))
-            .unwrap()
-        };
-        let mut all = InTree::default();
-        assert!(all.read("a", &node(false)).is_empty());
-        assert_eq!(all.read("a", &node(true)), ["d/v"]);
-        assert!(all.read("a", &node(true)).is_empty());
-        let told = BTreeMap::from([("d/v".to_owned(), "/dev/x".to_owned())]);
-        assert_eq!((all.to_tell("a"), all.to_tell("b")), (told, BTreeMap::new()));
-        all.leaving.insert(("d/v".into(), "a".into()));
-        assert!(all.to_tell("a").is_empty() && all.of("a") == ["d/v"]);
-        all.remove("d/v", "a");
-        assert!(all.of("a").is_empty() && all.leaving.is_empty());
     }
 }

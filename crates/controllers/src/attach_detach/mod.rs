@@ -6,10 +6,12 @@
 //! leaves the first list before the second is looked at a last time, and only then its attachment is deleted. Volumes of
 //! some older kinds have no such object (`in_tree`).
 
+mod attached;
 mod carry;
 mod figures;
 mod in_tree;
 mod names;
+mod node;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -27,17 +29,15 @@ use objects::volumes::{is_made_for, volume_name};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub use self::in_tree::FlexDrivers;
-use self::in_tree::InTree;
+use self::attached::InTree;
 use self::names::{Handle, volume_of};
+use self::node::{is_managed, is_same};
 use self::plan::{Forced, PodName};
 use crate::common::pods::{self, Pods};
+use crate::flex_drivers::FlexDrivers;
 use crate::host::{Controller, Host, Next, Wiring};
-use crate::nodes::taints::OUT_OF_SERVICE;
 use crate::views::{NodeView, PodView, nodes};
 
-/// The annotation of nodes whose volumes the controller attaches; their kubelets write it.
-const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// The number of locks that the nodes share.
 const TURNS: usize = 64;
 
@@ -118,38 +118,6 @@ fn is_attached(attachment: &VolumeAttachment) -> bool {
 fn attach_error(attachment: &VolumeAttachment) -> Option<&str> {
     let error = attachment.status.as_ref()?.attach_error.as_ref()?;
     Some(error.message.as_deref().unwrap_or_default())
-}
-
-/// Whether the controller attaches a node's volumes.
-fn is_managed(node: &NodeView) -> bool {
-    node.metadata.annotations.iter().flatten().any(|(k, v)| k == MANAGED && v == "true")
-}
-
-fn is_ready(node: &NodeView) -> bool {
-    let mut conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    conditions.any(|c| c.type_ == "Ready" && c.status == "True")
-}
-
-fn is_out_of_service(node: &NodeView) -> bool {
-    node.taints().iter().any(|t| t.key == OUT_OF_SERVICE)
-}
-
-/// The volumes that a node's kubelet uses.
-fn in_use(node: &NodeView) -> impl Iterator<Item = &str> {
-    let all = node.status.iter().flat_map(|s| s.volumes_in_use.iter().flatten());
-    all.map(String::as_str)
-}
-
-/// The volumes of which a Node is told.
-fn told(node: &NodeView) -> impl Iterator<Item = &str> {
-    let all = node.status.iter().flat_map(|s| s.volumes_attached.iter().flatten());
-    all.map(|v| v.name.as_str())
-}
-
-/// Whether nothing of a Node changed that concerns its volumes; heartbeats are no such change.
-fn is_same(a: &NodeView, b: &NodeView) -> bool {
-    let flags = |n: &NodeView| (is_managed(n), is_ready(n), is_out_of_service(n));
-    flags(a) == flags(b) && in_use(a).eq(in_use(b)) && told(a).eq(told(b))
 }
 
 /// The namespace, name and uid of the claim that a volume is bound to.
@@ -370,30 +338,5 @@ impl AttachDetach {
             !pod.node.is_empty() && !pod.is_terminal() && is_its
         });
         pods
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn changes_of_nodes() {
-        let node = |more: Value| -> NodeView { serde_json::from_value(more).unwrap() };
-        let base = json!({"metadata": {"annotations": {MANAGED: "true"}}, "status": {
-            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}],
-            "volumesInUse": ["v"], "volumesAttached": [{"name": "v", "devicePath": ""}]}});
-        let check = |path: &str, value: Value, expected: bool| {
-            let mut other = base.clone();
-            *other.pointer_mut(path).unwrap() = value;
-            assert_eq!(is_same(&node(base.clone()), &node(other)), expected, "{path}");
-        };
-        check("/status/conditions/0/lastHeartbeatTime", json!("2026-01-01T00:01:00Z"), true);
-        check("/status/conditions/0/status", json!("Unknown"), false);
-        check("/metadata/annotations", json!({}), false);
-        check("/status/volumesInUse", json!([]), false);
-        check("/status/volumesAttached", json!([]), false);
     }
 }

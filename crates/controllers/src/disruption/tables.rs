@@ -123,7 +123,8 @@ fn disruptions_that_do_not_come() {
         }));
         assert_eq!(stale(&pod, |_| passed).is_some_and(|passed| passed >= STALE), want, "{name}");
     };
-    let (before, after) = (STALE - Duration::from_secs(1), STALE + Duration::from_secs(1));
+    let second = Duration::from_secs(1);
+    let (before, after) = (STALE.saturating_sub(second), STALE + second);
     check("stale pod disruption", Some("True"), false, after, true);
     check("pod disruption in progress", Some("True"), false, before, false);
     check("pod disruption actuated", Some("True"), true, after, false);

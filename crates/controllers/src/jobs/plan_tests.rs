@@ -227,7 +227,7 @@ fn each_index_has_its_own_delay() {
                 assert_eq!((got.as_slice(), 0), (want, left), "{before:?}");
             }
             other => {
-                assert_eq!((other, want.len()), (Step::Wait(Duration::from_secs(left)), 0), "{before:?}")
+                assert_eq!((other, want.len()), (Step::Wait(Duration::from_secs(left)), 0), "{before:?}");
             }
         }
     };

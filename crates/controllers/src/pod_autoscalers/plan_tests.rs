@@ -71,7 +71,7 @@ fn moment() -> Moment {
     Moment { now: now(), at: Instant::now() + Duration::from_hours(1) }
 }
 
-/// What becomes of a target.
+/// The outcome of a look at a target.
 enum Decision {
     /// Nothing can be said.
     Nothing,

@@ -184,7 +184,7 @@ impl SelinuxWarnings {
         all
     }
 
-    /// The volume that is mounted, once it is known. What is missing leads to another look when it comes.
+    /// The volume that is mounted, once it is known. A missing part leads to another look when it comes.
     fn volume(&self, namespace: &str, mount: &Mount) -> Option<Known> {
         let claim = match &mount.source {
             Source::Device(name) => return Some(Known { name: name.clone(), driver: String::new() }),

@@ -339,7 +339,7 @@ fn clients_are_told_and_warned() {
     .unwrap();
     let changed = json!({"spec": {"size": 4}});
     s.patch(&one, "merge", &changed).send().unwrap().expect(422).unwrap();
-    // Who applies a status does not get the object's metadata.
+    // The manager of a status does not get the object's metadata.
     let status = json!({
         "apiVersion": format!("{group}/v2"), "kind": "Widget",
         "metadata": {"name": "a", "labels": {"mine": "yes"}}, "status": {"replicas": 1},

@@ -250,7 +250,7 @@ impl Rules {
         })
     }
 
-    /// Asks the rules about an object. What does not hold where nothing has changed is only warned of.
+    /// Asks the rules about an object. A rule that does not hold where nothing has changed is only warned of.
     pub(super) fn validate(
         &self,
         schema: &Structural,

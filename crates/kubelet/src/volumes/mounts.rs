@@ -48,8 +48,8 @@ fn listed(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether the kernel lists a path as a mount point. What is mounted there is not asked, so that a server that does not
-/// answer holds nobody up.
+/// Whether the kernel lists a path as a mount point. The content of the mount is not asked, so that a server that
+/// does not answer holds nobody up.
 pub(crate) fn is_listed(path: &Path) -> io::Result<bool> {
     let path = match listed(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -233,7 +233,7 @@ mod tests {
         }
         let plan = plan(&known, in_use.of("g.io"), false, may_establish);
         let mut object = object.clone();
-        plan.apply(&mut object, "now");
+        plan.apply(&mut object, "2026-01-01T00:00:00Z");
         object["status"].clone()
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let known = of_json(&own);
         let next = plan(&known, InUse::default().of("g.io"), false, true);
         assert!(next.differs(&known));
-        next.apply(&mut own, "later");
+        next.apply(&mut own, "2026-01-01T00:00:01Z");
         assert_eq!(shown(&own["status"]), shown(&status)[..2]);
         assert!(!plan(&of_json(&own), InUse::default().of("g.io"), false, true).differs(&of_json(&own)));
     }

@@ -46,7 +46,7 @@ pub(crate) enum DiskError {
     Unattached {
         /// The volume's name in the Pod.
         volume: String,
-        /// What may help.
+        /// A remedy.
         hint: String,
     },
     /// A step failed.

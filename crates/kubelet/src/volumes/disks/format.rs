@@ -31,7 +31,7 @@ pub(crate) enum FormatError {
     Mount { why: RunError, arguments: String, output: String },
 }
 
-/// What `blkid` found on a device; empty if nothing.
+/// The file system that `blkid` found on a device; empty if there is nothing.
 fn found(output: &str) -> Result<String, String> {
     let (mut fs_type, mut partitions) = ("", false);
     for line in output.lines().filter(|line| !line.is_empty()) {

@@ -201,7 +201,7 @@ impl DiskVolumes {
     }
 }
 
-/// What may help if a volume is not attached.
+/// A remedy for a volume that is not attached.
 fn hint(disk: &Disk) -> String {
     let Kind::Flex(of) = &disk.kind else { return String::new() };
     format!(

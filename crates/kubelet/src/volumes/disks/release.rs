@@ -233,7 +233,7 @@ async fn release_iscsi(room: &Room, dir: &Path, by_name: &Record) -> io::Result<
     if volumes <= 1 {
         record.log_out(&room.host).await.map_err(|error| failed(dir, error))?;
     }
-    // Whoever has the target's turn next counts directories.
+    // The next one that has the target's turn counts directories.
     remove(dir).await
 }
 

@@ -224,7 +224,7 @@ async fn a_target_is_logged_in_to_as_upstream_does() {
         format!("-m node -p {PORTAL} -T {TARGET} -o update -n node.startup -v manual"),
     ];
     assert_eq!(calls(dir.path()), expected);
-    // Who is logged in looks for the LUN only.
+    // A node that is logged in looks for the LUN only.
     assert_eq!(of.attach(&host, &secret).await.unwrap(), way);
     assert_eq!(calls(dir.path()), ["-m iface -I default -o show"]);
     put(&host, "/sys/block/sda/device/delete", "");
@@ -234,7 +234,7 @@ async fn a_target_is_logged_in_to_as_upstream_does() {
     let logout = |what: &str| format!("-m node -p {PORTAL} -T {TARGET} {what} -I default");
     assert_eq!(calls(dir.path()), [logout("--logout"), logout("-o delete")]);
     assert!(host.portals(TARGET).unwrap().is_empty());
-    // What is gone is as good as taken away.
+    // A session that is gone is as good as ended.
     of.record.log_out(&host).await.unwrap();
 }
 
