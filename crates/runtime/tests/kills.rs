@@ -135,7 +135,8 @@ async fn end(shared: &Shared, id: &str, code: i32) -> Result<()> {
 fn is_dead(status: &tonic::Status) -> bool {
     use tonic::Code;
     matches!(status.code(), Code::Unavailable | Code::Cancelled)
-        || (status.code() == Code::Unknown && status.message().contains("transport"))
+        || (status.code() == Code::Unknown
+            && ["transport", "h2 protocol error"].iter().any(|of| status.message().contains(of)))
         || (status.code() == Code::Internal && status.message().contains("h2"))
 }
 
