@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use component::{Clock, Shutdown};
@@ -68,6 +69,8 @@ pub struct Recorder {
     source: Arc<EventSource>,
     clock: Clock,
     queue: mpsc::Sender<Event>,
+    /// The moment in the name of the last Event, in nanoseconds since 1970.
+    last: Arc<AtomicI64>,
 }
 
 impl Recorder {
@@ -94,14 +97,14 @@ impl Recorder {
         shutdown.spawn(async move {
             let _ = stop.run(write(client, clock, events, rate.map(Bucket::new))).await;
         });
-        Self { source: Arc::new(source), clock, queue }
+        Self { source: Arc::new(source), clock, queue, last: Arc::default() }
     }
 
     /// A recorder whose Events come out of the receiver instead of being written.
     pub fn channel(component: &str, clock: Clock) -> (Self, mpsc::Receiver<Event>) {
         let (queue, events) = mpsc::channel(QUEUED);
         let source = EventSource { component: Some(component.to_owned()), host: None };
-        (Self { source: Arc::new(source), clock, queue }, events)
+        (Self { source: Arc::new(source), clock, queue, last: Arc::default() }, events)
     }
 
     /// Records an Event about an object.
@@ -120,6 +123,15 @@ impl Recorder {
         self.annotated(about, BTreeMap::new(), kind, reason, message);
     }
 
+    /// The name of an Event: that of its object, and the moment. Two Events of one moment have moments of their own, so that
+    /// none has another's name.
+    fn name(&self, object: &str, now: Timestamp) -> String {
+        let now = i64::try_from(now.as_nanosecond()).unwrap_or_default();
+        let next = |last: i64| Some(now.max(last.saturating_add(1)));
+        let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        format!("{object}.{:x}", now.max(last.saturating_add(1)))
+    }
+
     /// Records an Event with annotations about what a reference names.
     pub fn annotated(
         &self,
@@ -133,7 +145,7 @@ impl Recorder {
         let namespace = about.namespace.clone().filter(|n| !n.is_empty());
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(name_at(about.name.as_deref().unwrap_or_default(), now)),
+                name: Some(self.name(about.name.as_deref().unwrap_or_default(), now)),
                 namespace: Some(namespace.unwrap_or_else(|| "default".to_owned())),
                 annotations: Some(annotations).filter(|all| !all.is_empty()),
                 ..ObjectMeta::default()
@@ -154,10 +166,6 @@ impl Recorder {
             tracing::debug!(reason, "the queue of events is full, one is dropped");
         }
     }
-}
-
-fn name_at(object: &str, now: Timestamp) -> String {
-    format!("{object}.{:x}", now.as_nanosecond())
 }
 
 async fn write(client: Client, clock: Clock, mut events: mpsc::Receiver<Event>, mut bucket: Option<Bucket>) {
@@ -287,7 +295,7 @@ impl Correlator {
         let message = event.message.as_deref().unwrap_or_default();
         let combined = Event {
             metadata: ObjectMeta {
-                name: Some(name_at(event.involved_object.name.as_deref().unwrap_or_default(), now.day)),
+                name: event.metadata.name,
                 namespace: event.metadata.namespace,
                 ..ObjectMeta::default()
             },
@@ -402,6 +410,18 @@ mod tests {
         };
         recorder.event_about(about, EventType::Normal, reason, message);
         events.try_recv().unwrap()
+    }
+
+    #[tokio::test]
+    async fn events_of_one_moment_have_names_of_their_own() {
+        let (recorder, mut events) = Recorder::channel("test", Clock::from(Timestamp::UNIX_EPOCH));
+        let about = ObjectReference { name: Some("a".into()), ..ObjectReference::default() };
+        for reason in ["Pulled", "Created", "Started"] {
+            recorder.clone().event_about(about.clone(), EventType::Normal, reason, "x");
+        }
+        let names: HashSet<_> =
+            std::iter::from_fn(|| events.try_recv().ok()).filter_map(|e| e.metadata.name).collect();
+        assert_eq!(names.len(), 3, "{names:?}");
     }
 
     /// So many seconds after the beginning; the time of day runs backwards meanwhile.

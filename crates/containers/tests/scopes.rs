@@ -135,11 +135,13 @@ async fn a_scope_holds_its_processes_and_limits() {
     let limits = json!({"memory": {"limit": 64 << 20}, "cpu": {"shares": 512, "quota": 12_345, "period": 100_000},
         "pids": {"limit": 20}});
     // The program's first deed tells where it is: it is never anywhere else.
-    let args = &["sh", "-c", "cat /proc/self/cgroup; sleep 1000"];
+    let args = &["sh", "-c", "cat /proc/self/cgroup; echo told; sleep 1000"];
     let container = sandbox.create(scopes.container("c", args, limits)).await.unwrap();
     check_place(&of(container.pid()), &own("c"));
     container.start().await.unwrap();
-    until("the program's words", || scopes.place.output("c").lines().count() > 1).await;
+    let words = || scopes.place.output("c");
+    until("the program's words", || words().ends_with("told\n")).await;
+    check_place(words().trim_end_matches("told\n"), &own("c"));
     let (_, further) = exec(&container, &["sleep", "0"]).await;
     assert_eq!(further, "");
     let (_, further) = exec(&container, &["cat", "/proc/self/cgroup"]).await;

@@ -55,6 +55,7 @@ pub mod teardown;
 mod testing;
 pub mod topology_manager;
 mod trust_bundles;
+mod turns;
 mod user_namespaces;
 mod volumes;
 mod work;

@@ -43,7 +43,7 @@ pub(super) const SMOKE: Suite = Suite {
     tests: &[
         ("ferrokube::it", &["limits::"]),
         ("ferrokube-runtime::it", &["limits::"]),
-        ("ferrokube-containers::it", &["limits::", "recovery::nothing_is_left", "isolation::"]),
+        ("ferrokube-containers::it", &["limits::", "recovery::nothing_is_left", "isolation::", "scopes::"]),
         ("ferrokube-containers", &["cgroups::"]),
         ("ferrokube-kubelet", &["cgroups::", "cadvisor::"]),
     ],

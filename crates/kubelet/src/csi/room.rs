@@ -19,6 +19,7 @@ use super::error::Why;
 use super::record::{Places, attachment_name};
 use super::volume::{Rules, SecretName, Texts, Wanted, pod_info};
 use crate::node::NodeView;
+use crate::turns::Turns;
 use crate::volumes::giving::Giver;
 use crate::volumes::tokens::Issuer;
 
@@ -73,7 +74,7 @@ pub(crate) struct Room {
     /// Gives files to groups.
     pub(super) giver: Giver,
     /// One thing at a time is done to a volume.
-    turns: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Turns<Key>,
     /// The Pods that are to have a volume, from before it is staged.
     users: Mutex<HashMap<Key, BTreeSet<String>>>,
     /// The volumes that this process has staged.
@@ -96,7 +97,7 @@ impl Room {
             in_use,
             tokens: given.tokens,
             giver: given.giver,
-            turns: Mutex::default(),
+            turns: Turns::default(),
             users: Mutex::default(),
             staged: Mutex::default(),
             sizes: Mutex::default(),
@@ -105,13 +106,7 @@ impl Room {
 
     /// Waits for the turn to change a volume.
     pub(super) async fn turn(&self, driver: &str, handle: &str) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock();
-            // Those that nobody holds or waits for go.
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            turns.entry((driver.to_owned(), handle.to_owned())).or_default().clone()
-        };
-        turn.lock_owned().await
+        self.turns.take((driver.to_owned(), handle.to_owned())).await
     }
 
     /// The rules of a driver.

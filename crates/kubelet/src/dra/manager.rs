@@ -22,13 +22,13 @@ use super::metrics::DraMetrics;
 use super::plugins::{Plugins, Registrar};
 use super::record::{self, ClaimState, Device};
 use super::slices::Slices;
-use super::turns::Turns;
 use super::wanted;
 use crate::checkpoint::{self, RecordError};
 use crate::config::Config;
 use crate::node::NodeView;
 use crate::pods::spec;
 use crate::pods::workers::Workers;
+use crate::turns::Turns;
 use crate::work::{to_end, try_blocking};
 
 /// How often claims of Pods that are gone are looked for; upstream's.
@@ -42,7 +42,7 @@ pub(crate) struct Dra {
     file: PathBuf,
     /// Held while the file is written, so that a later state is not replaced by an earlier one.
     writing: tokio::sync::Mutex<()>,
-    turns: Turns,
+    turns: Turns<Key>,
     metrics: DraMetrics,
 }
 
@@ -124,7 +124,7 @@ impl Dra {
     }
 
     async fn prepare_all(&self, pod_uid: &str, wanted: &[Wanted]) -> Result<(), Why> {
-        let _turns = self.turns.take(wanted.iter().map(|w| w.key.clone()).collect()).await;
+        let _turns = self.turns.take_all(wanted.iter().map(|w| w.key.clone()).collect()).await;
         let open = self.claims.lock().enter(pod_uid, wanted)?;
         self.save().await?;
         for (driver, claims) in by_driver(&open) {
@@ -165,7 +165,7 @@ impl Dra {
     }
 
     async fn unprepare_all(&self, pod_uid: &str, used: BTreeSet<Key>) -> Result<(), Why> {
-        let _turns = self.turns.take(used).await;
+        let _turns = self.turns.take_all(used).await;
         let last = self.claims.lock().leave(pod_uid);
         for (driver, claims) in by_driver(&last) {
             let plugin = self.plugins.get(driver)?;

@@ -145,6 +145,21 @@ struct Source<'a> {
     chap: (Option<bool>, Option<bool>),
 }
 
+/// The fields that the sources of Pods' volumes and of PersistentVolumes have in common.
+macro_rules! source {
+    ($of:expr) => {
+        Source {
+            target_portal: &$of.target_portal,
+            portals: $of.portals.as_deref().unwrap_or_default(),
+            iqn: &$of.iqn,
+            lun: $of.lun,
+            iface: $of.iscsi_interface.as_deref(),
+            initiator: $of.initiator_name.as_deref(),
+            chap: ($of.chap_auth_discovery, $of.chap_auth_session),
+        }
+    };
+}
+
 impl Iscsi {
     fn new(name: &str, of: &Source<'_>, secret: Option<(String, String)>) -> Self {
         let mut portals = vec![with_port(of.target_portal)];
@@ -168,35 +183,17 @@ impl Iscsi {
 
     /// That of a Pod's volume.
     pub(super) fn inline(name: &str, of: &ISCSIVolumeSource, namespace: &str) -> Self {
-        let source = Source {
-            target_portal: &of.target_portal,
-            portals: of.portals.as_deref().unwrap_or_default(),
-            iqn: &of.iqn,
-            lun: of.lun,
-            iface: of.iscsi_interface.as_deref(),
-            initiator: of.initiator_name.as_deref(),
-            chap: (of.chap_auth_discovery, of.chap_auth_session),
-        };
         let secret = of.secret_ref.as_ref().map(|s| (namespace.to_owned(), s.name.clone()));
-        Self::new(name, &source, secret)
+        Self::new(name, &source!(of), secret)
     }
 
     /// That of a PersistentVolume, for a Pod of a namespace.
     pub(super) fn persistent(name: &str, of: &ISCSIPersistentVolumeSource, namespace: &str) -> Self {
-        let source = Source {
-            target_portal: &of.target_portal,
-            portals: of.portals.as_deref().unwrap_or_default(),
-            iqn: &of.iqn,
-            lun: of.lun,
-            iface: of.iscsi_interface.as_deref(),
-            initiator: of.initiator_name.as_deref(),
-            chap: (of.chap_auth_discovery, of.chap_auth_session),
-        };
         let secret = of.secret_ref.as_ref().and_then(|s| {
             let own = s.namespace.clone().filter(|n| !n.is_empty());
             Some((own.unwrap_or_else(|| namespace.to_owned()), s.name.clone()?))
         });
-        Self::new(name, &source, secret)
+        Self::new(name, &source!(of), secret)
     }
 
     /// The Secret that is needed: its namespace and name.

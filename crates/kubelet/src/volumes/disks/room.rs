@@ -20,6 +20,7 @@ use super::iscsi::{self, Texts};
 use super::table::Table;
 use crate::csi::InUse;
 use crate::node::NodeView;
+use crate::turns::Turns;
 use crate::volumes::giving::Giver;
 use plugins::flex::{self, Drivers};
 
@@ -54,7 +55,7 @@ pub(super) struct Room {
     /// The drivers of FlexVolumes.
     pub(super) drivers: Drivers,
     /// One thing at a time is done to a volume, and to a target.
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Turns<String>,
     /// The Pods that are to have a volume, by its directory, from before it is there.
     users: Mutex<HashMap<PathBuf, BTreeSet<String>>>,
     /// The names by which the Node tells of volumes, by their directories.
@@ -64,18 +65,12 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new(of: Given, host: Host) -> Self {
         let drivers = Drivers::new(of.drivers.clone());
-        Self { of, host, drivers, turns: Mutex::default(), users: Mutex::default(), names: Mutex::default() }
+        Self { of, host, drivers, turns: Turns::default(), users: Mutex::default(), names: Mutex::default() }
     }
 
     /// Waits for the turn to change something.
     pub(super) async fn turn(&self, of: &str) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock();
-            // Those that nobody holds or waits for go.
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            turns.entry(of.to_owned()).or_default().clone()
-        };
-        turn.lock_owned().await
+        self.turns.take(of.to_owned()).await
     }
 
     /// The directory of the plugins' volumes.
