@@ -47,6 +47,10 @@ pub fn flex_name(driver: &str, name: &str) -> String {
     format!("{driver}/{name}")
 }
 
+/// The longest name by which a node tells of a volume, in bytes: names have 255 of each of two parts at most on the node,
+/// and the author of a Pod must not make a Node longer than a request may be.
+const LONGEST: usize = 1024;
+
 impl Attachable {
     fn plain(name: &str, unique: String) -> Self {
         Self { name: name.to_owned(), unique, flex: None }
@@ -61,8 +65,17 @@ impl Attachable {
         Self::plain(name, fc_name(&list(&of.target_wwns), of.lun, &list(&of.wwids)))
     }
 
-    /// That of a Pod's volume; none of another kind.
+    /// That of a Pod's volume; none of another kind, nor of one whose name is too long.
     pub fn inline(
+        name: &str,
+        iscsi: Option<&ISCSIVolumeSource>,
+        fc: Option<&FCVolumeSource>,
+        flex: Option<&FlexVolumeSource>,
+    ) -> Option<Self> {
+        Self::of_pod(name, iscsi, fc, flex).filter(|of| of.unique.len() <= LONGEST)
+    }
+
+    fn of_pod(
         name: &str,
         iscsi: Option<&ISCSIVolumeSource>,
         fc: Option<&FCVolumeSource>,
@@ -130,5 +143,7 @@ mod tests {
         let flex = inline.flex.unwrap();
         assert!(flex.read_only && flex.options.contains_key("a"));
         assert_eq!(Attachable::inline("v", None, None, None), None);
+        let long = serde_json::from_value(json!({"driver": "d".repeat(1024)})).unwrap();
+        assert_eq!(Attachable::inline("v", None, None, Some(&long)), None);
     }
 }

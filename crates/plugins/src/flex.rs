@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use crate::program;
 
 /// How long a driver may take; upstream's limit for `waitforattach`. DIFFERENCE: upstream waits for the other calls for as
 /// long as they take; here a driver that hangs is ended, and the next attempt starts anew.
@@ -189,8 +190,8 @@ impl Driver {
             return Err(CallError::NotSupported);
         }
         let mut program = Command::new(&self.program);
-        program.arg(command).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let ended = timeout(PATIENCE, program.output()).await.map_err(|_| CallError::Late)?;
+        let ended = program::run(program.arg(command).args(arguments));
+        let ended = timeout(PATIENCE, ended).await.map_err(|_| CallError::Late)?;
         let ended = ended.map_err(|source| CallError::Start { path: self.program.clone(), source })?;
         // DIFFERENCE: upstream reads what the driver writes to both its outputs, so that a warning spoils an answer.
         let answer = read(command, &ended.stdout);

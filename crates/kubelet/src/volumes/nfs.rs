@@ -6,7 +6,6 @@ use std::io;
 use std::net::Ipv6Addr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume};
@@ -122,8 +121,8 @@ impl Export {
         }
         let arguments = self.arguments(target);
         let mut command = Command::new(program);
-        command.args(&arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let (why, output) = match timeout(PATIENCE, command.output()).await {
+        command.args(&arguments);
+        let (why, output) = match timeout(PATIENCE, plugins::program::run(&mut command)).await {
             Ok(Ok(ended)) if ended.status.success() => return Ok(()),
             Ok(Ok(ended)) => (exit_status::told(ended.status), words(&[ended.stdout, ended.stderr].concat())),
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {

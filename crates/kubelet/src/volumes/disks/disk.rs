@@ -1,7 +1,7 @@
 //! A volume as a Pod wants it, and the directory in which it is for the node; pure.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod, Volume};
 use objects::attachable::{Attachable, flex_name, iscsi_name};
@@ -16,6 +16,8 @@ use plugins::flex;
 const DEVICES: &str = "volumeDevices";
 /// The directory of mounts; upstream's.
 const MOUNTS: &str = "mounts";
+/// The longest name of a directory, in bytes; Linux's.
+const LONGEST: usize = 255;
 
 /// A volume of a driver of FlexVolumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,7 +83,7 @@ impl Disk {
             return None;
         };
         let (iscsi, fc, flex) = (volume.iscsi.as_ref(), volume.fc.as_ref(), volume.flex_volume.as_ref());
-        Some(kind.map(|kind| Self {
+        let of = kind.map(|kind| Self {
             name: volume.name.clone(),
             unique: Attachable::inline(&volume.name, iscsi, fc, flex).map(|a| a.unique),
             kind,
@@ -90,7 +92,8 @@ impl Disk {
             fs_type: fs_type.clone().unwrap_or_default(),
             options: Vec::new(),
             claim: None,
-        }))
+        });
+        Some(of.and_then(Self::checked))
     }
 
     /// A PersistentVolume by a claim; none if it is another kind of volume.
@@ -121,7 +124,7 @@ impl Disk {
         } else {
             return None;
         };
-        Some(kind.map(|kind| Self {
+        let of = kind.map(|kind| Self {
             name,
             unique: Attachable::persistent(volume).map(|a| a.unique),
             kind,
@@ -130,7 +133,31 @@ impl Disk {
             fs_type: fs_type.clone().unwrap_or_default(),
             options: nfs::options(volume),
             claim: Some((claim.0.to_owned(), claim.1.to_owned())),
-        }))
+        });
+        Some(of.and_then(Self::checked))
+    }
+
+    /// The volume, if what names it can name a directory and a device: whoever may make a Pod writes these texts, and must
+    /// not choose a place of the host by them.
+    fn checked(self) -> Result<Self, String> {
+        let staged = self.staged();
+        let dir = staged.dir();
+        let is_name = |text: &str| !text.contains('/') && text.len() <= LONGEST;
+        let plain =
+            dir.components().all(|part| matches!(part, Component::Normal(name) if name.len() <= LONGEST))
+                && Staged::of_dir(&dir).is_some_and(|found| found.dir() == dir);
+        let ways = match &self.kind {
+            Kind::Iscsi(of) => of.record.portals.iter().all(|portal| is_name(portal)),
+            _ => true,
+        };
+        if plain && ways {
+            return Ok(self);
+        }
+        Err(format!(
+            "the source of the volume {:?} cannot name a device: none of its names may contain a slash, be \"..\", or be \
+             longer than {LONGEST} bytes",
+            self.name
+        ))
     }
 
     /// The plugin's directory in those of Pods; upstream's.
@@ -311,6 +338,39 @@ mod tests {
             ["csi/d/x", "iscsi/volumeDevices/x", "iscsi/iface-x/y", "fc/volumeDevices", "flexvolume/mounts/v"]
         {
             assert_eq!(Staged::of_dir(Path::new(other)), None, "{other}");
+        }
+    }
+
+    /// Texts by which the author of a Pod would choose a place of the host.
+    #[test]
+    fn names_lead_nowhere_else() {
+        let check = |source: Value, expected: bool| {
+            let mut volume = source.clone();
+            volume["name"] = json!("v");
+            let pod =
+                serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}}))
+                    .unwrap();
+            let got = Disk::inline(&pod, &serde_json::from_value(volume).unwrap()).unwrap();
+            assert_eq!(got.is_ok(), expected, "{source}: {got:?}");
+        };
+        let iscsi = |portal: &str, iqn: &str, iface: &str, more: &[&str]| json!({"iscsi": {"targetPortal": portal, "iqn": iqn, "lun": 0, "iscsiInterface": iface, "portals": more}});
+        let (portal, iqn) = ("192.0.2.1", "iqn.2001-04.com.example:storage");
+        check(iscsi(portal, iqn, "default", &["[fd00::1]:3260"]), true);
+        check(iscsi("x/../../../../etc", iqn, "default", &[]), false);
+        check(iscsi(portal, "iqn.2001-04.com.example:x/../../../../etc", "default", &[]), false);
+        check(iscsi(portal, iqn, "x/../../..", &[]), false);
+        check(iscsi(portal, iqn, "default", &["x/../y"]), false);
+        check(iscsi(portal, &format!("{iqn}{}", "x".repeat(255)), "default", &[]), false);
+        let fc = |ids: &[&str]| json!({"fc": {"wwids": ids}});
+        check(fc(&["3600508b400105e210000900000490000"]), true);
+        for bad in ["../../../../etc/x", "..", ".", "/etc/x", "a/b", "volumeDevices"] {
+            check(fc(&[bad]), false);
+        }
+        check(json!({"fc": {"targetWWNs": ["../../x"], "lun": 0}}), false);
+        let flex = |driver: &str| json!({"flexVolume": {"driver": driver}});
+        check(flex("example.com/d"), true);
+        for bad in ["../../d", "/etc/d", "a/../../d", "."] {
+            check(flex(bad), false);
         }
     }
 

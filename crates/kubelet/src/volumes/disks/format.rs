@@ -17,6 +17,8 @@ const UNCORRECTED: i32 = 4;
 /// Why a device could not be mounted; upstream's texts.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormatError {
+    #[error("{0:?} is no kind of file system: its name has letters, digits, - and _")]
+    Kind(String),
     #[error("failed to get disk format of disk {device}: {error}")]
     Unknown { device: String, error: String },
     #[error("cannot mount unformatted disk {0} as we are manipulating it in read-only mode")]
@@ -101,6 +103,11 @@ pub(super) async fn format_and_mount(
     let (device, target) = (device.as_ref(), target.as_ref());
     let read_only = options.iter().any(|option| option == "ro");
     let fs_type = if fs_type.is_empty() { "ext4" } else { fs_type };
+    // DIFFERENCE: upstream takes any text, which chooses programs of the host by its name: mkfs.TEXT, mount.TEXT, and with
+    // fuse.TEXT any at all, whose script is the content of the device.
+    if !fs_type.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)) {
+        return Err(FormatError::Kind(fs_type.to_owned()));
+    }
     let existing = format_of(host, device).await;
     let existing = existing.map_err(|error| FormatError::Unknown { device: device.to_owned(), error })?;
     if !existing.is_empty() {
@@ -180,6 +187,20 @@ pub(super) mod tests {
         check("no equal sign", Err("blkid returns invalid output: no equal sign"));
         check("TYPE=a=b", Err("blkid returns invalid output: TYPE=a=b"));
         check("", Ok(""));
+    }
+
+    #[tokio::test]
+    async fn a_kind_of_file_system_chooses_no_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = host(dir.path(), &[("blkid", "exit 2"), ("mkfs.x", "exit 0"), ("mount", "exit 0")]);
+        let check = async |fs_type: &str, expected: bool| {
+            let done = format_and_mount(&host, (Path::new("/d"), Path::new("/t")), fs_type, &[]).await;
+            assert_eq!(done.is_ok(), expected, "{fs_type}: {done:?}");
+        };
+        check("x", true).await;
+        for bad in ["fuse.sh", "x/../../tmp/x", "x,y", "x y"] {
+            check(bad, false).await;
+        }
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::env;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use plugins::program;
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use crate::exit_status;
 
 /// The directories of administrators' programs, which the kubelet's own `$PATH` may lack.
 const SYSTEM: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
@@ -106,28 +107,19 @@ impl Host {
     pub(super) async fn run_for(
         &self,
         limit: Duration,
-        program: &str,
+        name: &str,
         arguments: &[&str],
     ) -> Result<String, RunError> {
-        let mut command = Command::new(self.find(program)?);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let ended = timeout(limit, command.output()).await;
-        let ended = ended.map_err(|_| RunError::Late { program: program.to_owned(), limit })?;
-        let ended = ended.map_err(|source| RunError::Start { program: program.to_owned(), source })?;
+        let mut command = Command::new(self.find(name)?);
+        let ended = timeout(limit, program::run(command.args(arguments))).await;
+        let ended = ended.map_err(|_| RunError::Late { program: name.to_owned(), limit })?;
+        let ended = ended.map_err(|source| RunError::Start { program: name.to_owned(), source })?;
         let output = [ended.stdout, ended.stderr].concat();
         if ended.status.success() {
             return Ok(String::from_utf8_lossy(&output).into_owned());
         }
         let output = String::from_utf8_lossy(&output[..output.len().min(WORDS)]).into_owned();
-        Err(RunError::Failed { code: ended.status.code(), why: status(ended.status), output })
-    }
-}
-
-/// The end of a program in Go's words.
-fn status(ended: ExitStatus) -> String {
-    match (ended.code(), ended.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, signal) => format!("signal: {}", signal.unwrap_or_default()),
+        Err(RunError::Failed { code: ended.status.code(), why: exit_status::told(ended.status), output })
     }
 }
 
@@ -164,7 +156,7 @@ pub(super) mod tests {
         let failed = host.run("p", &["a", "b c"]).await.unwrap_err();
         assert_eq!((failed.code(), failed.output()), (Some(3), "a b c\nwhy\n"));
         assert_eq!(failed.to_string(), "exit status 3");
-        assert_eq!(host.run("q", &[]).await.unwrap_err().to_string(), "signal: 9");
+        assert_eq!(host.run("q", &[]).await.unwrap_err().to_string(), "signal: killed");
         assert_eq!(host.run("echo", &["x"]).await.unwrap(), "x\n");
         let none = Host { path: vec![dir.path().join("none")], ..host };
         let missing = "exec: \"iscsiadm\": executable file not found in $PATH";
