@@ -24,6 +24,10 @@ pub fn is_print(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
+    // Most are; the expression is for the rest.
+    if c.is_alphanumeric() {
+        return true;
+    }
     let printed = PRINTED.get_or_init(|| Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").ok());
     printed.as_ref().is_some_and(|printed| printed.is_match(c.encode_utf8(&mut [0; 4])))
 }

@@ -6,6 +6,9 @@ use client::Key;
 
 use super::labels;
 
+/// The most conflicts that the metric shows.
+const MOST: usize = 10_000;
+
 /// The way in which a Pod uses a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Use {
@@ -139,7 +142,8 @@ impl Uses {
         of_driver.flat_map(|used| used.pods.keys().cloned()).collect()
     }
 
-    /// All conflicts, each in both directions.
+    /// All conflicts, each in both directions. DIFFERENCE: of very many, which Pods of one volume can make with each other,
+    /// only some.
     pub(super) fn conflicts(&self) -> BTreeSet<Conflict> {
         // Most volumes are used in one way, and by many Pods perhaps.
         let differ = |used: &&Used| {
@@ -147,7 +151,7 @@ impl Uses {
             all.next().is_some_and(|first| all.any(|other| other != first))
         };
         let of = |used: &Used| used.pods.keys().flat_map(|pod| conflicts_of(used, pod)).collect::<Vec<_>>();
-        self.volumes.values().filter(differ).flat_map(of).collect()
+        self.volumes.values().filter(differ).flat_map(of).take(MOST).collect()
     }
 }
 
@@ -195,6 +199,16 @@ mod tests {
         let forward = uses.volumes.iter().flat_map(|(v, used)| used.pods.keys().map(move |p| (v, p)));
         let back = uses.by_pod.iter().flat_map(|(p, all)| all.iter().map(move |v| (v, p)));
         forward.collect::<BTreeSet<_>>() == back.collect()
+    }
+
+    #[test]
+    fn a_page_has_an_end() {
+        let mut uses = Uses::default();
+        for i in 0..200 {
+            add(&mut uses, "v", &format!("n/p{i}"), &format!(":::s0:c{i}"), MOUNT);
+        }
+        let shown = uses.conflicts().len();
+        assert!((1..=MOST).contains(&shown), "{shown}");
     }
 
     /// Upstream's Pods of `TestVolumeCache_AddVolumeGetConflicts`.
