@@ -63,7 +63,12 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn new(of: Given, host: Host) -> Self {
+    pub(super) fn new(mut of: Given, host: Host) -> Self {
+        // The kernel's table of mounts has no links in its paths, and what it says of a volume decides whether the volume
+        // goes.
+        if let Ok(real) = std::fs::canonicalize(&of.root) {
+            of.root = real;
+        }
         let drivers = Drivers::new(of.drivers.clone());
         Self { of, host, drivers, turns: Turns::default(), users: Mutex::default(), names: Mutex::default() }
     }

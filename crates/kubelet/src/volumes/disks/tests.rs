@@ -2,11 +2,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use api::Status;
-use bytes::Bytes;
-use client::{Client, Informer, Recorder, Selection};
+use client::{Informer, Recorder, Selection};
 use component::Clock;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use serde_json::{Value, json};
 
 use super::devices::tests::put;
@@ -17,34 +14,20 @@ use super::*;
 use crate::csi::InUse;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
+use crate::testing::{self, Answers};
 use crate::volumes::giving::Giver;
 use crate::volumes::mounts;
 
 /// An API server that has one Secret.
 struct Api;
 
-impl client::Transport for Api {
-    fn call(&self, call: client::Call) -> BoxFuture<'_, Result<Bytes, Status>> {
-        Box::pin(async move {
-            let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "k8s.io/d",
-                "metadata": {"name": "s", "namespace": "n"}, "data": {"key": "c2VjcmV0"}});
-            match (&*call.namespace, &*call.name) {
-                ("n", "s") => Ok(secret.to_string().into()),
-                (_, name) => Err(Status::failure(404, "NotFound", format!("secrets {name:?} not found"))),
-            }
-        })
-    }
-    fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is there")) })
-    }
-    fn list(&self, _: client::Call) -> BoxFuture<'_, Result<client::ListAnswer, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is listed")) })
-    }
-    fn watch(
-        &self,
-        _: client::Call,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<client::WatchEvent, Status>>, Status>> {
-        Box::pin(async { Err(Status::failure(404, "NotFound", "nothing is watched")) })
+impl Answers for Api {
+    fn answer(&self, call: &client::Call) -> Result<Value, Status> {
+        match (&*call.namespace, &*call.name) {
+            ("n", "s") => Ok(json!({"apiVersion": "v1", "kind": "Secret", "type": "k8s.io/d",
+                "metadata": {"name": "s", "namespace": "n"}, "data": {"key": "c2VjcmV0"}})),
+            (_, name) => Err(Status::failure(404, "NotFound", format!("secrets {name:?} not found"))),
+        }
     }
 }
 
@@ -69,7 +52,7 @@ impl Node {
 
     /// The part of another process.
     fn volumes(&self) -> DiskVolumes {
-        let client = Client::new(Arc::new(Api), "");
+        let client = testing::client(&Arc::new(Api));
         let node = NodeView::new("n", Informer::new(&client, Selection::default()), 1);
         let recorder = PodRecorder(Recorder::channel("kubelet", Clock::system()).0);
         let given = Given {
@@ -436,5 +419,30 @@ async fn a_drivers_failure_is_told() {
     let expected = "couldn't get secret n/s error: cannot get secret of type d";
     assert!(told.unwrap_err().to_string().ends_with(expected));
     volumes.tear_down("a").await.unwrap();
+    node.is_clean();
+}
+
+/// A process that knows the mounts of no Pod takes no volume from one, also where the kubelet's directory is reached by a
+/// link.
+#[tokio::test]
+async fn a_lun_stays_for_its_last_pod_behind_a_link() {
+    let (node, _device) = iscsi_node();
+    fs::create_dir(node.path("real")).unwrap();
+    std::os::unix::fs::symlink("real", node.path("kubelet")).unwrap();
+    let volumes = node.volumes();
+    let disk = || inline(json!({"name": "v", "iscsi": lun()}));
+    let mut at = PathBuf::new();
+    for uid in ["a", "b"] {
+        let pod = pod(uid, json!({"containers": []}));
+        at = path(volumes.mount(&pod, "v", disk(), false).await.unwrap());
+    }
+    fs::write(at.join("file"), "x").unwrap();
+    node.in_use.remove(&format!("kubernetes.io/iscsi/192.0.2.1:{TARGET}:1"));
+    let again = node.volumes();
+    again.recover().await.unwrap();
+    again.sweep().await.unwrap();
+    again.tear_down("a").await.unwrap();
+    assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "x");
+    again.tear_down("b").await.unwrap();
     node.is_clean();
 }
