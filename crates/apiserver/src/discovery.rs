@@ -5,6 +5,7 @@ use api::Status;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Method, Response, StatusCode};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::catalog::Catalog;
@@ -12,7 +13,7 @@ use crate::codec;
 use crate::front::{Body, full, header as header_of, status_response};
 use crate::negotiate::{self, Allowed, Format};
 use crate::routes::method_not_allowed;
-use crate::version::version;
+use crate::version::info;
 
 /// Whether a path is one of those that upstream's aggregator answers itself, whatever the method.
 pub(crate) fn of_aggregator(path: &str) -> bool {
@@ -61,8 +62,9 @@ fn root_paths(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-fn indented(value: &Value) -> Bytes {
-    codec::pretty(value.to_string().as_bytes())
+fn indented(document: &impl Serialize) -> Bytes {
+    // Nothing in the documents can fail to be written: texts, and lists of them.
+    codec::pretty(&serde_json::to_vec(document).unwrap_or_default())
 }
 
 fn json_response(body: Bytes, media: &'static str) -> Response<Body> {
@@ -80,7 +82,7 @@ pub(crate) fn serve(
 ) -> Option<Response<Body>> {
     match path.trim_end_matches('/') {
         "" => return Some(json_response(indented(&root_paths(catalog)), "application/json")),
-        "/version" => return Some(json_response(indented(&version()), "application/json")),
+        "/version" => return Some(json_response(indented(&info()), "application/json")),
         _ => {}
     }
     let accept = header_of(parts, header::ACCEPT);

@@ -66,3 +66,4 @@ pub use config::Config;
 pub use objects::{CatalogError, Objects};
 pub use server::{Server, ServerError};
 pub use usage::Pages;
+pub use version::version_text;

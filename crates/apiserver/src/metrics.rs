@@ -227,7 +227,7 @@ fn build_labels() -> BuildLabels {
         compiler: BUILD.compiler,
         git_commit: BUILD.commit,
         git_tree_state: BUILD.tree_state,
-        git_version: BUILD.version,
+        git_version: version::git_version(),
         go_version: BUILD.go_version,
         major: BUILD.major,
         minor: BUILD.minor,

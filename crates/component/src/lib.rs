@@ -12,10 +12,8 @@ pub mod settings;
 pub mod shown;
 pub mod shutdown;
 pub mod slis;
+pub mod version;
 pub mod worker;
-
-/// The version of Kubernetes that every component is.
-pub const KUBERNETES: &str = "v1.36.2";
 
 pub use clock::Clock;
 pub use health::Health;

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::KUBERNETES;
+use crate::version::KUBERNETES;
 
 /// The value in place of one that is not allowed; upstream's.
 const UNEXPECTED: &str = "unexpected";

@@ -17,6 +17,7 @@ use client::{Client, Clients, Election};
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
 use kubelet::config::VOLUME_PLUGIN_DIR;
+use objects::cidr::Cidr;
 use rustls::{RootCertStore, ServerConfig};
 
 use crate::certificate_files::Files;
@@ -84,6 +85,7 @@ impl Settings {
         for warning in f.https.configure(&mut api.serving)? {
             warn(&warning);
         }
+        f.security.keep_certificate(|| certificate_names(&api.serving, &f.service_cluster_ip_range))?;
         api.given = Given { named: f.https.named()?, ..f.security.given()? };
         api.shown = f.metrics.shown()?;
         api.services.cidrs.clone_from(&f.service_cluster_ip_range);
@@ -105,6 +107,22 @@ impl Settings {
         serving.advertise_address = serving.advertise_address.or(addresses.first().copied());
         self
     }
+}
+
+/// The names of a certificate that an API server makes for itself: upstream's, and those of this machine alone.
+fn certificate_names(serving: &config::Serving, services: &[String]) -> Vec<String> {
+    // That of the Service `kubernetes`. A range that is none is told elsewhere.
+    let service = services.first().and_then(|range| range.parse::<Cidr>().ok()?.nth(1));
+    let addresses = serving.advertise_address.iter().chain(&serving.addresses).copied();
+    let addresses = addresses.chain(service).chain([Ipv4Addr::LOCALHOST.into()]);
+    let mut names: Vec<String> =
+        ["kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"].map(str::to_owned).into();
+    for address in addresses.map(|a: IpAddr| a.to_string()) {
+        if !names.contains(&address) {
+            names.push(address);
+        }
+    }
+    names
 }
 
 /// The API server's configuration by its flags, on this machine.

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::pem;
 use client::{Certificate, Client};
 use component::{Clock, Health, Registry, Shutdown};
 use rustls::RootCertStore;
@@ -19,9 +17,9 @@ use serving::tls::Identity;
 use serving::{Auth, Endpoint, Manners, Open};
 
 use crate::callers::Callers;
+use crate::cert_dir;
 use crate::certificate_files::{self, Part};
 use crate::cli;
-use crate::private;
 use crate::say::warn;
 
 /// The metrics and health that a component reports; clones are the same.
@@ -56,7 +54,7 @@ impl About {
     fn endpoint(self, telling: &Telling, auth: Auth, open: Open, clock: Clock) -> Endpoint {
         Endpoint {
             name: self.name,
-            version: component::KUBERNETES,
+            version: component::version::told(),
             auth,
             open,
             clock,
@@ -145,7 +143,7 @@ fn certificate(
     };
     let files: [PathBuf; 2] = match (flags.pair(), flags.cert_dir.as_deref()) {
         (Some(pair), _) => pair.map(Path::to_owned),
-        (None, Some(dir)) if !dir.as_os_str().is_empty() => kept(name, dir, own)?,
+        (None, Some(dir)) if !dir.as_os_str().is_empty() => cert_dir::kept(name, dir, own)?,
         (None, _) => {
             let (chain, key) = own()?;
             return Ok(Certificate::new(chain, key)?);
@@ -162,30 +160,6 @@ fn certificate(
     });
     certificate_files::follow(vec![part], shutdown);
     Ok(place)
-}
-
-/// The certificate in a directory, and its key. They are made if neither is there, so that the next process has the same.
-fn kept(name: &str, dir: &Path, own: impl FnOnce() -> Result<Identity>) -> Result<[PathBuf; 2]> {
-    let files = [dir.join(format!("{name}.crt")), dir.join(format!("{name}.key"))];
-    match files.each_ref().map(|file| file.exists()) {
-        [true, true] => {}
-        [false, false] => {
-            let unwritten = || format!("cannot keep a certificate in --cert-dir {}", dir.display());
-            let (chain, key) = own()?;
-            fs::create_dir_all(dir).with_context(unwritten)?;
-            let text = pem::encode("PRIVATE KEY", key.secret_der());
-            let written = private::create(&files[1]).and_then(|mut file| file.write_all(text.as_bytes()));
-            written.with_context(unwritten)?;
-            let text: String = chain.iter().map(|der| pem::encode_certificate(der)).collect();
-            fs::write(&files[0], text).with_context(unwritten)?;
-        }
-        _ => bail!(
-            "of {} and {} only one is there; remove it, or add the other",
-            files[0].display(),
-            files[1].display()
-        ),
-    }
-    Ok(files)
 }
 
 /// A certificate with those that signed it, and its key, of their texts.

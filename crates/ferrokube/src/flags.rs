@@ -10,6 +10,7 @@ use clap::{ArgMatches, Command, CommandFactory};
 use component::Table;
 
 use crate::cli::Cli;
+use crate::version_flag::{self, Question};
 
 /// The flags of upstream's components that are not honoured here.
 const TABLES: [(&str, &str); 5] = [
@@ -27,8 +28,8 @@ pub(crate) struct Line {
     pub(crate) arguments: Vec<OsString>,
     /// A sentence for each flag that has no effect.
     pub(crate) warnings: Vec<String>,
-    /// Whether a component is asked for its version, which is that of Kubernetes.
-    pub(crate) version: bool,
+    /// How a component is asked for its version, which is that of Kubernetes.
+    pub(crate) version: Option<Question>,
     /// The component's flags that are not honoured, with their values as far as they are known.
     pub(crate) others: BTreeMap<String, String>,
 }
@@ -48,8 +49,9 @@ pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
     let table = Table::parse(text).map_err(|line| anyhow!("line {line} of the table is none"));
     let table = table.with_context(|| format!("the flags of {name}"))?;
     let sifted = table.sift(all.split_off(2))?;
-    let version = sifted.arguments.iter().any(|a| a == "--version" || a == "--version=true");
-    all.extend(sifted.arguments);
+    let mut own = sifted.arguments;
+    let version = version_flag::take(&mut own)?;
+    all.extend(own);
     let mut others: BTreeMap<_, _> = table.fixed().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
     others.extend(sifted.given);
     Ok(Line { arguments: all, warnings: sifted.warnings, version, others })
@@ -101,8 +103,9 @@ mod tests {
             assert!(is_component(name.as_ref()), "{name}");
             let line = read([format!("/usr/bin/{name}").into(), "--kubeconfig=k".into()]).unwrap();
             assert_eq!(line.arguments[1..], [OsString::from(name), "--kubeconfig=k".into()]);
-            assert!(!line.version);
-            assert!(read([name.into(), "--version".into()]).unwrap().version);
+            assert_eq!(line.version, None);
+            let asked = read([name.into(), "--version".into()]).unwrap().version;
+            assert_eq!(asked, Some(Question::Line));
         }
         for name in ["ferrokube", "up", "server", "kube-", "kubectl"] {
             assert!(!is_component(name.as_ref()), "{name}");

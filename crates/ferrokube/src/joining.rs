@@ -134,7 +134,7 @@ fn cluster_info(server: &str, ca: &str) -> String {
 fn settings(facts: &Facts) -> String {
     let all = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration", "clusterName": "kubernetes",
-        "kubernetesVersion": component::KUBERNETES,
+        "kubernetesVersion": component::version::KUBERNETES,
         "controlPlaneEndpoint": facts.server.trim_start_matches("https://"),
         "networking": {"dnsDomain": "cluster.local", "podSubnet": facts.pods, "serviceSubnet": facts.services},
     });

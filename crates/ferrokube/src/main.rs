@@ -5,6 +5,7 @@ mod alone;
 mod archives;
 mod built_in;
 mod callers;
+mod cert_dir;
 mod certificate_files;
 mod changes;
 mod cli;
@@ -40,6 +41,7 @@ mod signing;
 mod snapshot;
 mod token;
 mod until;
+mod version_flag;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -114,8 +116,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if line.version {
-        say(&format!("Kubernetes {}", component::KUBERNETES));
+    if let Some(question) = line.version {
+        say(&question.answer());
         return ExitCode::SUCCESS;
     }
     let matches = Cli::command().get_matches_from(line.arguments);

@@ -276,3 +276,67 @@ fn certificates_are_read_again() -> Result<()> {
     ensure!(server.0.try_wait()?.is_none(), "it ended");
     Ok(())
 }
+
+/// As `test-cmd`, upstream's own test of kubectl, starts it: the certificate is left to the server, and everybody may do
+/// everything.
+#[test]
+fn the_flags_of_upstreams_test_of_kubectl() -> Result<()> {
+    let etcd = Etcd::start(1)?;
+    let dir = tempfile::Builder::new().prefix("ferrokube-").tempdir()?;
+    let dir = dir.path();
+    let port = free_port()?;
+    std::fs::write(dir.join("tokens.csv"), "admin-token,admin,admin\n")?;
+    let (clients, signer) = (Authority::new("clients")?, Authority::new("signer")?);
+    std::fs::write(dir.join("clients.crt"), clients.pem())?;
+    signer.issue(("sa", ""), &[], (dir, "sa"))?;
+    let at = |name: &str| dir.join(name).display().to_string();
+    let flags = [
+        "--version=v1.36.2-custom".into(),
+        "--bind-address=127.0.0.1".into(),
+        "--authorization-mode=RBAC,AlwaysAllow".into(),
+        format!("--secure-port={port}"),
+        "--feature-gates=".into(),
+        "--disable-admission-plugins=ServiceAccount,DefaultStorageClass".into(),
+        format!("--etcd-servers={}", etcd.urls().join(",")),
+        format!("--service-account-key-file={}", at("sa.key")),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-signing-key-file={}", at("sa.key")),
+        "--storage-media-type=".into(),
+        format!("--cert-dir={}", dir.display()),
+        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        format!("--client-ca-file={}", at("clients.crt")),
+        format!("--token-auth-file={}", at("tokens.csv")),
+    ];
+    let mut server = start(&flags)?;
+    let kubectl = Kubectl { dir, server: format!("https://127.0.0.1:{port}") };
+    let admin = ["--token", "admin-token"];
+    eventually("the API server", || {
+        ensure!(server.0.try_wait()?.is_none(), "it ended");
+        // Its certificate is the authority that clients are to believe.
+        if dir.join("apiserver.crt").exists() {
+            std::fs::copy(dir.join("apiserver.crt"), dir.join("serving-ca.crt"))?;
+        }
+        Ok(kubectl.run(&admin, &["get", "--raw", "/healthz"]).ok())
+    })?;
+    let version = kubectl.run(&admin, &["get", "--raw", "/version"])?;
+    ensure!(version.starts_with("{\n  \"major\": \"1\",\n  \"minor\": \"36\",\n"), "{version}");
+    ensure!(version.contains("\"gitVersion\": \"v1.36.2-custom\""), "{version}");
+    // Who says nothing of themselves, or what nobody reads, is nobody here.
+    for stranger in [&["--token", "other"][..], &["--username=bad", "--password=wrong"], &[]] {
+        let refused = kubectl.run(stranger, &["get", "--raw", "/api/v1/pods"]).unwrap_err().to_string();
+        ensure!(
+            refused.contains("Unauthorized") || refused.contains("must be logged in"),
+            "{stranger:?}: {refused}"
+        );
+    }
+    // Scripts look for the fields in the order of Go's types.
+    let core = kubectl.run(&admin, &["get", "--raw", "/api/v1"])?;
+    let maps = r#"{"name":"configmaps","singularName":"configmap","namespaced":true,"kind":"ConfigMap","verbs":["create","delete","deletecollection","get","list","patch","update","watch"],"shortNames":["cm"],"storageVersionHash":"#;
+    ensure!(core.contains(maps), "{core}");
+    // One server waits for no other before a definition is established.
+    let definition = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.bar.com"},"spec":{"group":"bar.com","scope":"Namespaced","names":{"plural":"foos","singular":"foo","kind":"Foo"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+    std::fs::write(dir.join("definition.json"), definition)?;
+    kubectl.run(&admin, &["create", "-f", &at("definition.json")])?;
+    kubectl.run(&admin, &["wait", "--for=condition=Established", "crd/foos.bar.com", "--timeout=4s"])?;
+    Ok(())
+}

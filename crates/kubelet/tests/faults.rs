@@ -458,7 +458,7 @@ async fn the_node_is_put_right_whoever_wrote_it() {
         (&json!("110"), &json!("4"))
     );
     assert_eq!(now["allocatable"]["example.com/dongle"], "4");
-    assert_eq!(now["nodeInfo"]["kubeletVersion"], node::status::KUBELET_VERSION);
+    assert_eq!(now["nodeInfo"]["kubeletVersion"], component::version::KUBERNETES);
     // With nothing to put right, there is one write in minutes.
     let revision = || {
         let node = node.api.object("nodes", "", "node").unwrap_or_default();

@@ -9,9 +9,9 @@ pub(crate) const APIS: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=AP
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Kind {
-    group: String,
-    version: String,
-    kind: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
 }
 
 /// A value, or the default for `null`.
@@ -23,30 +23,30 @@ fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) ->
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Served {
-    resource: String,
+    pub(crate) resource: String,
     #[serde(deserialize_with = "or_none")]
-    response_kind: Kind,
-    scope: String,
-    singular_resource: String,
+    pub(crate) response_kind: Kind,
+    pub(crate) scope: String,
+    pub(crate) singular_resource: String,
     #[serde(deserialize_with = "or_none")]
-    verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_none")]
-    short_names: Vec<String>,
+    pub(crate) short_names: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_none")]
-    categories: Vec<String>,
+    pub(crate) categories: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_none")]
-    subresources: Vec<Subresource>,
+    pub(crate) subresources: Vec<Subresource>,
 }
 
 /// A subresource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Subresource {
-    subresource: String,
+    pub(crate) subresource: String,
     #[serde(deserialize_with = "or_none")]
-    response_kind: Kind,
+    pub(crate) response_kind: Kind,
     #[serde(deserialize_with = "or_none")]
-    verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
 }
 
 /// The resources of a group version, as they are known.

@@ -6,7 +6,7 @@
 
 mod backend;
 mod converted;
-mod discovery;
+pub(crate) mod discovery;
 mod document;
 mod identity;
 mod openapi;

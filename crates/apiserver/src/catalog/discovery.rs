@@ -9,11 +9,16 @@ use api::Text;
 use bytes::Bytes;
 use http::header::HeaderValue;
 use prometheus_client::metrics::counter::Counter;
-use serde_json::{Value, json};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::documents::{
+    AggregatedGroup, AggregatedList, AggregatedVersion, Empty, Group as ApiGroup, GroupList, GroupMeta,
+    GroupVersion, Resource, ResourceList, ServerAddress, Versions,
+};
 use super::resource::ResourceEntry;
 use super::resources::Resources;
+use crate::aggregated::discovery::{Kind, Served, Subresource};
 use crate::aggregated::{Elsewhere, Priority, Services, compare_versions};
 
 /// A document.
@@ -24,8 +29,9 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    fn new(value: &Value) -> Self {
-        let json = Bytes::from(value.to_string());
+    fn new(document: &impl Serialize) -> Self {
+        // Nothing in the documents can fail to be written: texts, flags and lists of them.
+        let json = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
         let etag = format!("\"{:X}\"", Sha256::digest(&json));
         Self { json, etag: HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("")) }
     }
@@ -43,8 +49,12 @@ pub(crate) struct Discovery {
     made: Counter<u64, AtomicU64>,
 }
 
-fn texts<'t>(list: impl IntoIterator<Item = &'t Text>) -> Value {
-    list.into_iter().map(|v| Value::from(v.as_str())).collect()
+fn texts<'t>(list: impl IntoIterator<Item = &'t Text>) -> Vec<&'t str> {
+    list.into_iter().map(Text::as_str).collect()
+}
+
+fn strings<'t>(list: impl IntoIterator<Item = &'t Text>) -> Vec<String> {
+    list.into_iter().map(Text::to_string).collect()
 }
 
 /// Upstream's hash of the version in which a resource is stored.
@@ -61,50 +71,41 @@ fn storage_hash(resource: &ResourceEntry) -> Option<String> {
     Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
 }
 
-fn resource_list(resources: &Resources, group: &str, version: &str) -> Value {
+fn resource_list<'r>(resources: &'r Resources, group: &str, version: &str) -> ResourceList<'r> {
     let mut list = Vec::new();
     let mut of_version: Vec<_> = resources.of_version(group, version).collect();
     of_version.sort_by(|a, b| a.plural.cmp(&b.plural));
     for r in of_version {
-        let mut entry = json!({
-            "name": r.plural.as_str(),
-            "singularName": r.singular.as_str(),
-            "namespaced": r.namespaced,
-            "kind": r.kind.kind.as_str(),
-            "verbs": texts(r.shown_verbs()),
+        list.push(Resource {
+            name: r.plural.to_string(),
+            singular_name: &r.singular,
+            namespaced: r.namespaced,
+            group: "",
+            version: "",
+            kind: &r.kind.kind,
+            verbs: texts(r.shown_verbs()),
+            short_names: texts(&r.short_names),
+            categories: texts(&r.categories),
+            storage_version_hash: storage_hash(r),
         });
-        if !r.short_names.is_empty() {
-            entry["shortNames"] = texts(&r.short_names);
-        }
-        if !r.categories.is_empty() {
-            entry["categories"] = texts(&r.categories);
-        }
-        if let Some(hash) = storage_hash(r) {
-            entry["storageVersionHash"] = hash.into();
-        }
-        list.push(entry);
-        for s in &r.subresources {
-            let mut entry = json!({
-                "name": format!("{}/{}", r.plural, s.name),
-                "singularName": "",
-                "namespaced": r.namespaced,
-                "kind": s.kind.kind.as_str(),
-                "verbs": texts(&s.verbs),
-            });
-            if s.kind.group != r.group || s.kind.version != r.version {
-                entry["group"] = s.kind.group.as_str().into();
-                entry["version"] = s.kind.version.as_str().into();
+        list.extend(r.subresources.iter().map(|s| {
+            let own = s.kind.group == r.group && s.kind.version == r.version;
+            Resource {
+                name: format!("{}/{}", r.plural, s.name),
+                singular_name: "",
+                namespaced: r.namespaced,
+                group: if own { "" } else { &s.kind.group },
+                version: if own { "" } else { &s.kind.version },
+                kind: &s.kind.kind,
+                verbs: texts(&s.verbs),
+                short_names: Vec::new(),
+                categories: Vec::new(),
+                storage_version_hash: None,
             }
-            list.push(entry);
-        }
+        }));
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    json!({
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": group_version,
-        "resources": list,
-    })
+    ResourceList { kind: "APIResourceList", api_version: "v1", group_version, resources: list }
 }
 
 /// A version of a group, and the other server that answers for it, if one does.
@@ -167,82 +168,64 @@ fn groups(resources: &Resources, services: &Services, ties: Ties) -> Vec<Group> 
     groups
 }
 
-fn api_group(group: &Group) -> Value {
-    let (group, versions) = (&group.name, &group.versions);
-    let of = |v: &Version| json!({"groupVersion": format!("{group}/{}", v.name), "version": v.name.as_str()});
-    json!({
-        "name": group.as_str(),
-        "versions": versions.iter().map(of).collect::<Vec<_>>(),
-        "preferredVersion": versions.first().map(of),
-    })
-}
-
-fn aggregated(resources: &Resources, services: &Services, core: bool) -> Value {
-    let items: Vec<Value> = groups(resources, services, Ties::Names)
-        .into_iter()
-        .filter(|g| g.name.is_empty() == core)
-        .map(|group| {
-            let versions: Vec<Value> =
-                group.versions.iter().map(|v| aggregated_version(resources, v)).collect();
-            let mut metadata = json!({"creationTimestamp": null});
-            if !core {
-                metadata["name"] = group.name.as_str().into();
-            }
-            json!({"metadata": metadata, "versions": versions})
-        })
+fn api_group(group: &Group) -> ApiGroup<'_> {
+    let of_group = group.versions.iter();
+    let versions: Vec<GroupVersion> = of_group
+        .map(|v| GroupVersion { group_version: format!("{}/{}", group.name, v.name), version: &v.name })
         .collect();
-    json!({
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
+    let preferred_version = versions.first().cloned();
+    ApiGroup { kind: None, api_version: None, name: &group.name, versions, preferred_version }
+}
+
+fn aggregated(resources: &Resources, services: &Services, core: bool) -> Document {
+    let groups = groups(resources, services, Ties::Names);
+    let items = groups.iter().filter(|g| g.name.is_empty() == core).map(|group| AggregatedGroup {
+        metadata: GroupMeta { name: &group.name, creation_timestamp: () },
+        versions: group.versions.iter().map(|v| aggregated_version(resources, v)).collect(),
+    });
+    Document::new(&AggregatedList {
+        kind: "APIGroupDiscoveryList",
+        api_version: "apidiscovery.k8s.io/v2",
+        metadata: Empty {},
+        items: items.collect(),
     })
 }
 
-fn aggregated_version(resources: &Resources, version: &Version) -> Value {
+fn aggregated_version<'g>(resources: &Resources, version: &'g Version) -> AggregatedVersion<'g> {
     if let Some(other) = &version.elsewhere {
-        let freshness = if other.discovered.current { "Current" } else { "Stale" };
-        let mut shown = json!({"version": version.name.as_str(), "freshness": freshness});
-        if !other.discovered.resources.is_empty() {
-            shown["resources"] = json!(other.discovered.resources);
-        }
-        return shown;
+        return AggregatedVersion {
+            version: &version.name,
+            resources: other.discovered.resources.clone(),
+            freshness: if other.discovered.current { "Current" } else { "Stale" },
+        };
     }
     let mut own: Vec<_> = resources.of_version(&version.group, &version.name).collect();
     own.sort_by(|a, b| a.plural.cmp(&b.plural));
-    let own: Vec<Value> = own.iter().map(|r| aggregated_resource(r)).collect();
-    json!({"version": version.name.as_str(), "resources": own, "freshness": "Current"})
+    let resources = own.into_iter().map(|r| aggregated_resource(r)).collect();
+    AggregatedVersion { version: &version.name, resources, freshness: "Current" }
 }
 
-fn aggregated_resource(r: &ResourceEntry) -> Value {
-    let kind = |k: &api::schema::Gvk| json!({"group": k.group.as_str(), "version": k.version.as_str(), "kind": k.kind.as_str()});
-    let mut entry = json!({
-        "resource": r.plural.as_str(),
-        "responseKind": kind(&r.kind),
-        "scope": if r.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": r.singular.as_str(),
-        "verbs": texts(r.shown_verbs()),
+fn aggregated_resource(r: &ResourceEntry) -> Served {
+    let kind = |k: &api::schema::Gvk| Kind {
+        group: k.group.to_string(),
+        version: k.version.to_string(),
+        kind: k.kind.to_string(),
+    };
+    let below = r.subresources.iter().map(|s| Subresource {
+        subresource: s.name.to_string(),
+        response_kind: kind(&s.kind),
+        verbs: strings(&s.verbs),
     });
-    if !r.short_names.is_empty() {
-        entry["shortNames"] = texts(&r.short_names);
+    Served {
+        resource: r.plural.to_string(),
+        response_kind: kind(&r.kind),
+        scope: if r.namespaced { "Namespaced" } else { "Cluster" }.to_owned(),
+        singular_resource: r.singular.to_string(),
+        verbs: strings(r.shown_verbs()),
+        short_names: strings(&r.short_names),
+        categories: strings(&r.categories),
+        subresources: below.collect(),
     }
-    if !r.categories.is_empty() {
-        entry["categories"] = texts(&r.categories);
-    }
-    if !r.subresources.is_empty() {
-        entry["subresources"] = r
-            .subresources
-            .iter()
-            .map(|s| {
-                json!({
-                    "subresource": s.name.as_str(),
-                    "responseKind": kind(&s.kind),
-                    "verbs": texts(&s.verbs),
-                })
-            })
-            .collect();
-    }
-    entry
 }
 
 impl Discovery {
@@ -271,19 +254,17 @@ impl Discovery {
     fn group_list(&self) -> Document {
         let all = groups(&self.resources, &self.services, Ties::Services);
         let named = all.iter().filter(|g| !g.name.is_empty());
-        Document::new(&json!({
-            "kind": "APIGroupList",
-            "apiVersion": "v1",
-            "groups": named.map(api_group).collect::<Vec<_>>(),
-        }))
+        Document::new(&GroupList {
+            kind: "APIGroupList",
+            api_version: "v1",
+            groups: named.map(api_group).collect(),
+        })
     }
     fn group(&self, group: &str) -> Option<Document> {
         let all = groups(&self.resources, &self.services, Ties::Services);
         let found = all.iter().find(|g| g.name == group).filter(|_| !group.is_empty())?;
-        let mut value = api_group(found);
-        value["kind"] = "APIGroup".into();
-        value["apiVersion"] = "v1".into();
-        Some(Document::new(&value))
+        let named = ApiGroup { kind: Some("APIGroup"), api_version: Some("v1"), ..api_group(found) };
+        Some(Document::new(&named))
     }
     fn version(&self, group: &str, version: &str) -> Option<Document> {
         self.resources.versions(group).iter().find(|v| *v == version)?;
@@ -307,7 +288,7 @@ impl Discovery {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let all = |core| {
             self.made.inc();
-            Document::new(&aggregated(&self.resources, &self.services, core))
+            aggregated(&self.resources, &self.services, core)
         };
         let plain = match parts.as_slice() {
             ["api"] if wants_aggregated => {
@@ -329,9 +310,9 @@ impl Discovery {
 
 /// The versions of the core group.
 fn core_versions(server: &str) -> Document {
-    Document::new(&json!({
-        "kind": "APIVersions",
-        "versions": ["v1"],
-        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server}],
-    }))
+    Document::new(&Versions {
+        kind: "APIVersions",
+        versions: ["v1"],
+        server_addresses: [ServerAddress { client_cidr: "0.0.0.0/0", server_address: server }],
+    })
 }

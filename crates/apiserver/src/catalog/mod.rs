@@ -12,6 +12,7 @@ pub(crate) mod custom;
 mod custom_version;
 pub(crate) mod definitions;
 mod discovery;
+mod documents;
 pub(crate) mod meta;
 mod openapi;
 mod pieces;

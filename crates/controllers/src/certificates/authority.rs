@@ -9,11 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 use rustls::SignatureScheme;
 use rustls::crypto::SecureRandom;
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::sign::SigningKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{AlgorithmIdentifier, CertificateDer, PrivateKeyDer, alg_id};
 use x509_parser::extensions::ParsedExtension;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 use super::der::{self, BIT_STRING, BOOLEAN, OCTET_STRING, OID, SEQUENCE, element};
 use super::request::Request;
@@ -88,10 +88,13 @@ impl Authority {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| bad_key(&e))?;
         let provider = default_provider();
         let random = provider.secure_random;
-        let certified = CertifiedKey::from_der(vec![certificate.clone()], key, &provider);
-        let key = certified.map_err(|e| bad_key(&e))?.key;
+        let key = provider.key_provider.load_private_key(key).map_err(|e| bad_key(&e))?;
         let (_, read) = X509Certificate::from_der(&certificate).map_err(|e| bad(&e))?;
-        if !read.is_ca() {
+        if key.public_key().is_some_and(|own| own.as_ref() != read.public_key().raw) {
+            return Err(bad_key(&"it belongs to another certificate"));
+        }
+        // Certificates of version 1 cannot say whether they are an authority's.
+        if read.version() == X509Version::V3 && !read.is_ca() {
             return Err(bad(&"it is not the certificate of an authority"));
         }
         let offered = SCHEMES.map(|(scheme, _)| scheme);
@@ -352,5 +355,17 @@ pub(super) mod tests {
         assert!(matches!(parse(&leaf, &a), Err(AuthorityError::Certificate(_))));
         assert!(matches!(parse(&leaf, &b), Err(AuthorityError::Key(_))));
         assert!(matches!(parse("", &b), Err(AuthorityError::Certificate(_))));
+        // The oldest certificates say nothing of what they are for.
+        let (_, leaf) = x509_parser::pem::parse_x509_pem(leaf.as_bytes()).unwrap();
+        let leaf = leaf.parse_x509().unwrap();
+        let algorithm = element(SEQUENCE, &[alg_id::ECDSA_SHA256.as_ref()]);
+        let end = "2030-01-01T00:00:00Z".parse().unwrap();
+        let validity = element(SEQUENCE, &[&der::time(NOW.parse().unwrap()), &der::time(end)]);
+        let (name, key) = (leaf.subject().as_raw(), leaf.public_key().raw);
+        let content = element(SEQUENCE, &[&der::unsigned(&[1]), &algorithm, name, &validity, name, key]);
+        let whole = element(SEQUENCE, &[&content, &algorithm, &element(BIT_STRING, &[&[0, 1]])]);
+        let first_version = pem::encode_certificate(&whole);
+        assert_eq!(parse(&first_version, &a).unwrap().not_after, end);
+        assert!(matches!(parse(&first_version, &b), Err(AuthorityError::Key(_))));
     }
 }

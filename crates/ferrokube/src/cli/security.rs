@@ -10,7 +10,9 @@ use apiserver::config::{Given, Pair};
 use clap::{ArgAction, Args};
 
 use super::values::duration;
+use crate::cert_dir;
 use crate::certificate_files::Files;
+use crate::say::warn;
 
 /// The flags about callers, keys and certificates.
 #[derive(Debug, Args, Clone)]
@@ -167,9 +169,32 @@ impl Security {
     pub(crate) fn data_dir(&self) -> Option<PathBuf> {
         self.cert_dir.as_ref().map(|dir| dir.join("ferrokube"))
     }
+    /// Makes a certificate for these names in the directory of `--cert-dir`, unless there is one, or flags name one.
+    ///
+    /// # Errors
+    /// It cannot be made or written, or only one of its files is there.
+    pub(crate) fn keep_certificate(&self, names: impl FnOnce() -> Vec<String>) -> Result<()> {
+        let Some(dir) = self.cert_dir.as_deref().filter(|_| self.tls_cert_file.is_none()) else {
+            return Ok(());
+        };
+        // A directory from before has certificates of an authority of its own, which clients know.
+        if self.data_dir().is_some_and(|data| data.join("pki").exists()) && of_cert_dir(dir).is_none() {
+            return Ok(());
+        }
+        let own = || serving::tls::self_signed(names()).context("cannot make a serving certificate");
+        cert_dir::kept("apiserver", dir, own).map(drop)
+    }
     /// Fills in a server's security.
     pub(crate) fn configure(&self, security: &mut SecurityConfig) -> Result<()> {
         security.anonymous = self.anonymous_auth;
+        // As upstream: otherwise everybody could do everything without a word of who they are.
+        if security.anonymous && self.authorization_mode.contains(&AuthorizationMode::AlwaysAllow) {
+            warn(
+                "AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You \
+                 should use a different authorizer",
+            );
+            security.anonymous = false;
+        }
         security.modes.clone_from(&self.authorization_mode);
         security.client_authorities = read_some("--client-ca-file", self.client_ca_file.as_ref())?;
         if let Some(file) = &self.token_auth_file {

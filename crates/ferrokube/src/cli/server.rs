@@ -256,7 +256,9 @@ impl Etcd {
                 "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
             );
         }
-        let Some(media) = Media::named(&self.storage_media_type) else {
+        // As upstream: an empty name is the usual one.
+        let media = Some(self.storage_media_type.as_str()).filter(|name| !name.is_empty());
+        let Some(media) = media.map_or(Some(Media::Protobuf), Media::named) else {
             bail!(
                 "--storage-media-type {:?} invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, \
                  application/yaml",

@@ -18,8 +18,6 @@ use crate::config::Config;
 pub use crate::device_manager::Offer;
 use crate::eviction::Signal;
 
-/// The version of Kubernetes that this kubelet implements.
-pub const KUBELET_VERSION: &str = "v1.36.2";
 /// The most names of an image.
 const MAX_NAMES: usize = 5;
 
@@ -171,7 +169,7 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
             container_runtime_version: o.runtime.version.clone(),
             kernel_version: machine.kernel.clone(),
             kube_proxy_version: String::new(),
-            kubelet_version: KUBELET_VERSION.to_owned(),
+            kubelet_version: component::version::told().to_owned(),
             machine_id: machine.machine_id.clone(),
             operating_system: "linux".to_owned(),
             os_image: machine.os_image.clone(),

@@ -6,7 +6,6 @@ use component::metrics::{Page, process};
 
 use super::gauges;
 use super::served::Served;
-use crate::node::status::KUBELET_VERSION;
 use crate::stats::usage::Usage;
 use crate::stats::{Container, Stats};
 
@@ -73,7 +72,7 @@ pub(super) async fn own(served: &Served) -> String {
         ("compiler", ""),
         ("git_commit", ""),
         ("git_tree_state", ""),
-        ("git_version", KUBELET_VERSION),
+        ("git_version", component::version::told()),
         ("go_version", ""),
         ("major", "1"),
         ("minor", "36"),

@@ -42,7 +42,6 @@ use self::reads::{json_answer, methods, read, read_pods, runtime_failure};
 pub(crate) use self::served::Served;
 use self::stream::Target;
 use crate::config::Config;
-use crate::node::status::KUBELET_VERSION;
 use crate::pods::labels::ROOT_ANNOTATION;
 
 struct Server {
@@ -128,7 +127,8 @@ impl Server {
             ["configz"] => return json_answer(&configz::settings(&served.config)),
             ["statusz"] => {
                 let now = served.clock.now();
-                let page = serving::pages::statusz("kubelet", KUBELET_VERSION, self.started, now, &PATHS);
+                let page =
+                    serving::pages::statusz("kubelet", component::version::told(), self.started, now, &PATHS);
                 return Ok(typed(page.into_bytes(), TEXT));
             }
             ["flagz"] => {

@@ -10,13 +10,14 @@ mod removal;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Object, Status, Text};
 use client::Transport;
 use futures::StreamExt;
-use storage::{Batch, Cause, Event, Watcher};
+use storage::{Batch, Cause, Event, Servers, Watcher};
 use tokio::time::Instant;
 
 use self::in_use::InUse;
@@ -44,6 +45,10 @@ struct Definitions {
     /// The definitions for which free names may change what is said, by group.
     wanting: BTreeSet<(Text, Text)>,
     served: BTreeMap<Text, Arc<CustomResource>>,
+    /// The servers that are announced in a store that several share.
+    servers: Option<Servers>,
+    /// The address under which this one is among them.
+    own: IpAddr,
     /// When definitions may be established that other servers should serve first.
     waiting: BTreeMap<Text, Instant>,
     /// When to look at definitions again.
@@ -63,6 +68,8 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
         known: BTreeMap::new(),
         wanting: BTreeSet::new(),
         served: BTreeMap::new(),
+        servers: env.objects.store.servers(),
+        own: env.advertised,
         waiting: BTreeMap::new(),
         due: BTreeMap::new(),
         in_use: InUse::default(),
@@ -245,11 +252,15 @@ impl Definitions {
         Some(plan::plan(known, self.in_use.of(group), is_built_in, !self.waits(name)))
     }
 
+    /// Whether there are other servers. Upstream goes by its number of servers (`--apiserver-count`, 1 if nobody sets it).
+    fn has_others(&self) -> bool {
+        self.servers.as_ref().is_some_and(|servers| servers.addresses().iter().any(|a| *a != self.own))
+    }
+
     /// Whether other servers are still to serve a definition before it is established.
     fn waits(&self, name: &str) -> bool {
         let now = Instant::now();
-        self.objects.store.capabilities().others_write
-            && self.waiting.get(name).is_none_or(|until| *until > now)
+        self.waiting.get(name).map_or_else(|| self.has_others(), |until| *until > now)
     }
 
     /// Brings the catalog in step with the definitions that changed.
@@ -297,7 +308,7 @@ impl Definitions {
     async fn reconcile(&mut self, names: &[Text]) {
         for name in names {
             self.due.remove(name);
-            if self.objects.store.capabilities().others_write && !self.waiting.contains_key(name) {
+            if self.has_others() && !self.waiting.contains_key(name) {
                 // Those that are established already wait for nobody.
                 let established = self.known.get(name).is_some_and(Known::is_established);
                 let until = if established { Duration::ZERO } else { OTHERS };
