@@ -58,6 +58,21 @@ pub fn quote(s: &str) -> String {
     out
 }
 
+/// A key as part of a header's name, as client-go's `headerKeyEscape` writes it: what may not stand there, and `%`, as
+/// percent and two digits.
+pub fn header_key(key: &str) -> String {
+    let mut out = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
 /// The reason for which a text is no integer, in the words of `strconv.ParseInt` and its siblings (`function`).
 pub fn no_integer(function: &str, text: &str, why: &ParseIntError) -> String {
     let why = match why.kind() {

@@ -45,6 +45,7 @@ pub async fn start(
     };
     let server = Server::new(&config, parts)?;
     admission.connect(server.own_clients());
+    network.connect(server.own_clients());
     let env = Env {
         objects: Arc::clone(&server.0.objects),
         allocators: Arc::clone(&server.0.handlers.allocators),

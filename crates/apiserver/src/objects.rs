@@ -14,7 +14,6 @@ use component::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
-use tokio::sync::watch;
 
 use crate::aggregated::Services;
 use crate::catalog::definitions::Change;
@@ -46,8 +45,6 @@ pub struct Objects {
     pub(crate) gates: FeatureGates,
     catalog: ArcSwap<Catalog>,
     documents: Arc<dyn Documents>,
-    /// Tells of other resources of definitions.
-    served: watch::Sender<()>,
 }
 
 impl Objects {
@@ -66,12 +63,7 @@ impl Objects {
             gates: config.gates,
             catalog: ArcSwap::from_pointee(catalog),
             documents: Arc::clone(&config.documents),
-            served: watch::Sender::default(),
         }
-    }
-    /// Tells when other definitions are served.
-    pub(crate) fn served(&self) -> watch::Receiver<()> {
-        self.served.subscribe()
     }
     /// The catalog of now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
@@ -92,7 +84,6 @@ impl Objects {
     /// Serves the resources of these definitions from now on, instead of those that were.
     pub(crate) fn serve_definitions(&self, changes: &[Change]) {
         self.catalog.rcu(|catalog| catalog.changed(changes));
-        self.served.send_replace(());
     }
     /// Leads requests for these group versions to other servers from now on, instead of those that were led.
     pub(crate) fn serve_elsewhere(&self, services: &Arc<Services>) {

@@ -165,6 +165,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     };
     let server = Server::new(&config, parts)?;
     admission.connect(server.own_clients());
+    network.connect(server.own_clients());
     let conversions = Arc::new(ConversionWebhooks::new(Arc::clone(&network)));
     server.metrics().register(|registry| {
         admission.register(registry);

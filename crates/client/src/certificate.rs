@@ -64,6 +64,12 @@ impl Certificate {
         Ok(())
     }
 
+    /// Takes the certificate out of the place.
+    pub fn clear(&self) {
+        *self.0.held.write() = None;
+        self.0.version.fetch_add(1, Ordering::Release);
+    }
+
     /// The number of exchanges so far: a connection made at another one has another certificate.
     pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)

@@ -44,22 +44,14 @@ impl Clients {
     /// # Errors
     /// Where the configuration cannot be used.
     pub fn remote(config: Config, agent: &'static str, accounts: bool) -> Result<Self, ConfigError> {
-        let (server, authorities) = (config.server.clone(), config.authorities.clone());
-        let (server_name, user_agent) = (config.server_name.clone(), config.user_agent.clone());
+        let bare = config.without_credentials();
         let main = Client::new(Arc::new(Remote::new(config)?), agent);
         Ok(Self::new(move |user| {
             let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
             let Some((namespace, name)) = account.filter(|_| accounts) else { return main.clone() };
             let source = AccountToken::new(main.clone(), namespace, name);
-            let own = Config {
-                server: server.clone(),
-                authorities: authorities.clone(),
-                server_name: server_name.clone(),
-                any_server: false,
-                identity: None,
-                token: Some(Token::Source(Arc::new(source))),
-                user_agent: format!("{user_agent}/{name}"),
-            };
+            let mut own = bare.without_credentials().with_token(Token::Source(Arc::new(source)));
+            own.user_agent = format!("{}/{name}", bare.user_agent);
             // One client could be made of this, so another can.
             Remote::new(own).map_or_else(|_| main.clone(), |remote| Client::new(Arc::new(remote), agent))
         }))

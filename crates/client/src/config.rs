@@ -1,17 +1,20 @@
 //! How to reach an API server and who one is: kubeconfig files, or parts.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::Status;
-use base64::Engine;
 use futures::future::BoxFuture;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use serde::Deserialize;
 
+use crate::caller::Caller;
 use crate::certificate::Certificate;
+use crate::exec::Plugin;
+use crate::kubeconfig::{Cluster, Kubeconfig, NamedCluster};
+use crate::proxy::Proxy;
 
 /// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +26,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A kubeconfig that is no valid YAML of its kind.
     #[error("{path}: {reason}")]
@@ -33,14 +36,12 @@ pub enum ConfigError {
         /// Why.
         reason: String,
     },
-    /// A context, cluster or user that the kubeconfig does not have.
-    #[error("{what} \"{name}\" does not exist")]
-    Missing {
-        /// `context`, `cluster` or `user`.
-        what: &'static str,
-        /// Its name.
-        name: String,
-    },
+    /// A kubeconfig that says too little or contradicts itself, in client-go's words.
+    #[error("{0}")]
+    Unusable(String),
+    /// Credentials that cannot be used, in client-go's words.
+    #[error("{0}")]
+    Credentials(String),
     /// A server that is no `https://host[:port]`.
     #[error("\"{0}\" is not the address of an API server: want https://HOST[:PORT]")]
     Server(String),
@@ -73,6 +74,8 @@ pub enum Token {
     Value(String),
     /// A file that is read again as it is renewed.
     File(PathBuf),
+    /// A file that is read again as it is renewed, and the token that counts as long as it cannot be read.
+    FileOr(PathBuf, String),
     /// Something that renews it.
     Source(Arc<dyn TokenSource>),
 }
@@ -82,7 +85,7 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(_) => f.write_str("Value"),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::File(path) | Self::FileOr(path, _) => f.debug_tuple("File").field(path).finish(),
             Self::Source(_) => f.write_str("Source"),
         }
     }
@@ -91,18 +94,20 @@ impl fmt::Debug for Token {
 /// How to reach an API server and who one is.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// `https://host[:port]`.
+    /// `https://host[:port][/path]`.
     pub server: String,
     /// The authorities that may have signed the server's certificate.
     pub authorities: Vec<CertificateDer<'static>>,
+    /// Whether the system's authorities may have signed it, too.
+    pub system_authorities: bool,
     /// The name to verify the server's certificate for, if not the address's host.
     pub server_name: Option<String>,
     /// Whether any certificate of the server's is taken: only for what is verified otherwise.
     pub any_server: bool,
-    /// The client certificate.
-    pub identity: Option<Certificate>,
-    /// Bearer token.
-    pub token: Option<Token>,
+    /// The proxy to it.
+    pub proxy: Option<Proxy>,
+    /// The credentials.
+    pub caller: Caller,
     /// The `User-Agent` to send.
     pub user_agent: String,
 }
@@ -113,7 +118,7 @@ impl Config {
         Ok(Self {
             server: server.to_owned(),
             authorities: certificates("certificate authority", authorities)?,
-            user_agent: concat!("ferrokube/", env!("CARGO_PKG_VERSION")).to_owned(),
+            user_agent: agent(),
             ..Self::default()
         })
     }
@@ -122,29 +127,79 @@ impl Config {
     pub fn with_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|e| ConfigError::Pem { what: "client key", reason: e.to_string() })?;
-        self.identity = Some(Certificate::new(certificates("client certificate", chain)?, key)?);
+        let certificate = Certificate::new(certificates("client certificate", chain)?, key)?;
+        self.caller = self.caller.with_certificate(certificate);
         Ok(self)
+    }
+
+    /// The same server for one who has no credentials yet.
+    pub fn without_credentials(&self) -> Self {
+        Self {
+            server: self.server.clone(),
+            authorities: self.authorities.clone(),
+            system_authorities: self.system_authorities,
+            server_name: self.server_name.clone(),
+            any_server: self.any_server,
+            proxy: self.proxy.clone(),
+            caller: Caller::default(),
+            user_agent: self.user_agent.clone(),
+        }
     }
 
     /// With a client certificate that may be exchanged later.
     pub fn with_identity(mut self, certificate: Certificate) -> Self {
-        self.identity = Some(certificate);
+        self.caller = self.caller.with_certificate(certificate);
         self
     }
 
     /// With a bearer token.
     pub fn with_token(mut self, token: Token) -> Self {
-        self.token = Some(token);
+        self.caller = self.caller.with_token(token);
         self
     }
 
     /// The configuration of a context in a kubeconfig file, by default its current one. Files that it names
     /// are looked for beside it.
     pub fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Self, ConfigError> {
-        let text = read(path)?;
-        let text = std::str::from_utf8(&text)
-            .map_err(|e| ConfigError::Parse { path: path.to_owned(), reason: e.to_string() })?;
-        Self::from_text(text, path, context)
+        let file = Kubeconfig::read(path)?;
+        let wanted = context.unwrap_or_default();
+        file.confirm_usable(wanted).map_err(ConfigError::Unusable)?;
+        let context = file.context(if wanted.is_empty() { &file.current_context } else { wanted });
+        let context = context.cloned().unwrap_or_default();
+        let cluster = file.cluster(&context.cluster).cloned().unwrap_or_default();
+        let user = file.user(&context.user).cloned().unwrap_or_default();
+
+        let authorities = material(&cluster.certificate_authority_data, &cluster.certificate_authority)?;
+        let authorities = authorities.unwrap_or_default();
+        let mut config = Self::of(&cluster, &authorities)?;
+        config.caller = Caller::of(&user, || {
+            let told = cluster.for_plugins(&authorities);
+            let program = user.exec.as_ref().map(|exec| Plugin::new(exec, Some(told)));
+            Ok(program.transpose()?.map(Arc::new))
+        })?;
+        Ok(config)
+    }
+
+    /// The way to a cluster whose authorities these are, PEM.
+    fn of(cluster: &Cluster, authorities: &[u8]) -> Result<Self, ConfigError> {
+        if cluster.insecure_skip_tls_verify && !authorities.is_empty() {
+            let why = "specifying a root certificates file with the insecure flag is not allowed";
+            return Err(ConfigError::Unusable(why.to_owned()));
+        }
+        let mut config = if authorities.is_empty() {
+            Self { server: cluster.server.clone(), user_agent: agent(), ..Self::default() }
+        } else {
+            Self::new(&cluster.server, authorities)?
+        };
+        config.system_authorities = authorities.is_empty();
+        config.server_name = Some(cluster.tls_server_name.clone()).filter(|n| !n.is_empty());
+        config.any_server = cluster.insecure_skip_tls_verify;
+        config.proxy = if cluster.proxy_url.is_empty() {
+            Proxy::from_environment(&cluster.server)
+        } else {
+            Some(Proxy::parse(&cluster.proxy_url).map_err(ConfigError::Unusable)?)
+        };
+        Ok(config)
     }
 
     /// The configuration of a Pod of the cluster: the address from its environment (`KUBERNETES_SERVICE_HOST` and
@@ -175,139 +230,55 @@ impl Config {
     pub fn of_cluster(text: &str) -> Result<Self, ConfigError> {
         let name = Path::new("the kubeconfig of cluster-info");
         let parse = |reason: String| ConfigError::Parse { path: name.to_owned(), reason };
-        let file: Kubeconfig = serde_saphyr::from_str(text).map_err(|e| parse(e.to_string()))?;
+        let file = Kubeconfig::parse(text.as_bytes(), name)?;
         let [NamedCluster { cluster, .. }] = &file.clusters[..] else {
             return Err(parse("it does not have exactly one cluster".to_owned()));
         };
-        // It came over the network: it names no files of this machine.
-        let roots = material(Path::new(""), "certificate authority", &cluster.authority_data, Path::new(""))?;
-        let mut config = Self::new(&cluster.server, &roots.unwrap_or_default())?;
+        // It came over the network: it names no files of this machine, no proxy, and no way around the check of the server.
+        let mut config = Self::new(&cluster.server, &cluster.certificate_authority_data)?;
         config.server_name = Some(cluster.tls_server_name.clone()).filter(|n| !n.is_empty());
-        Ok(config)
-    }
-
-    fn from_text(text: &str, path: &Path, context: Option<&str>) -> Result<Self, ConfigError> {
-        let parse = |reason: String| ConfigError::Parse { path: path.to_owned(), reason };
-        let file: Kubeconfig = serde_saphyr::from_str(text).map_err(|e| parse(e.to_string()))?;
-        let dir = path.parent().unwrap_or(Path::new(""));
-
-        let wanted = context.unwrap_or(&file.current_context);
-        let context = &find("context", wanted, &file.contexts, |c| &c.name)?.context;
-        let cluster = &find("cluster", &context.cluster, &file.clusters, |c| &c.name)?.cluster;
-        let user = &find("user", &context.user, &file.users, |u| &u.name)?.user;
-
-        let roots = material(dir, "certificate authority", &cluster.authority_data, &cluster.authority)?;
-        let mut config = Self::new(&cluster.server, &roots.unwrap_or_default())?;
-        config.server_name = Some(cluster.tls_server_name.clone()).filter(|n| !n.is_empty());
-        let chain = material(dir, "client certificate", &user.certificate_data, &user.certificate)?;
-        let key = material(dir, "client key", &user.key_data, &user.key)?;
-        if let (Some(chain), Some(key)) = (chain, key) {
-            config = config.with_certificate(&chain, &key)?;
-        }
-        if !user.token.is_empty() {
-            config.token = Some(Token::Value(user.token.clone()));
-        } else if !user.token_file.as_os_str().is_empty() {
-            config.token = Some(Token::File(dir.join(&user.token_file)));
-        }
         Ok(config)
     }
 }
 
-fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+fn agent() -> String {
+    concat!("ferrokube/", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+/// The certificates of a PEM text, one at least.
+pub(crate) fn certificates(
+    what: &'static str,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let bad = |reason: String| ConfigError::Pem { what, reason };
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| bad(e.to_string()))?;
     if found.is_empty() { Err(bad("no certificate found".into())) } else { Ok(found) }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+/// The content of a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
-/// Bytes that a kubeconfig holds itself as base64, or names as a file.
-fn material(dir: &Path, what: &'static str, data: &str, file: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
+/// Bytes that a kubeconfig holds itself, or names as a file; nothing if it does neither.
+pub(crate) fn material(data: &[u8], file: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     if !data.is_empty() {
-        let bytes = base64::engine::general_purpose::STANDARD
-            .decode(data.trim())
-            .map_err(|e| ConfigError::Pem { what, reason: e.to_string() })?;
-        return Ok(Some(bytes));
+        return Ok(Some(data.to_vec()));
     }
-    if file.as_os_str().is_empty() { Ok(None) } else { read(&dir.join(file)).map(Some) }
+    if file.as_os_str().is_empty() { Ok(None) } else { read(file).map(Some) }
 }
 
-fn find<'a, T>(
-    what: &'static str,
-    name: &str,
-    among: &'a [T],
-    name_of: impl Fn(&T) -> &str,
-) -> Result<&'a T, ConfigError> {
-    among
-        .iter()
-        .find(|t| name_of(t) == name)
-        .ok_or_else(|| ConfigError::Missing { what, name: name.to_owned() })
+/// An error of the system, as Go prints it.
+pub(crate) fn errno(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Kubeconfig {
-    #[serde(default)]
-    clusters: Vec<NamedCluster>,
-    #[serde(default)]
-    users: Vec<NamedUser>,
-    #[serde(default)]
-    contexts: Vec<NamedContext>,
-    #[serde(default)]
-    current_context: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct NamedCluster {
-    name: String,
-    cluster: Cluster,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct Cluster {
-    server: String,
-    #[serde(rename = "certificate-authority")]
-    authority: PathBuf,
-    #[serde(rename = "certificate-authority-data")]
-    authority_data: String,
-    tls_server_name: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct NamedUser {
-    name: String,
-    user: User,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct User {
-    #[serde(rename = "client-certificate")]
-    certificate: PathBuf,
-    #[serde(rename = "client-certificate-data")]
-    certificate_data: String,
-    #[serde(rename = "client-key")]
-    key: PathBuf,
-    #[serde(rename = "client-key-data")]
-    key_data: String,
-    token: String,
-    #[serde(rename = "tokenFile")]
-    token_file: PathBuf,
-}
-
-#[derive(Debug, Deserialize)]
-struct NamedContext {
-    name: String,
-    context: Context,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Context {
-    cluster: String,
-    user: String,
+/// The error of a file that cannot be opened, as Go prints it.
+pub(crate) fn file_error(file: &Path, error: &io::Error) -> String {
+    format!("open {}: {}", file.display(), errno(error))
 }

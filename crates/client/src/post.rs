@@ -19,14 +19,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 
-use crate::tls::AnyCertificate;
+use crate::tls::{AnyCertificate, system_roots};
 
 /// The largest answer: some thousand nodes, whole.
 const LIMIT: usize = 256 << 20;
-
-/// The files in which systems keep the authorities that they trust.
-const SYSTEM_ROOTS: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// The settings of TLS towards a server; PEM throughout, empty for what is not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -204,9 +200,8 @@ fn connector(settings: &PostTls) -> Result<TlsConnector, PostError> {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider)))
     } else {
         let mut roots = RootCertStore::empty();
-        let system = || SYSTEM_ROOTS.into_iter().find_map(|file| std::fs::read(file).ok());
         if settings.authorities.is_empty() {
-            roots.add_parsable_certificates(certificates(&system().unwrap_or_default()));
+            roots.add_parsable_certificates(system_roots().iter().cloned());
         } else if roots.add_parsable_certificates(certificates(&settings.authorities)).0 == 0 {
             return Err(wrong("unable to load root certificates: unable to parse bytes as PEM block"));
         }

@@ -14,6 +14,7 @@ use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::RootCertStore;
+use rustls::client::Resumption;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,9 +24,10 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::backoff::Backoff;
-use crate::certificate::Certificate;
-use crate::config::{Config, ConfigError, Token};
-use crate::tls::AnyCertificate;
+use crate::caller::{Caller, Shown};
+use crate::config::{Config, ConfigError};
+use crate::proxy::{self, Proxy};
+use crate::tls::{AnyCertificate, system_roots};
 use crate::transport::{Call, EventKind, ListAnswer, Transport, Verb, WatchEvent};
 
 /// How long an answer may take: a little more than the server's own limit of a minute.
@@ -37,8 +39,6 @@ pub const OBJECT_LIMIT: usize = 64 << 20;
 pub const LIST_LIMIT: usize = 1 << 30;
 /// How often a request that the server is too busy for is sent again.
 const BUSY_RETRIES: u32 = 10;
-/// How long a token file is trusted before it is read again, as client-go has it.
-const TOKEN_AGE: Duration = Duration::from_secs(10);
 
 /// An error of a body.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -54,20 +54,16 @@ struct Connection {
     retry_at: Option<Instant>,
 }
 
-struct Bearer {
-    source: Token,
-    read: parking_lot::Mutex<Option<(HeaderValue, Instant)>>,
-}
-
 struct Inner {
     host: String,
     port: u16,
     authority: String,
+    /// The path of the server's URL, before those of requests; without a slash at the end.
+    prefix: String,
     name: ServerName<'static>,
     tls: TlsConnector,
-    /// The client certificate, which may be exchanged.
-    identity: Option<Certificate>,
-    bearer: Option<Bearer>,
+    proxy: Option<Proxy>,
+    caller: Caller,
     user_agent: HeaderValue,
     connection: Mutex<Connection>,
 }
@@ -94,6 +90,9 @@ impl Remote {
         for authority in config.authorities {
             roots.add(authority)?;
         }
+        if config.system_authorities {
+            roots.add_parsable_certificates(system_roots().iter().cloned());
+        }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
@@ -102,10 +101,14 @@ impl Remote {
         } else {
             builder.with_root_certificates(roots)
         };
-        let mut tls = match &config.identity {
+        let mut tls = match config.caller.certificate() {
             Some(certificate) => builder.with_client_cert_resolver(Arc::new(certificate.clone())),
             None => builder.with_no_client_auth(),
         };
+        if config.caller.certificate().is_some() {
+            // A session that goes on would show the certificate with which it began.
+            tls.resumption = Resumption::disabled();
+        }
         tls.alpn_protocols = vec![b"h2".to_vec()];
 
         Ok(Self(Arc::new(Inner {
@@ -114,8 +117,9 @@ impl Remote {
             authority,
             name,
             tls: TlsConnector::from(Arc::new(tls)),
-            identity: config.identity,
-            bearer: config.token.map(|source| Bearer { source, read: parking_lot::Mutex::new(None) }),
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+            proxy: config.proxy,
+            caller: config.caller,
             user_agent: HeaderValue::from_str(&config.user_agent)
                 .unwrap_or_else(|_| HeaderValue::from_static("ferrokube")),
             connection: Mutex::new(Connection {
@@ -138,7 +142,8 @@ impl Remote {
     ) -> Result<Response<Incoming>, Status> {
         let mut busy = 0;
         loop {
-            let request = self.request(&method, path, content_type, body.clone()).await?;
+            let shown = self.0.caller.prepare().await.map_err(Status::internal)?;
+            let request = self.request(&method, path, content_type, (&shown, body.clone()))?;
             let mut sender = self.0.sender().await?;
             let answer = timeout(ANSWER_LIMIT, sender.send_request(request))
                 .await
@@ -152,6 +157,9 @@ impl Remote {
                 }
                 Err(e) => return Err(unreachable_server(&self.0.authority, &e)),
             };
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                self.0.caller.refused(&shown).await;
+            }
             let wait = retry_after(&answer).filter(|_| busy < BUSY_RETRIES);
             match (answer.status(), wait) {
                 (StatusCode::TOO_MANY_REQUESTS, Some(wait)) => {
@@ -163,23 +171,23 @@ impl Remote {
         }
     }
 
-    async fn request(
+    fn request(
         &self,
         method: &Method,
         path: &str,
         content_type: Option<&str>,
-        body: Bytes,
+        (shown, body): (&Shown, Bytes),
     ) -> Result<Request<Full<Bytes>>, Status> {
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("https://{}{path}", self.0.authority))
+            .uri(format!("https://{}{}{path}", self.0.authority, self.0.prefix))
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, &self.0.user_agent);
         if let Some(kind) = content_type {
             request = request.header(header::CONTENT_TYPE, kind);
         }
-        if let Some(bearer) = &self.0.bearer {
-            request = request.header(header::AUTHORIZATION, bearer.header().await?);
+        if let Some(headers) = request.headers_mut() {
+            shown.write(headers);
         }
         request.body(Full::new(body)).map_err(|e| Status::bad_request(format!("{path}: {e}")))
     }
@@ -192,39 +200,11 @@ impl Remote {
     }
 }
 
-impl Bearer {
-    async fn header(&self) -> Result<HeaderValue, Status> {
-        let age = match self.source {
-            Token::Value(_) => Duration::MAX,
-            Token::File(_) => TOKEN_AGE,
-            // It keeps its tokens itself.
-            Token::Source(_) => Duration::ZERO,
-        };
-        if let Some((value, read)) = &*self.read.lock()
-            && read.elapsed() < age
-        {
-            return Ok(value.clone());
-        }
-        let token = match &self.source {
-            Token::Value(token) => token.clone(),
-            Token::File(path) => tokio::fs::read_to_string(path)
-                .await
-                .map_err(|e| Status::internal(format_args!("unable to read the bearer token: {e}")))?,
-            Token::Source(source) => source.token().await?,
-        };
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| Status::internal("the bearer token has characters that no header may have"))?;
-        value.set_sensitive(true);
-        *self.read.lock() = Some((value.clone(), Instant::now()));
-        Ok(value)
-    }
-}
-
 impl Inner {
     async fn sender(&self) -> Result<Sender, Status> {
         let mut connection = self.connection.lock().await;
         // Watches that were begun with an older certificate end by themselves.
-        let version = self.identity.as_ref().map_or(0, Certificate::version);
+        let version = self.caller.version();
         let current = connection.version == version;
         if let Some(sender) = &mut connection.sender
             && current
@@ -254,9 +234,15 @@ impl Inner {
 
     async fn connect(&self) -> Result<Sender, Status> {
         let connecting = async {
-            let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
-            tcp.set_nodelay(true)?;
-            let tls = self.tls.connect(self.name.clone(), tcp).await?;
+            let stream: Box<dyn proxy::Stream> = match &self.proxy {
+                Some(proxy) => proxy.connect(&self.host, self.port).await?,
+                None => {
+                    let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
+                    tcp.set_nodelay(true)?;
+                    Box::new(tcp)
+                }
+            };
+            let tls = self.tls.connect(self.name.clone(), stream).await?;
             // A dead peer is noticed in 45 seconds, client-go's figures.
             http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())

@@ -1,13 +1,35 @@
 //! TLS without a judgement of the other side's certificate: towards servers that nobody vouches for (Pods and Services
-//! behind a proxy, probes), and towards clients whom authentication judges later.
+//! behind a proxy, probes), and towards clients whom authentication judges later; and the authorities that the system trusts.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+/// The files in which systems keep the authorities that they trust, in the order in which Go looks for them.
+const SYSTEM: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The authorities that the system trusts, or those of the file that `SSL_CERT_FILE` names, as Go has it. They are read
+/// once.
+pub fn system_roots() -> &'static [CertificateDer<'static>] {
+    static ROOTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+    ROOTS.get_or_init(|| {
+        let own = std::env::var("SSL_CERT_FILE").ok().filter(|f| !f.is_empty());
+        let mut files = own.iter().map(String::as_str).chain(SYSTEM.into_iter().filter(|_| own.is_none()));
+        let pem = files.find_map(|file| std::fs::read(file).ok()).unwrap_or_default();
+        CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect()
+    })
+}
 
 /// Takes every certificate, but still wants proof of its key.
 #[derive(Debug)]

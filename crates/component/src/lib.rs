@@ -1,4 +1,5 @@
-//! The parts that every component has: a clock, shutdown, metrics, health checks, sockets to listen on, its log.
+//! The parts that every component has: a clock, shutdown, metrics, health checks, sockets to listen on, its log,
+//! programs that are run for their answer.
 //!
 //! Each component has its own instances, and there are no globals but the log: several components run in one process, and
 //! several clusters in one test. The crate depends on no other crate of the workspace; it must never know a component by name.
@@ -8,6 +9,7 @@ pub mod health;
 pub mod listen;
 pub mod logging;
 pub mod metrics;
+pub mod program;
 pub mod settings;
 pub mod shown;
 pub mod shutdown;

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::program;
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use tokio::process::Command;
 use tokio::time::timeout;
-
-use crate::program;
 
 /// How long a driver may take; upstream's limit for `waitforattach`. DIFFERENCE: upstream waits for the other calls for as
 /// long as they take; here a driver that hangs is ended, and the next attempt starts anew.

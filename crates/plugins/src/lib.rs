@@ -1,12 +1,11 @@
 //! The protocols that a node's plugins speak, and the services that the kubelet offers them: registration, device
 //! plugins, dynamic resource allocation, the node's resources, and the container storage interface. Each of these modules
 //! has the messages, the clients and the servers of one version, generated from `proto/` by `cargo xtask protocols`.
-//! `flex` calls the programs that drivers of FlexVolumes are; `program` runs them, and others for their answers.
+//! `flex` calls the programs that drivers of FlexVolumes are.
 //!
-//! The crate depends on no other crate of the workspace. It knows no Pods and decides nothing.
+//! The crate depends on `component`, which runs programs. It knows no Pods and decides nothing.
 
 pub mod flex;
-pub mod program;
 pub mod socket;
 
 /// Defines a module of generated code.

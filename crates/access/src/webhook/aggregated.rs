@@ -63,6 +63,14 @@ impl Connector {
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
+    /// The host and the port of the Service's own address.
+    ///
+    /// # Errors
+    /// It has none, or not this port.
+    pub fn authority(&self, network: &Network) -> Result<String, String> {
+        let Endpoint { namespace, name, port } = &self.endpoint;
+        service::authority(&*network.reader, namespace, name, *port)
+    }
     /// Tells why the Service leads nowhere; nothing if it leads to a backend.
     ///
     /// # Errors

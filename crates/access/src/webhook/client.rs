@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode};
+use client::Shown;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 
-use super::address::ClientConfig;
+use super::address::{ClientConfig, Target};
 use super::answer;
-use super::connection::Connection;
+use super::connection::{Answer, Connection};
 use super::credentials::Credentials;
 use super::defect::Failure;
 use super::error::CallError;
 use super::network::Network;
-use super::pool::Pools;
+use super::own;
+use super::pool::{Pool, Pools};
 use super::tls;
 
 /// The time that a call has whose caller names none; upstream's.
@@ -49,23 +51,32 @@ impl Webhooks {
     ) -> Result<Bytes, CallError> {
         let target = to.target().map_err(|why| CallError::Failed(why.into()))?;
         let url = target.url(timeout);
+        if let Some((call, own)) = own::call(to, &body).zip(network.own()) {
+            let status = |status| CallError::Status(Box::new(status));
+            let call = call.map_err(status)?;
+            let answer = tokio::time::timeout(timeout, own.transport().call(call)).await;
+            return answer.map_err(|_| failed("context deadline exceeded".into()))?.map_err(status);
+        }
+        let pool = self.pools.of(to, || {
+            let caller = self.credentials.of(&target, &to.ca_bundle)?;
+            Ok((tls::connector(to, &target, caller.certificate().cloned())?, caller))
+        });
+        let pool =
+            pool.map_err(|why| CallError::Failed(format!("could not get REST client: {why}").into()))?;
         let failed = |why: Failure| {
             network.webhooks.count(&why);
             CallError::Failed(why.after(&format!("Post {}: ", api::go::quote(&url))))
         };
         let exchange = async {
-            let pool = self.pools.of(to, || tls::connector(to, &target, &self.credentials))?;
-            let bearer = self.credentials.bearer(&target).await?;
-            let request = || request(&url, &target.authority(), bearer.as_ref(), &body);
+            let shown = pool.caller().prepare().await?;
+            let version = pool.caller().version();
+            let request = || request(&url, &target.authority(), &shown, &body);
             let limit = SLACK.saturating_add(body.len().saturating_mul(4));
-            while let Some(mut kept) = pool.take() {
-                if let Some(answer) = kept.send(request()?, limit).await {
-                    return answer.inspect(|_| pool.keep(kept)).map_err(Failure::from);
-                }
+            let answer = pool.exchange((network, &target, version), request, limit).await?;
+            if answer.0.status == StatusCode::UNAUTHORIZED {
+                pool.caller().refused(&shown).await;
             }
-            let mut fresh = Connection::open(network, &target, pool.tls()).await?;
-            let answer = fresh.send(request()?, limit).await.ok_or("EOF")?;
-            answer.inspect(|_| pool.keep(fresh)).map_err(Failure::from)
+            Ok::<_, Failure>(answer)
         };
         let (head, body) = match tokio::time::timeout(timeout, exchange).await {
             Ok(answer) => answer.map_err(failed)?,
@@ -83,12 +94,26 @@ impl Webhooks {
     }
 }
 
-fn request(
-    url: &str,
-    authority: &str,
-    bearer: Option<&HeaderValue>,
-    body: &Bytes,
-) -> Result<Request<Full<Bytes>>, String> {
+impl Pool {
+    /// Sends a request on a kept connection, or else on a new one, and keeps that.
+    async fn exchange(
+        &self,
+        (network, target, version): (&Network, &Target<'_>, u64),
+        request: impl Fn() -> Result<Request<Full<Bytes>>, String>,
+        limit: usize,
+    ) -> Result<Answer, Failure> {
+        while let Some(mut kept) = self.take(version) {
+            if let Some(answer) = kept.send(request()?, limit).await {
+                return answer.inspect(|_| self.keep(kept, version)).map_err(Failure::from);
+            }
+        }
+        let mut fresh = Connection::open(network, target, self.tls()).await?;
+        let answer = fresh.send(request()?, limit).await.ok_or("EOF")?;
+        answer.inspect(|_| self.keep(fresh, version)).map_err(Failure::from)
+    }
+}
+
+fn request(url: &str, authority: &str, shown: &Shown, body: &Bytes) -> Result<Request<Full<Bytes>>, String> {
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(url)
@@ -96,8 +121,8 @@ fn request(
         .header(USER_AGENT, "kube-apiserver-admission")
         .header(ACCEPT, "application/json, */*")
         .header(CONTENT_TYPE, "application/json");
-    if let Some(bearer) = bearer {
-        request = request.header(AUTHORIZATION, bearer);
+    if let Some(headers) = request.headers_mut() {
+        shown.write(headers);
     }
     request.body(Full::new(body.clone())).map_err(|e| e.to_string())
 }

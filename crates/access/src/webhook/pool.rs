@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
+use client::Caller;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
@@ -35,7 +36,7 @@ impl Pools {
     pub(super) fn of(
         &self,
         config: &ClientConfig,
-        tls: impl FnOnce() -> Result<TlsConnector, String>,
+        make: impl FnOnce() -> Result<(TlsConnector, Caller), String>,
     ) -> Result<Arc<Pool>, String> {
         let mut inner = self.0.lock();
         inner.uses += 1;
@@ -44,7 +45,8 @@ impl Pools {
             *used = now;
             return Ok(Arc::clone(pool));
         }
-        let pool = Arc::new(Pool { tls: tls()?, idle: Mutex::default() });
+        let (tls, caller) = make()?;
+        let pool = Arc::new(Pool { tls, caller, idle: Mutex::default() });
         if inner.pools.len() >= POOLS {
             let oldest = inner.pools.iter().min_by_key(|(_, (used, _))| *used).map(|(c, _)| c.clone());
             oldest.map(|oldest| inner.pools.remove(&oldest));
@@ -57,7 +59,15 @@ impl Pools {
 /// The connections to one webhook.
 pub(super) struct Pool {
     tls: TlsConnector,
-    idle: Mutex<Vec<(Instant, Connection)>>,
+    caller: Caller,
+    idle: Mutex<Vec<Idle>>,
+}
+
+struct Idle {
+    since: Instant,
+    /// The version of the client certificate with which it was made.
+    version: u64,
+    connection: Connection,
 }
 
 impl Pool {
@@ -65,26 +75,30 @@ impl Pool {
     pub(super) fn tls(&self) -> &TlsConnector {
         &self.tls
     }
-    /// The connection that was used last.
-    pub(super) fn take(&self) -> Option<Connection> {
+    /// The credentials that are shown on them.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+    /// The connection that was used last, if it was made with this version of the client certificate.
+    pub(super) fn take(&self, version: u64) -> Option<Connection> {
         let mut idle = self.idle.lock();
-        idle.retain(|(since, connection)| since.elapsed() < AGE && !connection.is_closed());
-        let (since, connection) = idle.pop()?;
-        if let Some(shared) = connection.share() {
-            idle.push((since, connection));
+        idle.retain(|i| i.since.elapsed() < AGE && i.version == version && !i.connection.is_closed());
+        let last = idle.pop()?;
+        if let Some(shared) = last.connection.share() {
+            idle.push(last);
             return Some(shared);
         }
-        Some(connection)
+        Some(last.connection)
     }
-    /// Keeps a connection for the next call.
-    pub(super) fn keep(&self, connection: Connection) {
+    /// Keeps a connection that was made with this version of the client certificate for the next call.
+    pub(super) fn keep(&self, connection: Connection, version: u64) {
         let mut idle = self.idle.lock();
         // One that is shared is there already, unless it is new.
         if connection.share().is_some() {
             idle.clear();
         }
         if !connection.is_closed() && idle.len() < IDLE {
-            idle.push((Instant::now(), connection));
+            idle.push(Idle { since: Instant::now(), version, connection });
         }
     }
 }

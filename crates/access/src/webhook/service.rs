@@ -77,6 +77,39 @@ pub(super) struct Backend {
     pub(super) is_endpoint: bool,
 }
 
+fn spec(reader: &dyn Reader, namespace: &str, name: &str) -> Result<ServiceSpec, String> {
+    let service = reader.get(SERVICES, namespace, name).and_then(|object| read::<Service>(&object));
+    Ok(service.ok_or_else(|| format!("service {} not found", quote(name)))?.spec)
+}
+
+impl ServiceSpec {
+    /// The port of this number; none of a Service that is but a name. The errors are upstream's.
+    fn port(&self, name: &str, port: u16) -> Result<Option<&ServicePort>, String> {
+        match self.kind.as_str() {
+            "ExternalName" => return Ok(None),
+            "ClusterIP" if self.cluster_ip == "None" => {
+                return Err("cannot route to service with ClusterIP \"None\"".into());
+            }
+            "ClusterIP" | "NodePort" | "LoadBalancer" => {}
+            other => return Err(format!("unsupported service type {}", quote(other))),
+        }
+        let found = self.ports.iter().find(|p| p.port == port);
+        found.map(Some).ok_or_else(|| format!("no service port {port} found for service {}", quote(name)))
+    }
+}
+
+/// The host and the port of a Service's own address, or of the name that it stands for (upstream: `ResolveCluster`).
+pub(super) fn authority(
+    reader: &dyn Reader,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<String, String> {
+    let spec = spec(reader, namespace, name)?;
+    let host = if spec.port(name, port)?.is_some() { spec.cluster_ip } else { spec.external_name };
+    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
 /// Finds the backend of a Service's port: a ready endpoint, straight from its EndpointSlices, so that a call needs no
 /// proxy on this machine. The errors are upstream's, and so are the types of Services that are refused.
 pub(super) fn resolve(
@@ -85,18 +118,10 @@ pub(super) fn resolve(
     name: &str,
     port: u16,
 ) -> Result<Backend, String> {
-    let service = reader.get(SERVICES, namespace, name).and_then(|object| read::<Service>(&object));
-    let spec = service.ok_or_else(|| format!("service {} not found", quote(name)))?.spec;
-    match spec.kind.as_str() {
-        "ExternalName" => return Ok(Backend { host: spec.external_name, port, is_endpoint: false }),
-        "ClusterIP" if spec.cluster_ip == "None" => {
-            return Err("cannot route to service with ClusterIP \"None\"".into());
-        }
-        "ClusterIP" | "NodePort" | "LoadBalancer" => {}
-        other => return Err(format!("unsupported service type {}", quote(other))),
-    }
-    let found = spec.ports.iter().find(|p| p.port == port);
-    let found = found.ok_or_else(|| format!("no service port {port} found for service {}", quote(name)))?;
+    let spec = spec(reader, namespace, name)?;
+    let Some(found) = spec.port(name, port)? else {
+        return Ok(Backend { host: spec.external_name, port, is_endpoint: false });
+    };
     let slices = reader.list(SLICES, namespace).into_iter();
     let slices = slices.filter(|object| object.label(OF_SERVICE) == Some(name));
     let mut slices: Vec<Slice> = slices.filter_map(|object| read(&object)).collect();
@@ -175,6 +200,13 @@ mod tests {
         check(other, &[], 443, Ok(("h.example", 443)));
         let headless = json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 443}]});
         check(headless, &one, 443, Err("cannot route to service with ClusterIP \"None\""));
+        let address = |service: Value, port: u16| authority(&reader(service, &[]), "ns", "hook", port);
+        assert_eq!(address(of("NodePort"), 8443).as_deref(), Ok("10.0.0.1:8443"));
+        let named = json!({"type": "ExternalName", "externalName": "h.example"});
+        assert_eq!(address(named, 443).as_deref(), Ok("h.example:443"));
+        let six = json!({"type": "ClusterIP", "clusterIP": "fd00::1", "ports": [{"port": 443}]});
+        assert_eq!(address(six, 443).as_deref(), Ok("[fd00::1]:443"));
+        assert!(address(of("ClusterIP"), 1).is_err());
         let missing = resolve(&Fake::default(), "ns", "hook", 443).unwrap_err();
         assert_eq!(missing, "service \"hook\" not found");
     }

@@ -1,12 +1,12 @@
 //! TLS towards webhooks.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use client::Certificate;
-use client::tls::AnyCertificate;
-use rustls::client::WebPkiServerVerifier;
+use client::tls::{AnyCertificate, system_roots};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
@@ -15,40 +15,18 @@ use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::address::{ClientConfig, Target};
-use super::credentials::Credentials;
 use super::defect::{Failure, explained, told};
 use super::error::io_text;
-
-/// The files in which systems keep the authorities that they trust, in the order in which Go looks for them.
-const SYSTEM: [&str; 5] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/tls/cacert.pem",
-    "/etc/ssl/cert.pem",
-];
-
-/// The authorities that the system trusts, or those of the file that `SSL_CERT_FILE` names, as Go has it. They are read
-/// once.
-fn system_roots() -> &'static [CertificateDer<'static>] {
-    static ROOTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
-    ROOTS.get_or_init(|| {
-        let own = std::env::var("SSL_CERT_FILE").ok().filter(|f| !f.is_empty());
-        let mut files = own.iter().map(String::as_str).chain(SYSTEM.into_iter().filter(|_| own.is_none()));
-        let pem = files.find_map(|file| std::fs::read(file).ok()).unwrap_or_default();
-        CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect()
-    })
-}
 
 /// The settings of connections to a webhook.
 pub(super) fn connector(
     config: &ClientConfig,
     target: &Target<'_>,
-    credentials: &Credentials,
+    shown: Option<Certificate>,
 ) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(trusting(&config.ca_bundle, &provider)?);
-    let mut tls = settings(provider, verifier, credentials.certificate(target)?)?;
+    let mut tls = settings(provider, verifier, shown)?;
     if target.is_loopback() {
         tls.alpn_protocols.insert(0, b"h2".to_vec());
     }
@@ -97,7 +75,12 @@ fn settings(
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut tls = match shown {
-        Some(certificate) => builder.with_client_cert_resolver(Arc::new(certificate)),
+        Some(certificate) => {
+            let mut tls = builder.with_client_cert_resolver(Arc::new(certificate));
+            // A session that goes on would show the certificate with which it began.
+            tls.resumption = Resumption::disabled();
+            tls
+        }
         None => builder.with_no_client_auth(),
     };
     // As upstream: one HTTP/2 connection would take all calls to one of a Service's backends.

@@ -99,6 +99,14 @@ impl Backend {
     pub(crate) fn defect(&self) -> Option<&str> {
         self.connector.as_ref().err().map(String::as_str)
     }
+    /// The host and the port by which it is asked: those of its Service's address.
+    ///
+    /// # Errors
+    /// The Service has none.
+    pub(crate) fn authority(&self) -> Result<String, SendError> {
+        let connector = self.connector.as_ref().map_err(|why| SendError::Settings(why.clone()))?;
+        connector.authority(&self.network).map_err(SendError::Unresolved)
+    }
     /// Closes the connections that are idle, so that the next request shows whether the server is there.
     pub(crate) fn forget_connections(&self) {
         self.idle.lock().clear();
@@ -112,7 +120,7 @@ impl Backend {
         let connector = self.connector.as_ref().map_err(|why| SendError::Settings(why.clone()))?;
         connector.resolves(&self.network).map_err(SendError::Unresolved)?;
         *request.version_mut() = Version::HTTP_11;
-        let host = format!("{}:{}", self.endpoint.host(), self.endpoint.port);
+        let host = self.authority()?;
         let host = HeaderValue::from_str(&host).map_err(|e| SendError::Failed(e.to_string().into()))?;
         request.headers_mut().insert(HOST, host);
         let failed = |e: &hyper::Error| SendError::Failed(Connector::error_text(e).into());

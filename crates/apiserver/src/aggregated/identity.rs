@@ -1,7 +1,5 @@
 //! The headers by which an aggregated server learns who asks; it believes them for the certificate that comes along.
 
-use std::fmt::Write;
-
 use access::UserInfo;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -36,7 +34,7 @@ pub(crate) fn name_caller(headers: &mut HeaderMap, user: &UserInfo, uid: bool) -
         headers.append(GROUP, value(group, "X-Remote-Group")?);
     }
     for (key, values) in &user.extra {
-        let name = format!("{EXTRA}{}", escaped(key));
+        let name = format!("{EXTRA}{}", api::go::header_key(key));
         let header = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| format!("net/http: invalid header field name {}", api::go::quote(&name)))?;
         for text in values {
@@ -44,20 +42,6 @@ pub(crate) fn name_caller(headers: &mut HeaderMap, user: &UserInfo, uid: bool) -
         }
     }
     Ok(())
-}
-
-/// A key as part of a header's name: what may not stand there, and `%`, as percent and two digits.
-fn escaped(key: &str) -> String {
-    let mut out = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use std::net::SocketAddr;
 
 use super::guard::{KUBELET_PORT, is_global_unicast};
-use super::query::escape;
+use super::link;
 
 /// How a backend is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +46,15 @@ impl Location {
             format!("{}:{}", self.host, self.port)
         }
     }
+    /// The authority as it reads where the port is the usual one of its scheme.
+    pub(super) fn usual_authority(&self) -> String {
+        let usual = if self.transport == Transport::Plain { 80 } else { 443 };
+        let whole = self.authority();
+        if self.port == usual { whole.trim_end_matches(&format!(":{usual}")).to_owned() } else { whole }
+    }
     /// The request target: escaped path and query.
     pub(super) fn target(&self) -> String {
-        let mut target = escape_path(&self.path);
+        let mut target = link::escape(self.path.as_bytes());
         if target.is_empty() {
             target.push('/');
         }
@@ -290,11 +296,6 @@ pub(super) fn rest_path(path: &str, namespaced: bool) -> Result<String, Status> 
     Ok(clean)
 }
 
-/// Escapes a path as Go's `URL.EscapedPath` does.
-pub(super) fn escape_path(path: &str) -> String {
-    escape(path, |b| b.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*".contains(&b))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -379,7 +380,7 @@ mod tests {
         check("/api/v1/nodes/n/proxy/logs/", false, "/logs/");
         check("/api/v1/namespaces/n/pods/p/proxy/a%20b", true, "/a b");
         assert!(rest_path("/api/v1/nodes/n/proxy/%zz", false).is_err());
-        assert_eq!(escape_path("/a b?c#d%/é"), "/a%20b%3Fc%23d%25/%C3%A9");
+        assert_eq!(link::escape("/a b?c#d%/é".as_bytes()), "/a%20b%3Fc%23d%25/%C3%A9");
     }
 
     #[test]

@@ -9,10 +9,12 @@ mod command;
 mod forward;
 mod guard;
 mod html;
+mod link;
 mod location;
 mod logs;
 mod options;
 mod pace;
+mod place;
 mod query;
 pub(crate) mod route;
 mod sniff;
@@ -37,7 +39,7 @@ use streaming::websocket::is_upgrade;
 use self::backend::Dialer;
 pub use self::guard::Own;
 use self::guard::Purpose;
-use self::location::{Location, Transport, escape_path, parse_id, rest_path, unavailable};
+use self::location::{Location, Transport, parse_id, rest_path, unavailable};
 pub(crate) use self::options::options;
 use crate::config::Calls;
 use crate::front::{Body, full};
@@ -187,8 +189,8 @@ impl Connect {
             }
             location.path = "/".into();
         }
-        let rest = escape_path(&location.path);
-        let prefix = outer.strip_suffix(rest.as_str()).unwrap_or(outer).trim_end_matches('/').to_owned();
+        let outer = link::unescape(outer).map_err(|_| Status::bad_request("invalid URL escape"))?;
+        let prefix = outer.strip_suffix(location.path.as_bytes()).unwrap_or(&outer).to_owned();
         forward::plain(&self.dialer, &location, request, prefix).await
     }
 

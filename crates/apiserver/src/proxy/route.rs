@@ -13,6 +13,8 @@ use streaming::websocket::is_upgrade;
 use tokio::time::timeout;
 
 use super::forward::{empty, forwarded_for, remove_hop_by_hop};
+use super::link;
+use super::place::Place;
 use crate::aggregated::{Answered, Elsewhere, SendError, name_caller, no_body};
 use crate::front::{Body, text};
 
@@ -46,14 +48,11 @@ pub(crate) async fn lead(
     }
     let mut headers = request.headers().clone();
     forwarded_for(&request, &mut headers);
-    if let Ok(uri) = HeaderValue::from_str(request.uri().path()) {
-        headers.insert("x-forwarded-uri", uri);
-    }
     if let Err(error) = name_caller(&mut headers, user, uid) {
         return failed(other, &SendError::Failed(error.into()));
     }
     let answer = if is_upgrade(&headers) {
-        upgrade(other, request, headers, reject_redirects).await
+        upgrade(other, request, headers).await
     } else {
         plain(other, request, headers, reject_redirects).await
     };
@@ -89,9 +88,13 @@ async fn plain(
     let (parts, body) = request.into_parts();
     let body =
         if http_body::Body::is_end_stream(&body) { no_body() } else { body.map_err(Into::into).boxed() };
-    let to = other.backend.endpoint();
-    if let Ok(host) = HeaderValue::from_str(&format!("{}:{}", to.host(), to.port)) {
-        headers.insert("x-forwarded-host", host);
+    let place = Place::of_server(other.backend.authority()?);
+    // The path is the client's, which may be written in another way than Go writes it.
+    let path = link::unescape(parts.uri.path()).unwrap_or_else(|_| parts.uri.path().into());
+    for (name, value) in [("x-forwarded-uri", &place.outer(&path)), ("x-forwarded-host", &place.host)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
     }
     headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
     let mut outgoing = Request::new(body);
@@ -105,21 +108,33 @@ async fn plain(
     } else {
         answer.await
     };
-    Ok(passed_on(answer?, reject_redirects))
+    Ok(passed_on(answer?, reject_redirects, &place).await)
 }
 
 /// The answer as the client gets it.
-fn passed_on(answer: Response<Answered>, reject_redirects: bool) -> Response<Body> {
+async fn passed_on(answer: Response<Answered>, reject_redirects: bool, place: &Place) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     // The client would ask the target with the credentials that it has for this server.
     if reject_redirects && parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
         return text(502, "the backend attempted to redirect this request, which is not permitted");
     }
     remove_hop_by_hop(&mut parts.headers);
-    for name in ["credentials", "headers", "methods", "origin"] {
-        parts.headers.remove(format!("access-control-allow-{name}"));
-    }
     // They are this server's to give, and say which of its requests this was.
+    parts.headers.remove("audit-id");
+    match place.rewrite_answer(parts, body).await {
+        Ok((parts, body)) => {
+            let mut response = Response::new(body);
+            (*response.status_mut(), *response.headers_mut()) = (parts.status, parts.headers);
+            response
+        }
+        Err(why) => text(503, format!("Internal error occurred: {why}\n")),
+    }
+}
+
+/// An answer that refuses an upgrade, as the client gets it: upstream hands these on as they are.
+fn refused(answer: Response<Answered>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    remove_hop_by_hop(&mut parts.headers);
     parts.headers.remove("audit-id");
     let mut response = Response::new(Body::stream(body.map_err(Into::into)));
     (*response.status_mut(), *response.headers_mut()) = (parts.status, parts.headers);
@@ -141,16 +156,22 @@ async fn upgrade(
     other: &Elsewhere,
     mut request: Request<Incoming>,
     headers: HeaderMap,
-    reject_redirects: bool,
 ) -> Result<Response<Body>, SendError> {
     let mut outgoing = Request::new(no_body());
     *outgoing.method_mut() = request.method().clone();
     *outgoing.uri_mut() = target(request.uri());
     *outgoing.headers_mut() = headers;
-    let mut answer = other.backend.send(outgoing).await?;
+    let sent = other.backend.send(outgoing).await;
+    let mut answer = match sent {
+        // Upstream dials for upgrades by itself, and says so.
+        Err(SendError::Failed(why)) => {
+            return Ok(text(503, format!("error dialing backend: {why}\n")));
+        }
+        sent => sent?,
+    };
     let status = answer.status();
     if status.as_u16() >= 400 {
-        return Ok(passed_on(answer, reject_redirects));
+        return Ok(refused(answer));
     }
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let code = status.as_u16();

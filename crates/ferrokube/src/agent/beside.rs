@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use client::{Certificate, Client};
+use client::{Certificate, Client, Config};
 use component::{Clock, Shutdown};
 use rustls_pki_types::CertificateDer;
 
@@ -48,7 +48,8 @@ impl Beside<'_> {
         let serving = Serving::new(self.name, self.addresses, &pki, self.clock).approved_by(self.admin);
         serving.keep(self.node.clone(), shutdown)?;
 
-        let server = Server { url: self.url, authorities: vec![self.authority], name: None };
+        let server = Config { server: self.url, authorities: vec![self.authority], ..Config::default() };
+        let server = Server::of(&server);
         let kept = Kept::new(Wanted::node_client(self.name), Store::new(&pki, CLIENT), self.clock);
         let kept = kept.tried_at(server.clone());
         let next = kept.load()?;

@@ -143,20 +143,13 @@ pub(crate) async fn join(way: &Way, files: &Files<'_>, node: &str, clock: Clock)
 
 /// The server with the credentials to join with, and without any.
 async fn bootstrap(way: &Way) -> Result<(Config, Config)> {
-    let bare = |config: &Config| Config {
-        server: config.server.clone(),
-        authorities: config.authorities.clone(),
-        server_name: config.server_name.clone(),
-        user_agent: config.user_agent.clone(),
-        ..Config::default()
-    };
     if let Some(path) = &way.bootstrap {
         let config = Config::from_kubeconfig(path, None);
         let mut config =
             config.with_context(|| format!("--bootstrap-kubeconfig {} cannot be used", path.display()))?;
         way.pins.check(&config)?;
         config.server = way.server.clone().unwrap_or(config.server);
-        let known = bare(&config);
+        let known = config.without_credentials();
         return Ok((config, known));
     }
     let (Some(token), Some(server)) = (&way.token, &way.server) else {
@@ -165,7 +158,7 @@ async fn bootstrap(way: &Way) -> Result<(Config, Config)> {
         );
     };
     let known = discover(server, token, &way.pins).await?;
-    let config = bare(&known).with_token(client::Token::Value(token.text()));
+    let config = known.without_credentials().with_token(client::Token::Value(token.text()));
     Ok((config, known))
 }
 
@@ -188,7 +181,16 @@ fn refused(server: &str, error: Error) -> Error {
 /// Writes the kubeconfig of the node, whose certificate is in a file of its own.
 pub(super) fn write(path: &Path, config: &Config, certificate: &Path) -> Result<()> {
     let pem: String = config.authorities.iter().map(|der| pem::encode_certificate(der)).collect();
-    let mut cluster = json!({"server": config.server, "certificate-authority-data": STANDARD.encode(pem)});
+    let mut cluster = json!({"server": config.server});
+    if !pem.is_empty() {
+        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+    }
+    if config.any_server {
+        cluster["insecure-skip-tls-verify"] = true.into();
+    }
+    if let Some(proxy) = &config.proxy {
+        cluster["proxy-url"] = proxy.url().into();
+    }
     if let Some(name) = &config.server_name {
         cluster["tls-server-name"] = name.as_str().into();
     }

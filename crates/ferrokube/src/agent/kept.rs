@@ -38,28 +38,27 @@ pub(super) struct Kept {
 
 /// An API server with its authorities.
 #[derive(Debug, Clone)]
-pub(crate) struct Server {
-    pub(super) url: String,
-    pub(super) authorities: Vec<CertificateDer<'static>>,
-    pub(super) name: Option<String>,
-}
+pub(crate) struct Server(Arc<Config>);
 
 impl Server {
     /// That of a configuration, without anybody's credentials.
     pub(super) fn of(config: &Config) -> Self {
-        let Config { server, authorities, server_name, .. } = config;
-        Self { url: server.clone(), authorities: authorities.clone(), name: server_name.clone() }
+        Self(Arc::new(config.without_credentials()))
+    }
+
+    /// Its URL.
+    pub(super) fn url(&self) -> &str {
+        &self.0.server
+    }
+
+    /// Those who may have signed its certificate.
+    pub(super) fn authorities(&self) -> &[CertificateDer<'static>] {
+        &self.0.authorities
     }
 
     /// The configuration for one who has these credentials.
     pub(super) fn with(&self, identity: Certificate) -> Config {
-        let config = Config {
-            server: self.url.clone(),
-            authorities: self.authorities.clone(),
-            server_name: self.name.clone(),
-            ..Config::default()
-        };
-        config.with_identity(identity)
+        self.0.without_credentials().with_identity(identity)
     }
 }
 

@@ -173,7 +173,7 @@ async fn serve(
         settings.parts.network,
     );
     *held = Some(neighbours::claim(dir, &claim)?);
-    say(&format!("joined {} as node {name}: {}", at.url, runtime.name));
+    say(&format!("joined {} as node {name}: {}", at.url(), runtime.name));
 
     let store = |file: &'static str| Store::new(&pki, file);
     let failure = Failure::default();
@@ -220,7 +220,7 @@ async fn serve(
         cluster_cidr: settings.cluster_cidr,
         service_cidrs: settings.service_cidrs,
         cluster_dns: settings.cluster_dns,
-        tls: serving.tls(&authorities(&at.authorities)?, &Offer::default())?,
+        tls: serving.tls(&authorities(at.authorities())?, &Offer::default())?,
         certificates: kubelet::config::Certificates { client: kept, server: Some(serving.place()) },
         parts,
         features: settings.features,

@@ -447,3 +447,53 @@ fn a_server_that_knows_openapi_v2_alone_is_described_in_v3() {
     let packed = s.get(&url).accept("application/com.github.proto-openapi.spec.v3@v1.0+protobuf");
     packed.send().unwrap().expect(200).unwrap();
 }
+
+/// Webhooks of the Service `kubernetes` are behind this server: an aggregated one answers them, and is told that this
+/// server asks.
+#[test]
+fn webhooks_of_aggregated_servers() {
+    const REVIEWS: &str = "/apis/w.example/v1/reviews";
+    let s = server();
+    let other = Webhook::aggregated(HOST, &front_proxy_authority(&s).unwrap(), |question| {
+        if question.path.split('?').next() != Some(REVIEWS) {
+            return fishes(question);
+        }
+        let (uid, name) = (&question.body["request"]["uid"], &question.body["request"]["name"]);
+        let response = json!({"uid": uid, "allowed": name == "good", "status": {"message": "it swims not"}});
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+        Reply::Raw(201, vec!["Content-Type: application/json".into()], review.to_string().into())
+    });
+    let other = other.unwrap();
+    lead_to(&s, &other).unwrap();
+    s.create(SERVICES, &api_service("w.example", "v1", Some(other.bundle()))).unwrap();
+    wait_for(&s, NAME, "Passed").unwrap();
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]});
+    let service = |path: &str| json!({"namespace": "default", "name": "kubernetes", "path": path});
+    let configure = |name: &str, path: &str| {
+        let of = json!({
+            "name": format!("{name}.example.com"), "clientConfig": {"service": service(path)}, "rules": [rule],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+        });
+        let made = json!({"metadata": {"name": name}, "webhooks": [of]});
+        s.create("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", &made).unwrap();
+    };
+    configure("default", REVIEWS);
+    let create = |namespace: &str, name: &str| {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        s.request("POST", &path).json(&json!({"metadata": {"name": name}})).send().unwrap()
+    };
+    create("default", "good").expect(201).unwrap();
+    let refused = create("default", "bad").expect(400).unwrap().json().unwrap();
+    let told = "admission webhook \"default.example.com\" denied the request: it swims not";
+    assert_eq!(refused["message"], told);
+    let asked = other.asked();
+    let review = asked.iter().find(|q| q.path.starts_with(REVIEWS)).unwrap();
+    assert_eq!(review.header("x-remote-user").collect::<Vec<_>>(), ["system:apiserver"]);
+    assert_eq!(review.body["request"]["name"], "good");
+    configure("kube-public", "/nowhere");
+    let refused = create("kube-public", "a").expect(500).unwrap().json().unwrap();
+    let told = "Internal error occurred: failed calling webhook \"kube-public.example.com\": failed to call webhook: the server could not find the requested resource";
+    assert_eq!(refused["message"], told);
+}

@@ -11,6 +11,7 @@ mod discovery;
 mod evictions;
 mod flow_control;
 mod forms;
+mod kubeconfigs;
 mod lists;
 mod objects;
 mod patches;

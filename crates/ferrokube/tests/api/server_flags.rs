@@ -290,12 +290,18 @@ fn without_those_flags() -> Result<()> {
 #[test]
 fn redirects_of_aggregated_servers() -> Result<()> {
     const MOVED: &str = "/apis/w.example/v1/namespaces/default/fishes/moved";
+    const HERE: &str = "/apis/w.example/v1/namespaces/default/fishes/here";
+    const PAGE: &str = "/apis/w.example/v1/namespaces/default/fishes/page";
     for (flags, status) in [(&[][..], 502), (&["--aggregator-reject-forwarding-redirect=false"][..], 307)] {
         let s = Server::start(flags)?;
         let other =
             Webhook::aggregated(aggregation::HOST, &aggregation::front_proxy_authority(&s)?, |question| {
                 match question.path.as_str() {
                     MOVED => Reply::Raw(307, vec!["Location: https://elsewhere.example/".into()], Vec::new()),
+                    HERE => Reply::Raw(307, vec!["Location: /other?q=1".into()], Vec::new()),
+                    PAGE => {
+                        Reply::Raw(200, vec!["Content-Type: text/html".into()], b"<a href=\"/x\">".into())
+                    }
                     _ => aggregation::fishes(question),
                 }
             })?;
@@ -306,6 +312,17 @@ fn redirects_of_aggregated_servers() -> Result<()> {
         let moved = s.get(MOVED).send()?.expect(status)?;
         let location = moved.header("location");
         ensure!((location == "https://elsewhere.example/") == (status == 307), "{location}");
+        // Links of its own lead to the address of its Service, where this server has asked it.
+        let service = s.get("/api/v1/namespaces/default/services/fish").send()?.expect(200)?.json()?;
+        let own = format!("https://{}:443", service["spec"]["clusterIP"].as_str().unwrap_or_default());
+        let here = s.get(HERE).send()?.expect(status)?;
+        ensure!((here.header("location") == format!("{own}/other?q=1")) == (status == 307), "{here:?}");
+        let page = s.get(PAGE).send()?.expect(200)?.text();
+        ensure!(page == format!("<a href=\"{own}/x\">"), "{page}");
+        let asked = other.asked();
+        let last = asked.last().context("it was asked")?;
+        ensure!(last.header("x-forwarded-host").eq([own.trim_start_matches("https://")]), "{:?}", last.head);
+        ensure!(last.header("host").eq([own.trim_start_matches("https://")]), "{:?}", last.head);
     }
     Ok(())
 }

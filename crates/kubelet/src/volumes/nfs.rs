@@ -122,7 +122,7 @@ impl Export {
         let arguments = self.arguments(target);
         let mut command = Command::new(program);
         command.args(&arguments);
-        let (why, output) = match timeout(PATIENCE, plugins::program::run(&mut command)).await {
+        let (why, output) = match timeout(PATIENCE, component::program::run(&mut command)).await {
             Ok(Ok(ended)) if ended.status.success() => return Ok(()),
             Ok(Ok(ended)) => (exit_status::told(ended.status), words(&[ended.stdout, ended.stderr].concat())),
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,19 +1,22 @@
 //! The APIServices of what this server answers itself: made at the start for what is built in, and kept for the
-//! versions of definitions. One that somebody else wrote is left alone. The rules are those of upstream's
+//! versions that definitions serve, whether their names were accepted or not. One that somebody else wrote is left alone. The rules are those of upstream's
 //! `autoregister` and `crdregistration` controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Status, Text};
+use access::reader::read;
+use api::{Object, Status, Text};
 use client::{Transport, Verb};
 use futures::{StreamExt, stream};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use storage::{Batch, Cause, Watcher};
+use storage::{Batch, Cause, WatchEnd, Watcher};
 use tokio::time::Instant;
 
 use super::super::env::Env;
+use super::super::status::Kind;
 use super::calls::API_SERVICES;
 use super::state::{ApiService, MANAGED, Spec};
 use crate::aggregated::{COMPUTED, Priority, of_builtin, of_definition};
@@ -115,17 +118,78 @@ fn plan(wanted: Option<&Wanted>, there: Option<&ApiService>, synced: bool, at_st
     }
 }
 
-/// The APIServices that should be there, by name.
-fn wanted(objects: &Objects) -> BTreeMap<Text, Wanted> {
+/// The APIServices of what is built in, by name.
+fn built_in(objects: &Objects) -> BTreeMap<Text, Wanted> {
     let mut all = BTreeMap::new();
-    for (group, versions) in
-        objects.catalog().resources.groups().iter().filter(|g| g.0 != API_SERVICES.group && g.0 != COMPUTED)
-    {
-        for version in versions {
+    for (group, versions) in objects.catalog().resources.groups() {
+        if group == API_SERVICES.group || group == COMPUTED {
+            continue;
+        }
+        for version in versions.iter().filter(|version| of_builtin(group, version).is_some()) {
             all.insert(Text::from(format!("{version}.{group}")), Wanted::new(group, version));
         }
     }
     all
+}
+
+/// The group of a definition, and its versions that are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Definition {
+    group: Text,
+    served: Vec<Text>,
+}
+
+impl Definition {
+    /// Reads a stored one; `None` if it is none.
+    fn of(object: &Object) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Wire {
+            spec: Versions,
+        }
+        #[derive(Deserialize)]
+        struct Versions {
+            group: Text,
+            #[serde(default)]
+            versions: Vec<Version>,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            name: Text,
+            #[serde(default)]
+            served: bool,
+        }
+        let Wire { spec } = read(object)?;
+        let served = spec.versions.into_iter().filter(|v| v.served).map(|v| v.name).collect();
+        Some(Self { group: spec.group, served })
+    }
+    fn serves(&self, group: &str, version: &str) -> bool {
+        self.group == group && self.served.iter().any(|v| v == version)
+    }
+}
+
+/// Takes a definition's state, and notes what should be there of its versions; the names of those APIServices.
+fn follow_definition(
+    (definitions, wanted): (&mut BTreeMap<Text, Definition>, &mut BTreeMap<Text, Wanted>),
+    name: &Text,
+    now: Option<Definition>,
+) -> BTreeSet<Text> {
+    let before = match &now {
+        Some(now) => definitions.insert(name.clone(), now.clone()),
+        None => definitions.remove(name),
+    };
+    let mut names = BTreeSet::new();
+    for Definition { group, served } in before.iter().chain(&now) {
+        for version in served.iter().filter(|version| of_builtin(group, version).is_none()) {
+            let name = Text::from(format!("{version}.{group}"));
+            if definitions.values().any(|d| d.serves(group, version)) {
+                wanted.insert(name.clone(), Wanted::new(group, version));
+            } else {
+                wanted.remove(&name);
+            }
+            names.insert(name);
+        }
+    }
+    names
 }
 
 /// All APIServices as they are, and as they should be.
@@ -133,6 +197,8 @@ struct Registration {
     objects: Arc<Objects>,
     transport: Arc<dyn Transport>,
     wanted: BTreeMap<Text, Wanted>,
+    /// The definitions by their names.
+    definitions: BTreeMap<Text, Definition>,
     known: BTreeMap<Text, ApiService>,
     at_start: BTreeSet<Text>,
     synced: BTreeSet<Text>,
@@ -140,22 +206,55 @@ struct Registration {
     due: BTreeMap<Text, Instant>,
 }
 
+/// The kind of definitions.
+const DEFINITIONS: Kind = Kind { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
+
+/// The watches of APIServices, and of definitions where these are served.
+struct Watchers {
+    services: Watcher,
+    definitions: Option<Watcher>,
+}
+
+/// The next batch of a watch that there may be.
+async fn next_of(watcher: &mut Option<Watcher>) -> Option<Result<Batch, WatchEnd>> {
+    match watcher {
+        Some(watcher) => watcher.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads all that a watch begins with, by name; `None` if it ended before.
+async fn all_of<T>(watcher: &mut Watcher, read: fn(&Object) -> Option<T>) -> Option<BTreeMap<Text, T>> {
+    let mut all = BTreeMap::new();
+    loop {
+        match watcher.next().await {
+            Some(Ok(Batch::Events(events))) => {
+                let read = events.iter().filter_map(|e| Some((e.object.data.name.clone(), read(&e.object)?)));
+                all.extend(read);
+            }
+            Some(Ok(Batch::Synced(_))) => return Some(all),
+            Some(Ok(Batch::Progress(_))) => {}
+            Some(Err(_)) | None => return None,
+        }
+    }
+}
+
 /// Makes the APIServices, and keeps them from then on.
 pub(crate) async fn run(env: &Env) -> Result<(), Status> {
     if env.objects.id(API_SERVICES.names()).is_none() {
         return Ok(());
     }
-    let mut served = env.objects.served();
     let mut all = Registration {
         objects: Arc::clone(&env.objects),
         transport: Arc::clone(&env.transport),
-        wanted: wanted(&env.objects),
+        wanted: built_in(&env.objects),
+        definitions: BTreeMap::new(),
         known: BTreeMap::new(),
         at_start: BTreeSet::new(),
         synced: BTreeSet::new(),
         due: BTreeMap::new(),
     };
-    let mut watcher = all.begin_at_last().await;
+    let mut watchers = all.begin_at_last().await;
     all.due.clear();
     all.at_start = all.known.keys().cloned().collect();
     let names: BTreeSet<Text> = all.wanted.keys().chain(all.known.keys()).cloned().collect();
@@ -164,9 +263,9 @@ pub(crate) async fn run(env: &Env) -> Result<(), Status> {
     env.shutdown.spawn(async move {
         let follow = async {
             loop {
-                all.follow(&mut watcher, &mut served).await;
+                all.follow(&mut watchers).await;
                 tokio::time::sleep(PAUSE).await;
-                watcher = all.begin_at_last().await;
+                watchers = all.begin_at_last().await;
             }
         };
         stop.run(follow).await;
@@ -175,40 +274,38 @@ pub(crate) async fn run(env: &Env) -> Result<(), Status> {
 }
 
 impl Registration {
-    async fn begin_at_last(&mut self) -> Watcher {
+    async fn begin_at_last(&mut self) -> Watchers {
         loop {
-            if let Some(watcher) = self.begin().await {
-                return watcher;
+            if let Some(watchers) = self.begin().await {
+                return watchers;
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Reads all APIServices anew; `None` if the watch ended before all were seen.
-    async fn begin(&mut self) -> Option<Watcher> {
-        let mut watcher = self.objects.watch(API_SERVICES.names())?;
-        let mut known = BTreeMap::new();
-        loop {
-            match watcher.next().await {
-                Some(Ok(Batch::Events(events))) => {
-                    let read = events
-                        .iter()
-                        .filter_map(|e| Some((e.object.data.name.clone(), ApiService::of(&e.object)?)));
-                    known.extend(read);
-                }
-                Some(Ok(Batch::Synced(_))) => break,
-                Some(Ok(Batch::Progress(_))) => {}
-                Some(Err(_)) | None => return None,
-            }
+    /// Reads all definitions and APIServices anew; `None` if a watch ended before all were seen.
+    async fn begin(&mut self) -> Option<Watchers> {
+        let mut definitions = self.objects.watch(DEFINITIONS.names());
+        let mut named = BTreeMap::new();
+        if let Some(watcher) = &mut definitions {
+            named = all_of(watcher, Definition::of).await?;
         }
+        let mut services = self.objects.watch(API_SERVICES.names())?;
+        let known = all_of(&mut services, ApiService::of).await?;
         let now = Instant::now();
+        let names: BTreeSet<Text> = self.definitions.keys().chain(named.keys()).cloned().collect();
+        for name in names {
+            let place = (&mut self.definitions, &mut self.wanted);
+            let changed = follow_definition(place, &name, named.remove(&name));
+            self.due.extend(changed.into_iter().map(|name| (name, now)));
+        }
         // Changes of the meantime are looked at once more.
         self.due.extend(self.known.keys().chain(known.keys()).map(|name| (name.clone(), now)));
         self.known = known;
-        Some(watcher)
+        Some(Watchers { services, definitions })
     }
 
-    async fn follow(&mut self, watcher: &mut Watcher, served: &mut tokio::sync::watch::Receiver<()>) {
+    async fn follow(&mut self, Watchers { services, definitions }: &mut Watchers) {
         loop {
             let next = self.due.values().min().copied();
             let wait = async {
@@ -218,7 +315,7 @@ impl Registration {
                 }
             };
             let names: BTreeSet<Text> = tokio::select! {
-                next = watcher.next() => match next {
+                next = services.next() => match next {
                     Some(Ok(Batch::Events(events))) => events.iter().map(|event| {
                         let name = event.object.data.name.clone();
                         match ApiService::of(&event.object).filter(|_| event.cause != Cause::Deleted) {
@@ -230,11 +327,15 @@ impl Registration {
                     Some(Ok(_)) => BTreeSet::new(),
                     Some(Err(_)) | None => return,
                 },
-                Ok(()) = served.changed() => {
-                    let before = std::mem::replace(&mut self.wanted, wanted(&self.objects));
-                    let differs = |name: &&Text| before.get(*name) != self.wanted.get(*name);
-                    before.keys().chain(self.wanted.keys()).filter(differs).cloned().collect()
-                }
+                next = next_of(definitions) => match next {
+                    Some(Ok(Batch::Events(events))) => events.iter().flat_map(|event| {
+                        let now = Definition::of(&event.object).filter(|_| event.cause != Cause::Deleted);
+                        let place = (&mut self.definitions, &mut self.wanted);
+                        follow_definition(place, &event.object.data.name, now)
+                    }).collect(),
+                    Some(Ok(_)) => BTreeSet::new(),
+                    Some(Err(_)) | None => return,
+                },
                 () = wait => {
                     let now = Instant::now();
                     let due = self.due.iter().filter(|(_, at)| **at <= now);
@@ -312,6 +413,32 @@ impl Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Upstream's cases (`crdregistration_controller_test.go`), and changes.
+    #[test]
+    fn versions_of_definitions() {
+        let (mut definitions, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+        let mut check = |name: &str, served: Option<&[&str]>, changed: &[&str], there: &[&str]| {
+            let now = served.map(|served| Definition {
+                group: "group.com".into(),
+                served: served.iter().map(|v| Text::from(*v)).collect(),
+            });
+            let names = follow_definition((&mut definitions, &mut wanted), &name.into(), now);
+            assert_eq!(names.into_iter().collect::<Vec<_>>(), changed, "{name}");
+            assert_eq!(wanted.keys().collect::<Vec<_>>(), there, "{name}");
+            assert!(wanted.values().all(|w| w.keep == Keep::Always && w.spec.priority == of_definition()));
+        };
+        let (v1, v2) = ("v1.group.com", "v2.group.com");
+        check("one", Some(&["v1"]), &[v1], &[v1]);
+        check("two", Some(&["v1", "v2"]), &[v1, v2], &[v1, v2]);
+        check("one", Some(&["v1"]), &[v1], &[v1, v2]);
+        check("two", Some(&["v1"]), &[v1, v2], &[v1]);
+        check("one", None, &[v1], &[v1]);
+        check("two", Some(&[]), &[v1], &[]);
+        check("two", None, &[], &[]);
+        let built_in = Definition { group: "apps".into(), served: vec!["v1".into()] };
+        assert!(follow_definition((&mut definitions, &mut wanted), &"x".into(), Some(built_in)).is_empty());
+    }
 
     #[test]
     fn upstreams_table() {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plugins::program;
+use component::program;
 use tokio::process::Command;
 use tokio::time::timeout;
 

@@ -25,8 +25,20 @@ pub struct Ended {
 /// # Errors
 /// It cannot be started, or its outputs cannot be read.
 pub async fn run(command: &mut Command) -> io::Result<Ended> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn()?;
+    ended(command.stdin(Stdio::null()).stderr(Stdio::piped())).await
+}
+
+/// Runs a program as [`run`] does, but it complains where this process does, and may ask who sits at the terminal.
+///
+/// # Errors
+/// It cannot be started, or its output cannot be read.
+pub async fn consult(command: &mut Command, interactive: bool) -> io::Result<Ended> {
+    let input = if interactive { Stdio::inherit() } else { Stdio::null() };
+    ended(command.stdin(input).stderr(Stdio::inherit())).await
+}
+
+async fn ended(command: &mut Command) -> io::Result<Ended> {
+    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (stdout, stderr, status) = tokio::try_join!(beginning(stdout), beginning(stderr), child.wait())?;
     Ok(Ended { status, stdout, stderr })
@@ -56,5 +68,7 @@ mod tests {
         check("head -c 3000000 /dev/zero; head -c 2000000 /dev/zero >&2", 0, MOST, MOST).await;
         check("cat", 0, 0, 0).await;
         assert!(run(&mut Command::new("/none")).await.is_err());
+        let consulted = consult(Command::new("sh").args(["-c", "cat; echo a"]), false).await.unwrap();
+        assert_eq!((&consulted.stdout[..], &consulted.stderr[..]), (&b"a\n"[..], &b""[..]));
     }
 }
