@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures::FutureExt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use rustls_pki_types::PrivateKeyDer;
@@ -189,8 +188,7 @@ impl Caller {
     /// Takes note that a server answered 401 to these: a program is run anew, for the next request.
     pub async fn refused(&self, shown: &Shown) {
         if let (Authorization::Program(program), Some(given)) = (&self.authorization, &shown.given) {
-            // Boxed, since it is rare and large.
-            program.refused(given).boxed().await;
+            program.refused(given).await;
         }
     }
 }

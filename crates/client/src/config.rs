@@ -106,6 +106,8 @@ pub struct Config {
     pub any_server: bool,
     /// The proxy to it.
     pub proxy: Option<Proxy>,
+    /// Whether the environment's proxy counts where there is no other (`HTTPS_PROXY`, `NO_PROXY`).
+    pub environment_proxy: bool,
     /// The credentials.
     pub caller: Caller,
     /// The `User-Agent` to send.
@@ -141,6 +143,7 @@ impl Config {
             server_name: self.server_name.clone(),
             any_server: self.any_server,
             proxy: self.proxy.clone(),
+            environment_proxy: self.environment_proxy,
             caller: Caller::default(),
             user_agent: self.user_agent.clone(),
         }
@@ -194,11 +197,9 @@ impl Config {
         config.system_authorities = authorities.is_empty();
         config.server_name = Some(cluster.tls_server_name.clone()).filter(|n| !n.is_empty());
         config.any_server = cluster.insecure_skip_tls_verify;
-        config.proxy = if cluster.proxy_url.is_empty() {
-            Proxy::from_environment(&cluster.server)
-        } else {
-            Some(Proxy::parse(&cluster.proxy_url).map_err(ConfigError::Unusable)?)
-        };
+        let proxy = Some(&cluster.proxy_url).filter(|url| !url.is_empty()).map(|url| Proxy::parse(url));
+        config.proxy = proxy.transpose().map_err(ConfigError::Unusable)?;
+        config.environment_proxy = true;
         Ok(config)
     }
 
@@ -212,7 +213,8 @@ impl Config {
         let token = dir.join("token");
         // Without it nothing would work, and the reason would come late.
         read(&token)?;
-        let config = Self::new(&format!("https://{host}:{port}"), &read(&dir.join("ca.crt"))?)?;
+        let mut config = Self::new(&format!("https://{host}:{port}"), &read(&dir.join("ca.crt"))?)?;
+        config.environment_proxy = true;
         Ok(config.with_token(Token::File(token)))
     }
 

@@ -79,7 +79,14 @@ impl Proxy {
     /// The proxy to a server that the environment names (`HTTPS_PROXY`, `NO_PROXY`), as Go's clients read it; never one to
     /// this machine.
     pub(crate) fn from_environment(server: &str) -> Option<Self> {
-        Self::of_environment(&Matcher::from_env(), server)
+        let either = |names: [&str; 2]| {
+            names.into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default()
+        };
+        let environment = Matcher::builder()
+            .https(either(["HTTPS_PROXY", "https_proxy"]))
+            .no(either(["NO_PROXY", "no_proxy"]))
+            .build();
+        Self::of_environment(&environment, server)
     }
 
     fn of_environment(environment: &Matcher, server: &str) -> Option<Self> {

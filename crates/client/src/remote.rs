@@ -86,6 +86,7 @@ impl Remote {
         let name = ServerName::try_from(config.server_name.clone().unwrap_or_else(|| host.clone()))
             .map_err(|_| bad())?;
 
+        let environment = config.environment_proxy;
         let mut roots = RootCertStore::empty();
         for authority in config.authorities {
             roots.add(authority)?;
@@ -118,7 +119,7 @@ impl Remote {
             name,
             tls: TlsConnector::from(Arc::new(tls)),
             prefix: uri.path().trim_end_matches('/').to_owned(),
-            proxy: config.proxy,
+            proxy: config.proxy.or_else(|| environment.then(|| Proxy::from_environment(&config.server))?),
             caller: config.caller,
             user_agent: HeaderValue::from_str(&config.user_agent)
                 .unwrap_or_else(|_| HeaderValue::from_static("ferrokube")),

@@ -51,6 +51,10 @@ impl Webhooks {
     ) -> Result<Bytes, CallError> {
         let target = to.target().map_err(|why| CallError::Failed(why.into()))?;
         let url = target.url(timeout);
+        let failed = |why: Failure| {
+            network.webhooks.count(&why);
+            CallError::Failed(why.after(&format!("Post {}: ", api::go::quote(&url))))
+        };
         if let Some((call, own)) = own::call(to, &body).zip(network.own()) {
             let status = |status| CallError::Status(Box::new(status));
             let call = call.map_err(status)?;
@@ -63,10 +67,6 @@ impl Webhooks {
         });
         let pool =
             pool.map_err(|why| CallError::Failed(format!("could not get REST client: {why}").into()))?;
-        let failed = |why: Failure| {
-            network.webhooks.count(&why);
-            CallError::Failed(why.after(&format!("Post {}: ", api::go::quote(&url))))
-        };
         let exchange = async {
             let shown = pool.caller().prepare().await?;
             let version = pool.caller().version();

@@ -76,7 +76,7 @@ impl Place {
     /// The `Location` is no link, or the page's encoding is not what it says.
     pub(super) async fn rewrite_answer<B>(&self, mut parts: Parts, body: B) -> Result<(Parts, Body), String>
     where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static,
+        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + Sync + Unpin + 'static,
     {
         for name in ["credentials", "headers", "methods", "origin"] {
             parts.headers.remove(format!("access-control-allow-{name}"));
@@ -102,7 +102,7 @@ impl Place {
         encoding: Encoding,
     ) -> Result<(Parts, Body), String>
     where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static,
+        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + Sync + Unpin + 'static,
     {
         let mut body = body;
         let mut page = Vec::new();
@@ -113,7 +113,7 @@ impl Place {
             }
             if page.len() > MAX_HTML {
                 let begin = futures::stream::iter([Ok(Frame::data(Bytes::from(page)))]);
-                let rest = BodyStream::new(body).map_err(Into::into);
+                let rest = TryStreamExt::map_err(BodyStream::new(body), Into::into);
                 return Ok((parts, Body::stream(StreamBody::new(begin.chain(rest)))));
             }
         }

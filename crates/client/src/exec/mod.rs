@@ -20,7 +20,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use tokio::process::Command;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
 use self::document::Answer;
@@ -42,7 +42,7 @@ pub struct Plugin {
     cluster: Option<Value>,
     certificate: Certificate,
     hints: Sometimes,
-    held: Mutex<Option<Held>>,
+    held: Arc<Mutex<Option<Held>>>,
     patience: [Duration; 2],
 }
 
@@ -80,7 +80,7 @@ impl Plugin {
             cluster,
             certificate: Certificate::default(),
             hints: Sometimes::default(),
-            held: Mutex::default(),
+            held: Arc::default(),
             patience: [PATIENCE, PATIENCE_WITH_PEOPLE],
         })
     }
@@ -91,20 +91,27 @@ impl Plugin {
     }
 
     /// Credentials that are good now; the program is run if there are none.
-    pub(crate) async fn credentials(&self) -> Result<Given, String> {
-        let mut held = self.held.lock().await;
+    pub(crate) async fn credentials(self: &Arc<Self>) -> Result<Given, String> {
+        let held = Arc::clone(&self.held).lock_owned().await;
         let now = Timestamp::now();
         if let Some(held) = held.as_ref().filter(|h| h.answer.end.is_none_or(|end| now <= end)) {
             return Ok(held.given.clone());
         }
-        self.renew(&mut held).await
+        self.renewed(held).await
+    }
+
+    /// Has the program run to its end, even if nobody waits any more: a caller may have less patience than it needs.
+    async fn renewed(self: &Arc<Self>, mut held: OwnedMutexGuard<Option<Held>>) -> Result<Given, String> {
+        let this = Arc::clone(self);
+        let renewing = tokio::spawn(async move { this.renew(&mut held).await });
+        renewing.await.map_err(|e| e.to_string())?
     }
 
     /// Has the program run anew since a server refused what it gave, unless that was done already.
-    pub(crate) async fn refused(&self, given: &Given) {
-        let mut held = self.held.lock().await;
+    pub(crate) async fn refused(self: &Arc<Self>, given: &Given) {
+        let held = Arc::clone(&self.held).lock_owned().await;
         if held.as_ref().is_some_and(|h| h.given.number == given.number)
-            && let Err(error) = self.renew(&mut held).await
+            && let Err(error) = self.renewed(held).await
         {
             tracing::error!(program = self.exec.command, error, "refreshing credentials");
         }

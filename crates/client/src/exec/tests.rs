@@ -38,7 +38,7 @@ fn says(status: &str) -> String {
     )
 }
 
-async fn token(plugin: &Plugin) -> Result<String, String> {
+async fn token(plugin: &Arc<Plugin>) -> Result<String, String> {
     let given = plugin.credentials().await?;
     Ok(given.bearer.map(|b| b.to_str().unwrap().to_owned()).unwrap_or_default())
 }
@@ -55,7 +55,7 @@ async fn a_program_is_asked_once() {
     asked.env = vec![Variable { name: "OWN".into(), value: "b".into() }];
     asked.provide_cluster_info = true;
     let cluster = serde_json::json!({"server": "https://s", "config": null});
-    let plugin = Plugin::new(&asked, Some(cluster.clone())).unwrap();
+    let plugin = Arc::new(Plugin::new(&asked, Some(cluster.clone())).unwrap());
     let both = tokio::join!(token(&plugin), token(&plugin));
     assert_eq!(both, (Ok("Bearer a-b".to_owned()), Ok("Bearer a-b".to_owned())));
     assert_eq!(runs(dir.path()), 1);
@@ -76,7 +76,7 @@ async fn credentials_end() {
     let check = async |end: &str, expected: usize| {
         let _ = fs::remove_file(dir.path().join("runs"));
         let status = format!("\"token\": \"a\", \"expirationTimestamp\": \"{end}\"");
-        let plugin = Plugin::new(&exec(&script(dir.path(), &says(&status))), None).unwrap();
+        let plugin = Arc::new(Plugin::new(&exec(&script(dir.path(), &says(&status))), None).unwrap());
         for _ in 0..3 {
             token(&plugin).await.unwrap();
         }
@@ -100,7 +100,7 @@ async fn certificates_take_their_place() {
     };
     let (one, other) = (pair("one"), pair("other"));
     let asked = exec(&script(dir.path(), &status(&one)));
-    let plugin = Plugin::new(&asked, None).unwrap();
+    let plugin = Arc::new(Plugin::new(&asked, None).unwrap());
     let given = plugin.credentials().await.unwrap();
     assert!(given.bearer.is_none());
     let held = || plugin.certificate().held().unwrap().cert[0].clone();
@@ -128,7 +128,7 @@ async fn failures() {
     let check = async |exec: Exec, expected: &str| {
         let mut plugin = Plugin::new(&exec, None).unwrap();
         plugin.patience[0] = Duration::from_millis(300);
-        let told = token(&plugin).await.unwrap_err();
+        let told = token(&Arc::new(plugin)).await.unwrap_err();
         assert!(told.contains(expected), "{told}");
     };
     let of = |text: &str| exec(&script(dir.path(), text));
@@ -166,4 +166,22 @@ fn those_who_ask_for_the_same_have_one_program() {
     asked.api_version = "v9".into();
     assert!(plugins.of(&asked, None).is_err());
     assert!(plugins.0.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_program_runs_on_if_nobody_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    // It waits for the word to go on.
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("go")).status().unwrap();
+    assert!(made.success());
+    let text = format!("read go < {at}/go\n{}", says("\"token\": \"a\""));
+    let plugin = Arc::new(Plugin::new(&exec(&script(dir.path(), &text)), None).unwrap());
+    let hasty = tokio::time::timeout(Duration::from_millis(50), plugin.credentials()).await;
+    assert!(hasty.is_err());
+    let patient = token(&plugin);
+    let go = tokio::fs::write(dir.path().join("go"), "go\n");
+    let (given, written) = tokio::join!(patient, go);
+    written.unwrap();
+    assert_eq!((given.unwrap().as_str(), runs(dir.path())), ("Bearer a", 1));
 }

@@ -97,16 +97,20 @@ pub struct Cluster {
     /// Whether answers shall not be compressed. They never are, since no request asks for it; plugins are told.
     #[serde(deserialize_with = "or_default")]
     pub disable_compression: bool,
+    /// Further settings, those of credential plugins among them.
     #[serde(deserialize_with = "or_default")]
-    extensions: Vec<Extension>,
+    pub extensions: Vec<Extension>,
 }
 
+/// A further setting.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-struct Extension {
+pub struct Extension {
+    /// The name.
     #[serde(deserialize_with = "or_default")]
-    name: String,
-    extension: Value,
+    pub name: String,
+    /// The setting itself.
+    pub extension: Value,
 }
 
 /// The credentials of a user.
@@ -343,6 +347,13 @@ mod tests {
         assert!(parse("users: [{name: a, user: {client-key-data: '%'}}]").is_err());
         assert!(parse("users: [{name: a, user: {token: 7}}]").is_err());
         assert!(parse("[]").is_err());
+    }
+
+    /// As people write it by hand: JSON with tabs and a comma too many, which YAML allows.
+    #[test]
+    fn flow_style() {
+        let text = "{\n\t\"users\": [{\n\t\t\"name\":  \"a\",\n\t\t\"user\": {\"token\": \"t\",}\n\t},]\n}";
+        assert_eq!(parse(text).unwrap().user("a").unwrap().token, "t");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod pod_security;
 mod policies;
 mod server_flags;
 mod services;
+mod upstream_definitions;
 mod usage;
 mod watches;
 
