@@ -58,6 +58,16 @@ pub enum ConfigError {
     Tls(#[from] rustls::Error),
 }
 
+impl ConfigError {
+    /// The error with its reason, as Go prints it.
+    pub fn told(&self) -> String {
+        match self {
+            Self::Read { path, source } => file_error(path, source),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Gives bearer tokens, and keeps them for as long as they are good.
 pub trait TokenSource: Send + Sync + 'static {
     /// A token that is good now.

@@ -1,6 +1,7 @@
 //! The credentials that the server shows to webhooks: the users of a kubeconfig, chosen by the webhook's host (upstream:
 //! `apiserver/pkg/util/webhook/authentication.go`).
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use client::kubeconfig::{Cluster, User};
@@ -20,8 +21,15 @@ impl Credentials {
     ///
     /// # Errors
     /// It cannot be read, or is no kubeconfig.
-    pub fn from_kubeconfig(file: &Path) -> Result<Self, ConfigError> {
-        Ok(Self { file: Kubeconfig::read(file)?, programs: Plugins::default() })
+    pub fn from_kubeconfig(file: &Path) -> Result<Self, String> {
+        let read = Kubeconfig::read(file).map_err(|error| match &error {
+            // Upstream looks whether it is there before it opens it.
+            ConfigError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
+                format!("stat {}: no such file or directory", file.display())
+            }
+            other => other.told(),
+        });
+        Ok(Self { file: read?, programs: Plugins::default() })
     }
 
     /// The user for a webhook: the one that is named like its host and port, or by a star and the end of that; for the
@@ -56,7 +64,7 @@ impl Credentials {
             };
             self.programs.of(exec, Some(told.for_plugins(ca_bundle))).map(Some)
         };
-        Caller::of(user, program).map_err(|e| e.to_string())
+        Caller::of(user, program).map_err(|e| e.told())
     }
 }
 

@@ -117,6 +117,10 @@ impl Place {
                 return Ok((parts, Body::stream(StreamBody::new(begin.chain(rest)))));
             }
         }
+        // The answer to HEAD says how long the page is, and has none.
+        if page.is_empty() {
+            return Ok((parts, full(Bytes::new())));
+        }
         let plain = encoding.decode(&page).map_err(|e| e.to_string())?;
         let Some(plain) = plain else { return Ok((parts, full(Bytes::from(page)))) };
         let rewritten = html::rewrite(&plain, |link| self.rewrite(link).ok());
@@ -331,6 +335,7 @@ mod tests {
         };
         check("br", b"<a href=\"/x\">", Some(b"<a href=\"/x\">")).await;
         check("gzip", b"nonsense", None).await;
+        check("gzip", b"", Some(b"")).await;
         // Too long a page stays as it is, also one that is short only as long as it is packed.
         let long = text("/x", MAX_HTML / 8).into_bytes();
         check("", &long, Some(&long)).await;

@@ -46,7 +46,7 @@ pub(super) fn credentials(text: Option<&[u8]>) -> Result<Credentials, String> {
         let file = api::go::quote(&file.to_string_lossy());
         return Err(format!("kubeConfigFile: Invalid value: {file}: must be an absolute file path"));
     }
-    Credentials::from_kubeconfig(&file).map_err(|e| e.to_string())
+    Credentials::from_kubeconfig(&file)
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
             check(head, Ok(()));
             check(&format!("{head}kubeConfigFile: {}\n", file.display()), Ok(()));
             check(&format!("{head}kubeConfigFile: config\n"), Err("must be an absolute file path"));
-            check(&format!("{head}kubeConfigFile: /gone/away\n"), Err("No such file"));
+            check(&format!("{head}kubeConfigFile: /gone/away\n"), Err("stat /gone/away: no such file or directory"));
             check(&format!("{head}more: 1\n"), Err("unknown field \"more\""));
             check(&format!("{head}staticManifestsDir: /a\n"), Err("is not enabled"));
         }
