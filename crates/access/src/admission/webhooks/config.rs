@@ -73,7 +73,10 @@ mod tests {
             check(head, Ok(()));
             check(&format!("{head}kubeConfigFile: {}\n", file.display()), Ok(()));
             check(&format!("{head}kubeConfigFile: config\n"), Err("must be an absolute file path"));
-            check(&format!("{head}kubeConfigFile: /gone/away\n"), Err("stat /gone/away: no such file or directory"));
+            check(
+                &format!("{head}kubeConfigFile: /gone/away\n"),
+                Err("stat /gone/away: no such file or directory"),
+            );
             check(&format!("{head}more: 1\n"), Err("unknown field \"more\""));
             check(&format!("{head}staticManifestsDir: /a\n"), Err("is not enabled"));
         }
