@@ -145,7 +145,7 @@ pub struct Config {
     pub standalone: bool,
     /// How processors, memory and devices are given to Pods.
     pub managers: ManagersOptions,
-    /// The features that are on, for the metrics about them.
+    /// The features that are on.
     pub gates: FeatureGates,
     /// Whether volumes have the trust anchors of ClusterTrustBundles; upstream's gate `ClusterTrustBundleProjection`.
     pub trust_bundles: bool,

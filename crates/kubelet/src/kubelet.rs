@@ -10,6 +10,7 @@ use client::{Backoff, Change, Clients, Informer, Selection};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::storage::v1::CSIDriver;
+use objects::taints::Tolerance;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -42,7 +43,7 @@ use crate::pod_certificates::PodCertificates;
 use crate::pod_cidr::PodCidr;
 use crate::pod_resources::PodResources;
 use crate::pods::addresses::Addresses;
-use crate::pods::admission::Admission;
+use crate::pods::admission::{Admission, Rules};
 use crate::pods::config::Requests;
 use crate::pods::devices::Devices;
 use crate::pods::host::PodHost;
@@ -511,6 +512,7 @@ impl Kubelet {
             workers: workers.clone(),
             shutdown: shutdown.clone(),
         };
+        let rules = Rules { sysctls: config.allowed_sysctls.clone(), tolerance: Tolerance::of(config.gates) };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);
         let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
@@ -529,7 +531,7 @@ impl Kubelet {
             services: Informer::new(&client, Selection::default()),
             volumes,
             storage,
-            admission: Arc::new(Admission::new(config.allowed_sysctls.clone(), devices.plugins.clone())),
+            admission: Arc::new(Admission::new(rules, devices.plugins.clone())),
             devices,
             managers,
             users,

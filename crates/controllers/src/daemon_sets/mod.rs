@@ -23,6 +23,7 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use objects::Selector;
+use objects::taints::Tolerance;
 
 use crate::common::batch::{self, slow_start};
 use crate::common::claim::claim;
@@ -67,6 +68,7 @@ pub(crate) struct DaemonSets {
     revisions: Revisions,
     expectations: Arc<Expectations>,
     backoff: Backoff,
+    tolerance: Tolerance,
 }
 
 impl Controller for DaemonSets {
@@ -94,6 +96,7 @@ impl Controller for DaemonSets {
             revisions: Revisions::of(host),
             expectations: Arc::default(),
             backoff: Backoff::default(),
+            tolerance: Tolerance::of(host.config().gates),
         }
     }
 
@@ -173,7 +176,7 @@ impl DaemonSets {
             Change::Updated { new, .. } => c.changed.add(new.key()),
             // DIFFERENCE: upstream's status counts the node until something else changes.
             Change::Deleted(node) => {
-                for set in c.sets.list().iter().filter(|set| Rule::of(set).judge(node).run) {
+                for set in c.sets.list().iter().filter(|set| Rule::of(set, c.tolerance).judge(node).run) {
                     queue.add(set.key());
                 }
             }
@@ -192,7 +195,7 @@ impl DaemonSets {
         for set in self.sets.list() {
             let scheduled = on_node.iter().any(|p| p.controller().is_some_and(|r| r.uid == set.uid()));
             let misscheduled = set.status.as_ref().is_some_and(|s| s.number_misscheduled > 0);
-            if rule::concerns(Rule::of(&set).judge(&node), scheduled, misscheduled) {
+            if rule::concerns(Rule::of(&set, self.tolerance).judge(&node), scheduled, misscheduled) {
                 queue.add(set.key());
             }
         }
@@ -235,7 +238,7 @@ impl DaemonSets {
 
     /// Judges all nodes, in the order of their names.
     fn judged(&self, set: &DaemonSet) -> Vec<(Arc<NodeView>, Verdict)> {
-        let rule = Rule::of(set);
+        let rule = Rule::of(set, self.tolerance);
         let mut all: Vec<_> = self.nodes.list().into_iter().map(|n| (n.clone(), rule.judge(&n))).collect();
         all.sort_by(|(a, _), (b, _)| a.name().cmp(b.name()));
         all

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
 use objects::node_affinity::{Seen, spec_admits};
-use objects::taints::{NO_EXECUTE, NO_SCHEDULE, untolerated};
+use objects::taints::{NO_EXECUTE, NO_SCHEDULE, Tolerance};
 
 use super::template::with_tolerations;
 use crate::views::NodeView;
@@ -22,13 +22,14 @@ pub(super) struct Rule<'a> {
     /// The template's spec; `None` admits no node.
     spec: Option<&'a PodSpec>,
     tolerations: Vec<Toleration>,
+    tolerance: Tolerance,
 }
 
 impl<'a> Rule<'a> {
-    /// The rule of a DaemonSet.
-    pub(super) fn of(set: &'a DaemonSet) -> Self {
+    /// The rule of a DaemonSet, where tolerations cover taints by `tolerance`.
+    pub(super) fn of(set: &'a DaemonSet, tolerance: Tolerance) -> Self {
         let spec = set.spec.as_ref().and_then(|s| s.template.spec.as_ref());
-        Self { spec, tolerations: spec.map(with_tolerations).unwrap_or_default() }
+        Self { spec, tolerations: spec.map(with_tolerations).unwrap_or_default(), tolerance }
     }
 
     /// Judges a node.
@@ -42,7 +43,7 @@ impl<'a> Rule<'a> {
         }
         let bars = |effects: &[&str]| {
             let bad = |t: &&Taint| effects.contains(&t.effect.as_str());
-            untolerated(node.taints().iter().filter(bad), &self.tolerations).is_some()
+            self.tolerance.uncovered(node.taints().iter().filter(bad), &self.tolerations).is_some()
         };
         Verdict { run: !bars(&[NO_EXECUTE, NO_SCHEDULE]), stay: !bars(&[NO_EXECUTE]) }
     }
@@ -63,6 +64,7 @@ pub(super) fn is_alike(old: &NodeView, new: &NodeView) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::{FeatureGates, Gate};
     use client::Cached;
     use serde_json::{Value, json};
 
@@ -72,7 +74,7 @@ mod tests {
     fn judge(spec: Value, on: Value) -> (bool, bool) {
         let set = daemon_set(json!({"spec": {"template": {"spec": spec}}}));
         let node = node("test-node", on);
-        let Verdict { run, stay } = Rule::of(&set).judge(&node);
+        let Verdict { run, stay } = Rule::of(&set, Tolerance::default()).judge(&node);
         (run, stay)
     }
 
@@ -148,7 +150,30 @@ mod tests {
         let network = taints(&[("node.kubernetes.io/network-unavailable", NO_SCHEDULE)]);
         check(json!({}), network.clone(), stays);
         check(json!({"hostNetwork": true}), network, all);
-        assert_eq!(Rule::of(&DaemonSet::default()).judge(&node("n", json!({}))), Verdict::default());
+        assert_eq!(
+            Rule::of(&DaemonSet::default(), Tolerance::default()).judge(&node("n", json!({}))),
+            Verdict::default()
+        );
+    }
+
+    /// Numbers are compared only where the gate is on.
+    #[test]
+    fn tolerations_that_compare_numbers() {
+        let check = |compares: bool, operator: &str, effect: &str, want: (bool, bool)| {
+            let gates = FeatureGates::default().with(Gate::TaintTolerationComparisonOperators, compares);
+            let toleration = json!({"key": "sla", "operator": operator, "value": "750", "effect": effect});
+            let set = daemon_set(json!({"spec": {"template": {"spec": {"tolerations": [toleration]}}}}));
+            let node =
+                node("n", json!({"spec": {"taints": [{"key": "sla", "value": "950", "effect": effect}]}}));
+            let Verdict { run, stay } = Rule::of(&set, Tolerance::of(gates)).judge(&node);
+            assert_eq!((run, stay), want, "{compares} {operator} {effect}");
+        };
+        check(true, "Gt", NO_SCHEDULE, (true, true));
+        check(true, "Lt", NO_SCHEDULE, (false, true));
+        check(true, "Gt", NO_EXECUTE, (true, true));
+        check(true, "Lt", NO_EXECUTE, (false, false));
+        check(false, "Gt", NO_SCHEDULE, (false, true));
+        check(false, "Gt", NO_EXECUTE, (false, false));
     }
 
     /// Upstream's cases of `TestUpdateNode` and `TestAddNode`.

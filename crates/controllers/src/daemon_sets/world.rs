@@ -7,6 +7,7 @@ use std::time::Duration;
 use client::Cached;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+use objects::taints::Tolerance;
 use serde_json::{Value, json};
 
 use super::plan::{Plan, Snapshot, manage, place, plan, status, update};
@@ -99,7 +100,7 @@ impl World {
     }
 
     pub(super) fn with<T>(&self, ask: impl FnOnce(&Snapshot<'_>) -> T) -> T {
-        let rule = Rule::of(&self.set);
+        let rule = Rule::of(&self.set, Tolerance::default());
         let nodes: Vec<_> = self.nodes.values().map(|n| (n.clone(), rule.judge(n))).collect();
         assert!(nodes.is_sorted_by(|(a, _), (b, _)| a.name() < b.name()));
         ask(&Snapshot {

@@ -18,7 +18,7 @@ use crate::common::counters::Counters;
 use crate::common::pods::Pods;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{NodeView, PodView, Truth, nodes};
-use objects::taints::{NO_EXECUTE, tolerates};
+use objects::taints::{NO_EXECUTE, Tolerance};
 
 /// The wait where tolerations last beyond the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
@@ -32,10 +32,10 @@ enum Verdict {
 }
 
 /// Decides about a Pod from its node's NoExecute taints and its tolerations.
-fn decide(taints: &[&Taint], tolerations: &[Toleration]) -> Verdict {
+fn decide(tolerance: Tolerance, taints: &[&Taint], tolerations: &[Toleration]) -> Verdict {
     let mut shortest: Option<i64> = None;
     for taint in taints {
-        let Some(used) = tolerations.iter().find(|t| tolerates(t, taint)) else { return Verdict::Go };
+        let Some(used) = tolerations.iter().find(|t| tolerance.covers(t, taint)) else { return Verdict::Go };
         if let Some(seconds) = used.toleration_seconds {
             shortest = Some(shortest.map_or(seconds, |s| s.min(seconds)));
         }
@@ -52,6 +52,7 @@ pub(crate) struct TaintEviction {
     client: Client,
     clock: Clock,
     recorder: Recorder,
+    tolerance: Tolerance,
     nodes: Informer<NodeView>,
     pods: Pods,
     /// The Pods that tolerate their taints for a time, with the end of that time.
@@ -76,6 +77,7 @@ impl Controller for TaintEviction {
             counters,
             client: host.client(),
             clock: host.clock(),
+            tolerance: Tolerance::of(host.config().gates),
             recorder: host.recorder("taint-eviction-controller"),
             nodes: nodes(host.factory()),
             pods: Pods::of(host.factory()),
@@ -145,7 +147,7 @@ impl TaintEviction {
             self.waiting.lock().remove(&key);
             return Ok(Next::Done);
         }
-        match decide(&evicting(&node), &pod.tolerations) {
+        match decide(self.tolerance, &evicting(&node), &pod.tolerations) {
             Verdict::Stay => {
                 self.cancel(&key);
                 Ok(Next::Done)
@@ -235,6 +237,8 @@ pub(super) fn disruption(
 
 #[cfg(test)]
 mod tests {
+    use api::{FeatureGates, Gate};
+
     use super::*;
 
     /// Cases like upstream's of `TestCreatePod` and `TestGetMinTolerationTime`.
@@ -251,7 +255,7 @@ mod tests {
         let check = |keys: &[&str], tolerations: &[Toleration], want: Verdict| {
             let all: Vec<Taint> = keys.iter().map(|k| taint(k)).collect();
             assert_eq!(
-                decide(&all.iter().collect::<Vec<_>>(), tolerations),
+                decide(Tolerance::default(), &all.iter().collect::<Vec<_>>(), tolerations),
                 want,
                 "{keys:?} {tolerations:?}"
             );
@@ -297,7 +301,7 @@ mod tests {
             let taints: Vec<Taint> = taints.iter().map(|n| taint(*n)).collect();
             let tolerations: Vec<_> = tolerations.iter().map(|(n, s)| toleration(*n, *s)).collect();
             assert_eq!(
-                decide(&taints.iter().collect::<Vec<_>>(), &tolerations),
+                decide(Tolerance::default(), &taints.iter().collect::<Vec<_>>(), &tolerations),
                 want,
                 "{taints:?} {tolerations:?}"
             );
@@ -328,13 +332,34 @@ mod tests {
             let taints: Vec<Taint> = (0..seconds.len()).map(taint).collect();
             let all: Vec<_> =
                 seconds.iter().enumerate().map(|(n, s)| toleration(n, s.unwrap_or(-1))).collect();
-            assert_eq!(decide(&taints.iter().collect::<Vec<_>>(), &all), want, "{seconds:?}");
+            let got = decide(Tolerance::default(), &taints.iter().collect::<Vec<_>>(), &all);
+            assert_eq!(got, want, "{seconds:?}");
         };
         let one = || Verdict::GoAfter(Duration::from_secs(1));
         check(&[None], Verdict::Stay);
         check(&[Some(1), Some(2)], one());
         check(&[Some(1), None], one());
         check(&[None, Some(1)], one());
+    }
+
+    /// A Pod whose toleration compares numbers stays, for its seconds, only where the gate is on.
+    #[test]
+    fn tolerations_that_compare_numbers() {
+        let check = |compares: bool, operator: &str, seconds: Option<i64>, want: Verdict| {
+            let gates = FeatureGates::default().with(Gate::TaintTolerationComparisonOperators, compares);
+            let taint = Taint { value: Some("950".to_owned()), ..taint(1) };
+            let toleration = Toleration {
+                operator: Some(operator.to_owned()),
+                value: Some("750".to_owned()),
+                toleration_seconds: seconds,
+                ..toleration(1, -1)
+            };
+            assert_eq!(decide(Tolerance::of(gates), &[&taint], &[toleration]), want, "{compares} {operator}");
+        };
+        check(true, "Gt", None, Verdict::Stay);
+        check(true, "Gt", Some(30), Verdict::GoAfter(Duration::from_secs(30)));
+        check(true, "Lt", None, Verdict::Go);
+        check(false, "Gt", None, Verdict::Go);
     }
 
     /// Upstream's case of `TestFilterNoExecuteTaints`.

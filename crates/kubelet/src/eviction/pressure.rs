@@ -1,7 +1,7 @@
 //! The node's shortages, as those see them who report the Node and admit Pods.
 
 use k8s_openapi::api::core::v1::Pod;
-use objects::taints;
+use objects::taints::{self, Tolerance};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
@@ -49,7 +49,8 @@ fn refuses(conditions: &[Condition], pod: &Pod) -> Option<(&'static str, String)
             effect: taints::NO_SCHEDULE.into(),
             ..Default::default()
         };
-        let untolerated = taints::untolerated([&taint], taints::tolerations(pod)).is_some();
+        // The taint has no value, so no operator compares it.
+        let untolerated = Tolerance::default().uncovered([&taint], taints::tolerations(pod)).is_some();
         if spec::qos(pod) != Qos::BestEffort || !untolerated {
             return None;
         }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use objects::ports::host_ports;
-use objects::{features, node_affinity, taints};
+use objects::taints::{self, Tolerance};
+use objects::{features, node_affinity};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -93,6 +94,15 @@ impl std::fmt::Debug for Undecided {
     }
 }
 
+/// The settings that decide about Pods.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// Kernel parameters that Pods may set beside the safe ones.
+    pub(crate) sysctls: Vec<String>,
+    /// The rule about the node's taints.
+    pub(crate) tolerance: Tolerance,
+}
+
 /// Which Pods the node has taken, and which it has refused.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
@@ -102,8 +112,7 @@ pub(crate) struct Admission {
     pub(crate) pressure: Arc<Pressure>,
     /// Whether the machine is going down.
     pub(crate) going_down: Arc<GoingDown>,
-    /// Kernel parameters that Pods may set beside the safe ones.
-    sysctls: Vec<String>,
+    rules: Rules,
     /// The resources of device plugins, which are given apart.
     plugins: Option<Arc<DeviceManager>>,
     /// Pods whose sandboxes or containers run on from before this kubelet did.
@@ -115,10 +124,9 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Lets Pods set these kernel parameters beside the safe ones. Resources of `plugins` are not looked at: who gets
-    /// them is decided when they are given.
-    pub(crate) fn new(sysctls: Vec<String>, plugins: Arc<DeviceManager>) -> Self {
-        Self { sysctls, plugins: Some(plugins), ..Self::default() }
+    /// Decides by these rules. Resources of `plugins` are not looked at: who gets them is decided when they are given.
+    pub(crate) fn new(rules: Rules, plugins: Arc<DeviceManager>) -> Self {
+        Self { rules, plugins: Some(plugins), ..Self::default() }
     }
 
     /// Refuses a Pod that the node had taken, and that it cannot give what it asks for.
@@ -223,7 +231,7 @@ impl Admission {
         let given = |workers: &mut dyn Iterator<Item = &Arc<Worker>>| -> Vec<Arc<Pod>> {
             workers.map(|w| w.given()).collect()
         };
-        let reasons = reasons(pod, node, &given(&mut others.iter()), &self.sysctls);
+        let reasons = reasons(pod, node, &given(&mut others.iter()), &self.rules);
         let Some(first) = reasons.first() else { return Ok(None) };
         let other = reasons.iter().find(|reason| reason.requirement().is_none());
         if !spec::is_critical(pod) || other.is_some() {
@@ -233,7 +241,7 @@ impl Admission {
         let staying: Vec<&Arc<Worker>> = others.iter().filter(|w| w.to_run()).collect();
         let pods = given(&mut staying.iter().copied());
         let wanted: Vec<Requirement> =
-            self::reasons(pod, node, &pods, &self.sysctls).iter().filter_map(Reason::requirement).collect();
+            self::reasons(pod, node, &pods, &self.rules).iter().filter_map(Reason::requirement).collect();
         let Some(resource) = wanted.first().map(|r| r.name.clone()) else {
             return Err(Undecided::MakingRoom);
         };
@@ -282,7 +290,7 @@ fn created(pod: &Pod) -> (Option<Timestamp>, &str, &str) {
 }
 
 /// The reasons for which a Pod does not fit beside others that the node has taken, in upstream's order.
-pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], allowed: &[String]) -> Vec<Reason> {
+pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], rules: &Rules) -> Vec<Reason> {
     let other = |reason: &str, message: &str| {
         Reason::Other(Refusal { reason: reason.to_owned(), message: message.to_owned() })
     };
@@ -290,7 +298,7 @@ pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], allowed: &[St
     if s.os.as_ref().is_some_and(|os| os.name != "linux") {
         return vec![other("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")];
     }
-    if let Some(message) = sysctls::forbidden(pod, allowed) {
+    if let Some(message) = sysctls::forbidden(pod, &rules.sysctls) {
         return vec![other("SysctlForbidden", &message)];
     }
     let missing = features::missing(pod, node);
@@ -314,7 +322,7 @@ pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], allowed: &[St
         ));
     }
     let evicting = taints::of_node(node).iter().filter(|t| t.effect == taints::NO_EXECUTE);
-    if !spec::is_static(pod) && taints::untolerated(evicting, taints::tolerations(pod)).is_some() {
+    if !spec::is_static(pod) && rules.tolerance.uncovered(evicting, taints::tolerations(pod)).is_some() {
         reasons.push(other(
             "TaintToleration",
             "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
@@ -362,7 +370,7 @@ fn resources(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Vec<Reason> {
 /// Decides about a Pod that makes nobody go.
 #[cfg(test)]
 fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refusal> {
-    reasons(pod, node, others, &[]).first().map(Reason::refusal)
+    reasons(pod, node, others, &Rules::default()).first().map(Reason::refusal)
 }
 
 fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
@@ -373,6 +381,7 @@ fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::{FeatureGates, Gate};
     use serde_json::json;
 
     use super::*;
@@ -501,6 +510,27 @@ mod tests {
             workers[0].state.lock().gone = gone;
             assert_eq!(taken(&admission, &workers, &[0, 1]), expected, "{gone}");
         }
+    }
+
+    /// A toleration that compares numbers counts only where the gate is on.
+    #[test]
+    fn taints_with_numbers() {
+        let check = |compares: bool, operator: &str, expected: Option<&str>| {
+            let gates = FeatureGates::default().with(Gate::TaintTolerationComparisonOperators, compares);
+            let rules = Rules { tolerance: Tolerance::of(gates), ..Rules::default() };
+            let node = serde_json::from_value(json!({"spec": {"taints": [
+                {"key": "sla", "value": "950", "effect": "NoExecute"},
+                {"key": "sla", "value": "100", "effect": "NoSchedule"}]}}));
+            let pod = serde_json::from_value(json!({"spec": {"containers": [], "tolerations": [
+                {"key": "sla", "operator": operator, "value": "750", "effect": "NoExecute"}]}}));
+            let found = reasons(&pod.unwrap(), &node.unwrap(), &[], &rules);
+            let found: Vec<_> = found.iter().map(|r| r.refusal().message).collect();
+            assert_eq!(found.first().map(String::as_str), expected, "{compares} {operator}");
+        };
+        let refused = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+        check(true, "Gt", None);
+        check(true, "Lt", Some(refused));
+        check(false, "Gt", Some(refused));
     }
 
     #[test]

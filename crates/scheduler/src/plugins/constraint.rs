@@ -1,6 +1,7 @@
 //! Constraints of topology spread: which nodes and which Pods count.
 
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use objects::taints::Tolerance;
 use objects::{Selector, node_affinity};
 
 use super::node;
@@ -8,19 +9,20 @@ use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PodTopologySpreadArgs;
 use crate::pod::{PodInfo, PodView};
 
-/// The constraints of Pods that have none of their own.
+/// The constraints of Pods that have none of their own, and the rule about taints for all constraints.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Defaults {
     constraints: Vec<TopologySpreadConstraint>,
     /// Whether they are upstream's, which a node may satisfy in part.
     system: bool,
+    tolerance: Tolerance,
 }
 
 impl Defaults {
     /// Those of a configuration.
-    pub(super) fn new(args: &PodTopologySpreadArgs) -> Self {
+    pub(super) fn new(args: &PodTopologySpreadArgs, tolerance: Tolerance) -> Self {
         if args.defaulting_type != "System" {
-            return Self { constraints: args.default_constraints.clone(), system: false };
+            return Self { constraints: args.default_constraints.clone(), system: false, tolerance };
         }
         let constraint = |key: &str, max_skew: i32| TopologySpreadConstraint {
             topology_key: key.to_owned(),
@@ -29,7 +31,7 @@ impl Defaults {
             ..TopologySpreadConstraint::default()
         };
         let all = vec![constraint("kubernetes.io/hostname", 3), constraint("topology.kubernetes.io/zone", 5)];
-        Self { constraints: all, system: true }
+        Self { constraints: all, system: true, tolerance }
     }
     /// Whether a node must have the labels of all constraints to be scored.
     pub(super) fn need_all_labels(&self, pod: &PodInfo) -> bool {
@@ -47,7 +49,8 @@ pub(super) struct Constraint {
     selectors: Vec<Selector>,
     pub(super) min_domains: usize,
     honor_affinity: bool,
-    honor_taints: bool,
+    /// The rule about taints of nodes that count; none if taints do not matter.
+    honor_taints: Option<Tolerance>,
 }
 
 impl Constraint {
@@ -62,7 +65,8 @@ impl Constraint {
         let own = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref()).unwrap_or_default();
         if !own.is_empty() {
             let these = own.iter().filter(|c| c.when_unsatisfiable == when);
-            let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
+            let constraints: Result<Vec<Self>, String> =
+                these.map(|c| Self::new(pod, c, defaults.tolerance)).collect();
             return constraints
                 .map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"));
         }
@@ -74,7 +78,8 @@ impl Constraint {
         if selectors.iter().all(Selector::is_everything) {
             return Ok(Vec::new());
         }
-        let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
+        let constraints: Result<Vec<Self>, String> =
+            these.map(|c| Self::new(pod, c, defaults.tolerance)).collect();
         let mut constraints =
             constraints.map_err(|e| format!("setting default {word} topology spread constraints: {e}"))?;
         for c in &mut constraints {
@@ -83,7 +88,7 @@ impl Constraint {
         Ok(constraints)
     }
 
-    fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Result<Self, String> {
+    fn new(pod: &PodInfo, c: &TopologySpreadConstraint, tolerance: Tolerance) -> Result<Self, String> {
         let same = c
             .match_label_keys
             .iter()
@@ -96,19 +101,19 @@ impl Constraint {
             selectors: vec![Selector::new(c.label_selector.as_ref()).map_err(|e| e.to_string())?.and(same)],
             min_domains: usize::try_from(c.min_domains.unwrap_or(1)).unwrap_or(0),
             honor_affinity: honors(&c.node_affinity_policy, true),
-            honor_taints: honors(&c.node_taints_policy, false),
+            honor_taints: honors(&c.node_taints_policy, false).then_some(tolerance),
         })
     }
 
     /// Whether the node counts, provided it has the labels of all constraints.
     pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         (!self.honor_affinity || node_affinity::admits(pod.whole(), &node.node))
-            && (!self.honor_taints || !node::has_untolerated_taint(pod, &node.node))
+            && self.honor_taints.is_none_or(|rule| !node::has_untolerated_taint(rule, pod, &node.node))
     }
 
     /// Whether it leaves out nodes with taints that the Pod does not tolerate.
     pub(super) fn honors_taints(&self) -> bool {
-        self.honor_taints
+        self.honor_taints.is_some()
     }
 
     /// Whether another Pod counts.

@@ -27,6 +27,8 @@ pub mod resources;
 #[cfg(test)]
 mod spread_defaults;
 #[cfg(test)]
+mod taint_cases;
+#[cfg(test)]
 pub(crate) mod tests;
 pub mod topology_placement;
 pub mod volume_binding;
@@ -39,6 +41,7 @@ pub mod volume_restrictions;
 pub mod volume_zone;
 
 use api::{FeatureGates, Gate};
+use objects::taints::Tolerance;
 
 use crate::framework::registry::Registry;
 
@@ -55,12 +58,13 @@ pub fn registry() -> Result<Registry, String> {
 /// # Errors
 /// None: their names are different.
 pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
+    let tolerance = Tolerance::of(gates);
     let mut all = Registry::default();
     all.add(queue::GATES, |_| Ok(queue::scheduling_gates()))?;
     all.add(queue::SORT, |_| Ok(queue::priority_sort()))?;
     all.add(node::UNSCHEDULABLE, |_| Ok(node::node_unschedulable()))?;
     all.add(node::NAME, |_| Ok(node::node_name()))?;
-    all.add(node::TAINTS, |_| Ok(node::taint_toleration()))?;
+    all.add(node::TAINTS, move |_| Ok(node::taint_toleration(tolerance)))?;
     all.add(node::AFFINITY, node::node_affinity)?;
     all.add(node::PORTS, |_| Ok(node::node_ports()))?;
     all.add(node::FEATURES, |_| Ok(node::node_declared_features()))?;
@@ -70,7 +74,7 @@ pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
     all.add(volume_limits::NAME, |_| Ok(volume_limits::plugin()))?;
     all.add(volume_binding::NAME, volume_binding::plugin)?;
     all.add(volume_zone::NAME, |_| Ok(volume_zone::plugin()))?;
-    all.add(pod_topology_spread::NAME, pod_topology_spread::plugin)?;
+    all.add(pod_topology_spread::NAME, move |args| pod_topology_spread::plugin(args, tolerance))?;
     all.add(inter_pod_affinity::NAME, inter_pod_affinity::plugin)?;
     all.add(dynamic_resources::NAME, move |args| dynamic_resources::plugin(args, gates))?;
     all.add(preemption::NAME, move |args| preemption::plugin(args, gates))?;

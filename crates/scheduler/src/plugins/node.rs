@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeAffinity, PreferredSchedulingTerm, Taint, Toleration};
-use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE};
+use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Tolerance};
 use objects::{features, node_affinity};
 
 use crate::cache::{Cache, NodeInfo};
@@ -39,7 +39,8 @@ fn tolerates_cordons(pod: &PodView) -> bool {
         effect: NO_SCHEDULE.into(),
         ..Taint::default()
     };
-    taints::untolerated([&taint], taints::tolerations(pod.whole())).is_none()
+    // The taint has no value, so no operator compares it.
+    Tolerance::default().uncovered([&taint], taints::tolerations(pod.whole())).is_none()
 }
 
 struct Unschedulable;
@@ -84,20 +85,27 @@ impl Filter for Name {
 }
 
 /// Whether the node has a `NoSchedule` or `NoExecute` taint that the Pod does not tolerate.
-pub(super) fn has_untolerated_taint(pod: &PodInfo, node: &Node) -> bool {
+pub(super) fn has_untolerated_taint(tolerance: Tolerance, pod: &PodInfo, node: &Node) -> bool {
     let hard = taints::of_node(node).iter().filter(|t| t.effect == NO_SCHEDULE || t.effect == NO_EXECUTE);
-    taints::untolerated(hard, taints::tolerations(pod.whole())).is_some()
+    tolerance.uncovered(hard, taints::tolerations(pod.whole())).is_some()
 }
 
-struct Taints;
+struct Taints {
+    tolerance: Tolerance,
+}
+
+impl Taints {
+    fn refuse(&self, pod: &PodInfo, node: &Node) -> bool {
+        has_untolerated_taint(self.tolerance, pod, node)
+    }
+}
 
 impl Hint for Taints {
     /// The Pod tolerates a node's taints now, or more than before.
     fn lifts(&self, pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, String> {
         Ok(match &what.about {
             About::Node(Pair { old, new: Some(new) }) => {
-                !has_untolerated_taint(pod, new)
-                    && old.as_ref().is_none_or(|old| has_untolerated_taint(pod, old))
+                !self.refuse(pod, new) && old.as_ref().is_none_or(|old| self.refuse(pod, old))
             }
             _ => true,
         })
@@ -106,7 +114,7 @@ impl Hint for Taints {
 
 impl Filter for Taints {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if has_untolerated_taint(cycle.pod, &node.node) {
+        if self.refuse(cycle.pod, &node.node) {
             return Err(Rejection::lasting(TAINTS, "node(s) had untolerated taint(s)"));
         }
         Ok(())
@@ -123,7 +131,7 @@ impl Score for Taints {
         let usable = |t: &&Toleration| matches!(t.effect.as_deref(), None | Some("" | PREFER_NO_SCHEDULE));
         let tolerations = taints::tolerations(cycle.pod.whole());
         let tolerated =
-            |taint: &Taint| tolerations.iter().filter(usable).any(|t| taints::tolerates(t, taint));
+            |taint: &Taint| tolerations.iter().filter(usable).any(|t| self.tolerance.covers(t, taint));
         Ok(soft.filter(|t| !tolerated(t)).count() as i64)
     }
     fn normalize(&self, _cycle: &Cycle<'_>, _nodes: &[usize], scores: &mut [i64]) {
@@ -353,12 +361,12 @@ pub(super) fn node_name() -> Plugin {
     Plugin::new(NAME, points).lifted_by(Events::NODE_ADDED)
 }
 
-pub(super) fn taint_toleration() -> Plugin {
-    let points =
-        Points { filter: Some(Arc::new(Taints)), score: Some(Arc::new(Taints)), ..Points::default() };
+pub(super) fn taint_toleration(tolerance: Tolerance) -> Plugin {
+    let plugin = Arc::new(Taints { tolerance });
+    let points = Points { filter: Some(plugin.clone()), score: Some(plugin), ..Points::default() };
     Plugin::new(TAINTS, points)
         .lifted_by(Events::NODE_ADDED | Events::NODE_TAINTS | Events::OWN_TOLERATIONS)
-        .hinted(Taints)
+        .hinted(Taints { tolerance })
 }
 
 pub(super) fn node_affinity(args: &PluginArgs) -> Result<Plugin, String> {

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use objects::taints;
+use objects::taints::{self, Tolerance};
 
 use super::constraint::{Constraint, Defaults};
 use super::pod_topology_spread_score::Scores;
@@ -265,11 +265,11 @@ fn after_node(constraints: &[Constraint], [old, new]: [Option<&Node>; 2]) -> boo
     }
 }
 
-pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
+pub(super) fn plugin(args: &PluginArgs, tolerance: Tolerance) -> Result<Plugin, String> {
     let PluginArgs::PodTopologySpread(args) = args else {
         return Err("want args to be of type PodTopologySpreadArgs".to_owned());
     };
-    let defaults = Defaults::new(args);
+    let defaults = Defaults::new(args, tolerance);
     let spread = Arc::new(Spread { defaults: defaults.clone() });
     let scores = Arc::new(Scores { defaults });
     let points = Points {

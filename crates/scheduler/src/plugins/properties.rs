@@ -117,7 +117,11 @@ fn tolerated(pod: &Pod, node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
     taints.iter().all(|t| {
         t.effect == "PreferNoSchedule"
-            || spec.tolerations.iter().flatten().any(|have| have.key.as_deref() == Some(&t.key))
+            || spec.tolerations.iter().flatten().any(|have| {
+                let number = |text: &Option<String>| text.as_deref().and_then(|s| s.parse::<i64>().ok());
+                have.key.as_deref() == Some(&t.key)
+                    && (have.operator.as_deref() != Some("Gt") || number(&t.value) > number(&have.value))
+            })
     })
 }
 
@@ -250,6 +254,10 @@ fn a_pod() -> impl Strategy<Value = Value> {
                 0 => pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
                 1 => pod["spec"]["nodeSelector"] = json!({"zone": "0"}),
                 2 => pod["spec"]["tolerations"] = json!([{"key": "t", "operator": "Exists"}]),
+                3 | 4 => {
+                    let least = if odd == 3 { "4" } else { "5" };
+                    pod["spec"]["tolerations"] = json!([{"key": "t", "operator": "Gt", "value": least}]);
+                }
                 _ => {}
             }
             pod
@@ -264,7 +272,11 @@ fn a_node() -> impl Strategy<Value = Value> {
         if odd < 2 {
             labels.remove(KEYS[usize::from(odd)]);
         }
-        let taints = if odd == 2 { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
+        let taints = match odd {
+            2 => json!([{"key": "t", "effect": "NoSchedule"}]),
+            3 => json!([{"key": "t", "value": "5", "effect": "NoSchedule"}]),
+            _ => json!([]),
+        };
         json!({
             "metadata": {"labels": labels}, "spec": {"taints": taints}, "status": {"allocatable": {"pods": "99"}}
         })

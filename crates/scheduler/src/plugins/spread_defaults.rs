@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use client::{Cached, Change};
 use k8s_openapi::api::core::v1::Node;
+use objects::taints::Tolerance;
 use serde_json::{Value, json};
 
 use super::constraint::Defaults;
@@ -22,7 +23,8 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 fn defaults(kind: &str, constraints: Value) -> Defaults {
     let args = json!({"defaultingType": kind, "defaultConstraints": constraints});
-    Defaults::new(&serde_json::from_value::<PodTopologySpreadArgs>(args).unwrap())
+    let args = serde_json::from_value::<PodTopologySpreadArgs>(args).unwrap();
+    Defaults::new(&args, Tolerance::default())
 }
 
 /// Nodes, each with its zone, "" for none.

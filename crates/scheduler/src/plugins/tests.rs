@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::{FeatureGates, Gate};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
@@ -17,11 +18,19 @@ use crate::kept::Keeper;
 use crate::nominated::Nominated;
 use crate::pod::PodInfo;
 
-/// The default profile.
+/// The default profile; tolerations compare numbers, too.
 pub(crate) fn profile() -> Profile {
+    profile_with(FeatureGates::default().with(Gate::TaintTolerationComparisonOperators, true))
+}
+
+/// The default profile with other features.
+fn profile_with(gates: FeatureGates) -> Profile {
     let mut config = Document::default();
     defaults::complete(&mut config);
-    profiles(&config, &super::registry().unwrap()).unwrap().remove(defaults::SCHEDULER_NAME).unwrap()
+    profiles(&config, &super::registry_with(gates).unwrap())
+        .unwrap()
+        .remove(defaults::SCHEDULER_NAME)
+        .unwrap()
 }
 
 /// The decision of the default profile; the first of equals is taken.
