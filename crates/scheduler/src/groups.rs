@@ -20,6 +20,8 @@ struct Known {
     /// By namespace and name.
     objects: HashMap<(String, String), Arc<PodGroup>>,
     members: HashMap<(String, String), Members>,
+    /// The group whose turn is going on, and how many of its Pods had nodes before.
+    turn: Option<((String, String), usize)>,
 }
 
 /// The Pods of a group, by uid.
@@ -122,6 +124,20 @@ impl Groups {
             known.objects.insert(key, group.clone());
         }
         Happening::new(kinds, About::Group(change.into()))
+    }
+    /// The group of a Pod begins its turn.
+    pub fn begin_turn(&self, pod: &PodView) {
+        let placed = self.members(pod, Members::count_placed);
+        self.write().turn = key(pod).map(|key| (key, placed));
+    }
+    /// It is over.
+    pub fn end_turn(&self) {
+        self.write().turn = None;
+    }
+    /// How many Pods of a Pod's group have nodes, but for those that are only assumed to in the turn that is going on.
+    pub fn placed_before(&self, pod: &PodView) -> usize {
+        let turn = self.read().turn.clone().filter(|(group, _)| Some(group) == key(pod).as_ref());
+        turn.map_or_else(|| self.members(pod, Members::count_placed), |(_, placed)| placed)
     }
     /// The PodGroup of a Pod.
     pub fn of(&self, pod: &PodView) -> Option<Arc<PodGroup>> {

@@ -14,10 +14,11 @@ use client::Change;
 use component::Clock;
 use component::metrics::{Histogram, Page};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use objects::claims::User;
 use objects::{claims, devices};
 use tokio::sync::Notify;
 
@@ -69,13 +70,27 @@ struct Published {
     read: Arc<Slice>,
 }
 
+/// Devices that are chosen for a claim and not written yet.
+#[derive(Debug)]
+struct InFlight {
+    allocation: AllocationResult,
+    /// How many Pods are on their way with them.
+    sharers: usize,
+    /// The number of the turn of a group in which they were chosen.
+    turn: Option<u64>,
+}
+
 /// The objects.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// By namespace and name.
     claims: HashMap<String, HashMap<String, Known>>,
     /// The devices of claims that are in flight, by the claim's uid.
-    in_flight: HashMap<String, AllocationResult>,
+    in_flight: HashMap<String, InFlight>,
+    /// How many turns of groups there were.
+    turns: u64,
+    /// Whether one is going on.
+    in_turn: bool,
     slices: BTreeMap<String, Published>,
     rules: BTreeMap<String, Arc<DeviceTaintRule>>,
     classes: Arc<BTreeMap<String, Arc<DeviceClass>>>,
@@ -89,6 +104,9 @@ pub struct Objects {
     consumable: bool,
     with_rules: bool,
 }
+
+/// A place in a Pod, and its claim.
+pub type Claimed<'k> = (&'k PodResourceClaim, &'k Arc<ResourceClaim>);
 
 /// The reason for which a claim is not assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,11 +126,11 @@ impl Objects {
     pub fn claims_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<ResourceClaim>> {
         self.claims.get(namespace).into_iter().flat_map(HashMap::values).map(|known| &known.latest)
     }
-    /// The claims of a Pod, each for one of its places.
+    /// The claims of a Pod, each with its place; `by_group`: whether they may be those of its PodGroup.
     ///
     /// # Errors
     /// In upstream's words, if one is not there, is going, or is not the Pod's.
-    pub fn claims_of<'k>(&'k self, pod: &Pod) -> Result<Vec<&'k Arc<ResourceClaim>>, String> {
+    pub fn claims_of<'k>(&'k self, pod: &'k Pod, by_group: bool) -> Result<Vec<Claimed<'k>>, String> {
         let namespace = text(pod.metadata.namespace.as_ref());
         let mut all = Vec::new();
         for place in claims::places(pod) {
@@ -124,19 +142,33 @@ impl Objects {
                 return Err(format!("resourceclaim {} is being deleted", api::go::quote(name)));
             }
             if made {
-                claims::is_for_pod(pod, claim)?;
+                claims::is_for(User::of(pod, by_group), claim)?;
             }
-            all.push(claim);
+            all.push((place, claim));
         }
         Ok(all)
     }
     /// The devices that are chosen for a claim and not written yet.
     pub fn pending(&self, uid: &str) -> Option<&AllocationResult> {
-        self.in_flight.get(uid)
+        self.in_flight.get(uid).map(|f| &f.allocation)
+    }
+    /// Those that another Pod of the group has chosen in the group's turn that is going on: they are shared.
+    pub fn shared(&self, uid: &str) -> Option<&AllocationResult> {
+        let turn = self.in_turn.then_some(self.turns);
+        self.in_flight.get(uid).filter(|f| f.turn.is_some() && f.turn == turn).map(|f| &f.allocation)
+    }
+    /// A group begins its turn.
+    pub fn begin_turn(&mut self) {
+        self.turns += 1;
+        self.in_turn = true;
+    }
+    /// It is over.
+    pub fn end_turn(&mut self) {
+        self.in_turn = false;
     }
     /// The devices of all claims that are in flight, by the claims' uids.
     pub fn all_pending(&self) -> impl Iterator<Item = (&String, &AllocationResult)> {
-        self.in_flight.iter()
+        self.in_flight.iter().map(|(uid, f)| (uid, &f.allocation))
     }
     /// All classes, by name.
     pub fn classes(&self) -> &Arc<BTreeMap<String, Arc<DeviceClass>>> {
@@ -261,13 +293,28 @@ impl Objects {
     /// Devices were chosen for a claim, and are to be written.
     pub fn set_pending(&mut self, uid: &str, allocation: AllocationResult) {
         self.count(Some(&allocation), true);
-        let before = self.in_flight.insert(uid.to_owned(), allocation);
-        self.count(before.as_ref(), false);
+        let turn = self.in_turn.then_some(self.turns);
+        let before = self.in_flight.insert(uid.to_owned(), InFlight { allocation, sharers: 1, turn });
+        self.count(before.as_ref().map(|f| &f.allocation), false);
     }
-    /// They are written, or will not be; `false` if they were not pending.
+    /// One more Pod is on its way with them; `false` if they are not pending.
+    pub fn share_pending(&mut self, uid: &str) -> bool {
+        self.in_flight.get_mut(uid).map(|f| f.sharers += 1).is_some()
+    }
+    /// A Pod is on its way with them no more; `false` if others are, or they were not pending.
+    pub fn leave_pending(&mut self, uid: &str) -> bool {
+        match self.in_flight.get_mut(uid) {
+            Some(f) if f.sharers > 1 => {
+                f.sharers -= 1;
+                false
+            }
+            _ => self.end_pending(uid),
+        }
+    }
+    /// They are written; `false` if they were not pending.
     pub fn end_pending(&mut self, uid: &str) -> bool {
         let ended = self.in_flight.remove(uid);
-        self.count(ended.as_ref(), false);
+        self.count(ended.as_ref().map(|f| &f.allocation), false);
         ended.is_some()
     }
 

@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
+use api::FeatureGates;
+use apiserver::served::RuntimeConfig;
 use client::{ListParams, Patch};
 use ferrokube_simulation::{Cluster, Fault, Rule};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use scheduler::run::Settings;
 use serde_json::{Value, json};
 
 use crate::common::{MINUTE, bare, condition, eventually, merge, pod, said};
@@ -22,6 +26,11 @@ const LONG: Duration = Duration::from_mins(20);
 /// Nodes `n1` and `n2`, the class `gpu`, and the template `one` of a claim on one device.
 async fn start() -> Result<Cluster> {
     let cluster = bare().await?;
+    prepare(&cluster).await?;
+    Ok(cluster)
+}
+
+async fn prepare(cluster: &Cluster) -> Result<()> {
     for name in ["n1", "n2"] {
         let room = json!({"cpu": "4", "pods": "400"});
         let node = json!({"metadata": {"name": name}, "status": {"allocatable": room, "capacity": room}});
@@ -33,8 +42,7 @@ async fn start() -> Result<Cluster> {
     cluster.create::<DeviceClass>(&class).await?;
     let template = json!({"metadata": {"name": "one", "namespace": "default"},
         "spec": {"metadata": {"labels": {"of": "template"}}, "spec": one()}});
-    cluster.create::<ResourceClaimTemplate>(&template).await?;
-    Ok(cluster)
+    cluster.create::<ResourceClaimTemplate>(&template).await.map(drop)
 }
 
 /// The spec of a claim on one device.
@@ -412,6 +420,72 @@ async fn pods_leave_tainted_devices() -> Result<()> {
     // A device that is tainted is for nobody.
     create(&cluster, &using("p", &of_template())).await?;
     refused(&cluster, "p", "cannot allocate all claims").await?;
+    cluster.stop().await;
+    Ok(())
+}
+
+/// A claim of a PodGroup is made once and shared by its Pods, which go where its device is; it stays as long as the group
+/// does, and a taint of the device concerns all of them.
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_group_share_its_claim() -> Result<()> {
+    let features =
+        ["GenericWorkload=true", "GangScheduling=true", "DRAWorkloadResourceClaims=true"].into_iter();
+    let gates = FeatureGates::parse(features)?;
+    let all = RuntimeConfig::parse(["api/all=true"])?;
+    let cluster = Cluster::start_with(|c| (c.gates, c.runtime_config) = (gates, all)).await?;
+    let account = json!({"metadata": {"name": "default", "namespace": "default"}});
+    cluster.create::<ServiceAccount>(&account).await?;
+    prepare(&cluster).await?;
+    cluster.controllers_with(&[CLAIMS, COLLECTOR, TAINTS, "podgroup-protection-controller"], |c| {
+        c.gates = gates;
+    })?;
+    cluster.scheduler_with(Settings::standard_with(gates).map_err(Error::msg)?);
+    publish(&cluster, "n1", json!([{"name": "a"}])).await?;
+    let grouped = |name: &str| {
+        let mut pod = using(name, &of_template());
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        pod
+    };
+    let names = ["p", "q", "r"];
+    for name in names {
+        create(&cluster, &grouped(name)).await?;
+    }
+    let mut place = json!({"name": "device"});
+    merge(&mut place, &of_template());
+    let group = json!({"metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "resourceClaims": [place]}});
+    let group = cluster.create::<PodGroup>(&group).await?;
+    for name in names {
+        assert_eq!(bound(&cluster, name).await?, "n1");
+    }
+    let [claim] = &claims(&cluster).await?[..] else { panic!("not one claim") };
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    assert!(name.starts_with("g-device-"), "{name}");
+    assert_eq!((devices(claim), reserved(claim)), (vec!["n1/a".to_owned()], vec!["g".to_owned()]));
+    let owner = claim.metadata.owner_references.as_ref().and_then(|all| all.first());
+    assert_eq!(owner.map(|o| Some(&o.uid)), Some(group.metadata.uid.as_ref()));
+    let shown = cluster.get::<PodGroup>("default", "g").await?.context("the group")?;
+    let told = serde_json::to_value(shown.status.and_then(|s| s.resource_claim_statuses))?;
+    assert_eq!(told, json!([{"name": "device", "resourceClaimName": name}]));
+    for gone in ["p", "q"] {
+        cluster.take::<Pod>("default", gone).await?;
+    }
+    tokio::time::sleep(10 * MINUTE).await; // in which nothing may happen, in simulated time
+    let [claim] = &claims(&cluster).await?[..] else { panic!("not one claim") };
+    assert_eq!(reserved(claim), ["g"]);
+    publish(&cluster, "n1", json!([{"name": "a", "taints": [{"key": "broken", "effect": "NoExecute"}]}]))
+        .await?;
+    eventually("the last one goes", MINUTE, async || {
+        let pod = cluster.get::<Pod>("default", "r").await?;
+        Ok(pod.is_none_or(|p| p.metadata.deletion_timestamp.is_some()))
+    })
+    .await?;
+    said(&cluster, "DeviceTaintManagerEviction").await?;
+    if cluster.get::<Pod>("default", "r").await?.is_some() {
+        cluster.take::<Pod>("default", "r").await?;
+    }
+    cluster.admin().api::<PodGroup>("default").delete("g", None).await?;
+    gone(&cluster).await?;
     cluster.stop().await;
     Ok(())
 }

@@ -59,7 +59,7 @@ fn orphans(namespace: &str) -> String {
     format!("orphan/{namespace}")
 }
 
-/// The value under which the Pods stand that use a claim.
+/// The value under which the Pods stand that use a claim or another object of their namespace.
 pub(crate) fn claim_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
@@ -69,6 +69,14 @@ pub(crate) fn by_claim(pods: &Informer<PodView>) -> Index<PodView> {
     pods.index("claim", |pod| {
         let names = pod.claims().chain(pod.ephemeral_claims());
         names.map(|name| claim_key(pod.namespace(), name).into()).collect()
+    })
+}
+
+/// The Pods by their PodGroups, whose keys are those of [`claim_key`].
+pub(crate) fn by_group(pods: &Informer<PodView>) -> Index<PodView> {
+    pods.index("group", |pod| {
+        let group = Some(pod.group()).filter(|name| !name.is_empty());
+        group.map(|name| claim_key(pod.namespace(), name).into()).into_iter().collect()
     })
 }
 

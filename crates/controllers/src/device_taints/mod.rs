@@ -21,14 +21,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
-use objects::claims::{is_reserved_for, reserved_for};
+use objects::claims::{is_for, is_pod, is_pod_group, is_reserved_for, reserved_for};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::common::pods;
 use crate::config::Config;
 use crate::host::{Controller, Host, Next, Shared, Wiring};
-use crate::resource_claims::owner;
 use crate::views::PodView;
 use plan::{Counts, Eviction, NO_EXECUTE, PERIOD, results};
 
@@ -65,6 +64,8 @@ pub(crate) struct DeviceTaintEviction {
     clock: Clock,
     recorder: Recorder,
     pods: Informer<PodView>,
+    /// The Pods by their PodGroups; none where those have no claims.
+    by_group: Option<Index<PodView>>,
     claims: Informer<ResourceClaim>,
     /// The claims by the pools of their devices.
     by_pool: Index<ResourceClaim>,
@@ -122,12 +123,15 @@ impl Controller for DeviceTaintEviction {
             page.metric(name, "histogram", "[ALPHA] Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.");
             page.histogram(name, &[], &evicted.latency);
         });
+        let pods = pods::informer(host.factory());
+        let by_group = host.config().gates.enabled(Gate::DRAWorkloadResourceClaims);
         let with_rules = host.config().gates.enabled(Gate::DRADeviceTaintRules);
         Self {
             client: host.client(),
             clock: host.clock(),
             recorder: host.recorder(Self::NAME),
-            pods: pods::informer(host.factory()),
+            by_group: by_group.then(|| pods::by_group(&pods)),
+            pods,
             claims,
             by_pool,
             slices,
@@ -186,8 +190,16 @@ impl Controller for DeviceTaintEviction {
 impl DeviceTaintEviction {
     /// The Pods that use a claim are to be looked at.
     fn look_at_pods(&self, claim: &ResourceClaim) {
-        for consumer in reserved_for(claim).iter().filter(|c| c.resource == "pods") {
-            self.queue.add(Work::Pod(Key::new(claim.namespace(), &consumer.name)));
+        for consumer in reserved_for(claim) {
+            let key = Key::new(claim.namespace(), &consumer.name);
+            if is_pod(consumer) {
+                self.queue.add(Work::Pod(key));
+            } else if let Some(members) = self.by_group.as_ref().filter(|_| is_pod_group(consumer)) {
+                members
+                    .get(&pods::claim_key(claim.namespace(), &consumer.name))
+                    .iter()
+                    .for_each(|pod| self.queue.add(Work::Pod(pod.key())));
+            }
         }
     }
 
@@ -227,8 +239,9 @@ impl DeviceTaintEviction {
         }
         let its = |(name, made): (&str, bool)| {
             let claim = self.claims.get(pod.namespace(), name)?;
-            let owned = !made || owner(&claim).is_some_and(|(_, uid)| uid == pod.uid());
-            (owned && is_reserved_for(&claim, pod.uid())).then_some(claim)
+            let user = pod.user(self.by_group.is_some());
+            let owned = !made || is_for(user, &claim).is_ok();
+            (owned && is_reserved_for(user, &claim)).then_some(claim)
         };
         let claims = pod.claim_places().iter().filter_map(|place| its(place.named()?));
         let slices = |driver: &str, name: &str| self.slices.get(&pool(driver, name));

@@ -1,10 +1,12 @@
 //! Claims on devices: those of templates are made for their Pods; claims are reserved for as long as Pods use them, give
-//! their devices back, and go with their Pods (upstream: `pkg/controller/resourceclaim`).
+//! their devices back, and go with their Pods (upstream: `pkg/controller/resourceclaim`). Where the gate
+//! DRAWorkloadResourceClaims is on, PodGroups have claims, too, which their Pods share (`groups.rs`).
 //!
 //! A claim is made before the Pod's status names it. An end in between costs nothing: the claim is found again by its
 //! owner and its annotation. Writes of a claim's status say what was read, so that a consumer that came meanwhile is not
 //! lost.
 
+mod groups;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -20,7 +22,8 @@ use component::Registry;
 use component::metrics::Page;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate};
-use objects::claims::{self, EXTENDED, POD_CLAIM_NAME, is_allocated, reserved_for};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use objects::claims::{self, EXTENDED, POD_CLAIM_NAME, User, is_allocated, reserved_for};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -28,16 +31,18 @@ use crate::common::{pods, retry};
 use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{ClaimPlace, Made, PodView};
-pub(crate) use plan::owner;
-use plan::{Owner, has_alternatives, is_done, wants_admin};
+use groups::PodGroups;
+use plan::owner;
+use plan::{Holder, Owner, has_alternatives, holder_uid, is_done, wants_admin};
 
-/// How many Pods that are gone are remembered.
+/// How many that are gone are remembered.
 const REMEMBERED: usize = 500;
 
-/// A Pod or a claim that is to be looked at.
+/// A Pod, a PodGroup or a claim that is to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
     Pod(Key),
+    Group(Key),
     Claim(Key),
 }
 
@@ -45,12 +50,13 @@ impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(key) => write!(f, "pod:{key}"),
+            Self::Group(key) => write!(f, "podgroup:{key}"),
             Self::Claim(key) => write!(f, "claim:{key}"),
         }
     }
 }
 
-/// The Pods that were seen to go, by uid: no request is needed to know that.
+/// The Pods and PodGroups that were seen to go, by uid: no request is needed to know that.
 #[derive(Default)]
 struct Gone {
     uids: HashSet<String>,
@@ -82,12 +88,14 @@ pub(crate) struct ResourceClaims {
     pods: Informer<PodView>,
     by_claim: Index<PodView>,
     by_template: Index<PodView>,
+    /// The PodGroups, where they have claims.
+    groups: Option<PodGroups>,
     claims: Informer<ResourceClaim>,
     by_owner: Index<ResourceClaim>,
     templates: Informer<ResourceClaimTemplate>,
     queue: Queue<Work>,
     gone: Mutex<Gone>,
-    /// Claims that were made and are not shown yet, by the Pod's uid and the place.
+    /// Claims that were made and are not shown yet, by the holder's uid and the place.
     made: Mutex<HashMap<(String, String), String>>,
     attempts: Arc<Attempts>,
 }
@@ -121,10 +129,11 @@ impl Controller for ResourceClaims {
             templates.map(|name| pods::claim_key(pod.namespace(), name).into()).collect()
         });
         let claims = host.informer::<ResourceClaim>();
-        let by_owner =
-            claims.index("owner", |claim| owner(claim).map(|(_, uid)| uid.into()).into_iter().collect());
+        let by_owner = claims.index("owner", |claim| holder_uid(claim).map(Into::into).into_iter().collect());
         let attempts = Arc::<Attempts>::default();
         register(host.metrics(), &attempts, &claims);
+        let shares = host.config().gates.enabled(Gate::DRAWorkloadResourceClaims);
+        let groups = shares.then(|| PodGroups::new(host.informer(), &pods));
         Self {
             client: host.client(),
             recorder: host.recorder("resource_claim"),
@@ -132,6 +141,7 @@ impl Controller for ResourceClaims {
             pods,
             by_claim,
             by_template,
+            groups,
             claims,
             by_owner,
             templates: host.informer(),
@@ -159,7 +169,7 @@ impl Controller for ResourceClaims {
         let c = self.clone();
         self.claims.handle(move |change| {
             let claim = change.object();
-            if let Some((_, uid)) = owner(claim)
+            if let Some(uid) = holder_uid(claim)
                 && let Some(place) = place_of(claim)
             {
                 c.made.lock().remove(&(uid.to_owned(), place.to_owned()));
@@ -169,19 +179,23 @@ impl Controller for ResourceClaims {
             }
             let key = pods::claim_key(claim.namespace(), claim.name());
             c.by_claim.get(&key).iter().for_each(|pod| c.look_at(pod, false));
+            c.look_at_groups_with_claim(&key);
         });
         let c = self.clone();
         self.templates.handle(move |change| {
             if let Change::Added(template) | Change::Updated { new: template, .. } = change {
                 let key = pods::claim_key(template.namespace(), template.name());
                 c.by_template.get(&key).iter().for_each(|pod| c.look_at(pod, false));
+                c.look_at_groups_with_template(&key);
             }
         });
+        self.watch_groups();
     }
 
     async fn sync(&self, key: Work) -> Result<Next, Status> {
         match key {
             Work::Pod(key) => self.sync_pod(&key).await,
+            Work::Group(key) => self.sync_group(&key).await,
             Work::Claim(key) => self.sync_claim(&key).await,
         }
         .map(|()| Next::Done)
@@ -195,8 +209,7 @@ impl ResourceClaims {
             return;
         }
         if gone {
-            self.gone.lock().add(pod.uid());
-            self.made.lock().retain(|(uid, _), _| uid != pod.uid());
+            self.remember(pod.uid());
         }
         if gone || is_done(pod) {
             for name in pod.device_claims() {
@@ -208,12 +221,21 @@ impl ResourceClaims {
         }
     }
 
+    /// A Pod or a PodGroup is gone.
+    fn remember(&self, uid: &str) {
+        self.gone.lock().add(uid);
+        self.made.lock().retain(|(holder, _), _| holder != uid);
+    }
+
+    fn user<'p>(&self, pod: &'p PodView) -> User<'p> {
+        pod.user(self.groups.is_some())
+    }
+
     /// Whether a claim is there that belongs to a place.
     fn claim_of(&self, pod: &PodView, place: &ClaimPlace) -> Option<Arc<ResourceClaim>> {
         let (name, made) = place.named()?;
         let claim = self.claims.get(pod.namespace(), name)?;
-        let its = owner(&claim).is_some_and(|(_, uid)| uid == pod.uid());
-        (!made || its).then_some(claim)
+        (!made || claims::is_for(self.user(pod), &claim).is_ok()).then_some(claim)
     }
 
     fn needs_work(&self, pod: &PodView) -> bool {
@@ -226,12 +248,12 @@ impl ResourceClaims {
             (None, _) => true,
             (Some((name, made)), _) => match self.claims.get(pod.namespace(), name) {
                 // The user makes a claim that the Pod names.
-                None => place.template.is_some(),
+                None => place.template.is_some() && !self.is_made_for_group(pod, place),
                 Some(claim) if made && self.claim_of(pod, place).is_none() => {
                     let _ = claim; // another's claim has the name, until that goes
                     false
                 }
-                Some(claim) => needs_reservation(pod, &claim),
+                Some(claim) => self.needs_reservation(pod, &claim),
             },
         })
     }
@@ -240,9 +262,10 @@ impl ResourceClaims {
         let Some(pod) = self.pods.get_key(key).filter(|p| !p.is_deleting() && !is_done(p)) else {
             return Ok(());
         };
+        let group = self.group_of(&pod)?;
         let mut made = BTreeMap::new();
         for place in pod.claim_places() {
-            let why = match self.make(&pod, place).await {
+            let why = match self.make(&pod, group.as_deref(), place).await {
                 Ok(name) => {
                     made.extend(name.map(|name| (place.name.to_string(), name)));
                     continue;
@@ -262,10 +285,11 @@ impl ResourceClaims {
         }
         for place in pod.claim_places() {
             let Some(claim) = self.claim_of(&pod, place) else { continue };
-            if needs_reservation(&pod, &claim) {
+            if self.needs_reservation(&pod, &claim) {
                 let mut claim = (*claim).clone();
                 let status = claim.status.get_or_insert_default();
-                let consumer = claims::consumer(pod.name(), pod.uid());
+                let at = (place.name.as_str(), place.source());
+                let consumer = claims::bind_to(self.user(&pod), group.as_deref(), at).map_err(retry)?;
                 status.reserved_for.get_or_insert_default().push(consumer);
                 let api = self.client.api::<ResourceClaim>(pod.namespace());
                 api.update_status(&claim)
@@ -277,7 +301,12 @@ impl ResourceClaims {
     }
 
     /// Makes the claim of a place, if there is none; the claim's name if the Pod's status lacks it.
-    async fn make(&self, pod: &PodView, place: &ClaimPlace) -> Result<Option<String>, String> {
+    async fn make(
+        &self,
+        pod: &PodView,
+        group: Option<&PodGroup>,
+        place: &ClaimPlace,
+    ) -> Result<Option<String>, String> {
         match (place.named(), &place.made, &place.template) {
             (None, Made::NotNeeded, Some(_)) => return Ok(None),
             (None, _, None) => {
@@ -293,14 +322,23 @@ impl ResourceClaims {
             return Ok(None);
         }
         let Some(template) = &place.template else { return Ok(None) };
-        if let Some(name) = self.orphan(pod, place) {
-            return Ok(Some(name));
+        let consumer = claims::bind_to(self.user(pod), group, (&place.name, place.source()))?;
+        if let Some(group) = group.filter(|_| claims::is_pod_group(&consumer)) {
+            return Ok(self.orphan(Holder::group(group), &place.name));
         }
-        let template = self.templates.get(pod.namespace(), template).ok_or_else(|| {
+        self.make_for(Holder::pod(pod), &place.name, template).await.map(Some)
+    }
+
+    /// Makes the claim of a holder's place, if none is there that nobody names yet; its name.
+    async fn make_for(&self, holder: Holder<'_>, place: &str, template: &str) -> Result<String, String> {
+        if let Some(name) = self.orphan(holder, place) {
+            return Ok(name);
+        }
+        let template = self.templates.get(holder.namespace, template).ok_or_else(|| {
             let name = api::go::quote(template);
             format!("resource claim template {name}: resourceclaimtemplate.resource.k8s.io {name} not found")
         })?;
-        let claim = plan::claim_for(pod, &place.name, &template);
+        let claim = plan::claim_for(holder, place, &template);
         let admin = wants_admin(&claim);
         if admin && !self.gates.enabled(Gate::DRAAdminAccess) {
             return Err("admin access is requested, but the feature is disabled".to_owned());
@@ -309,26 +347,25 @@ impl ResourceClaims {
             let why = "template includes a prioritized list of subrequests, but the feature is disabled";
             return Err(why.to_owned());
         }
-        let made = self.client.api::<ResourceClaim>(pod.namespace()).create(&claim).await;
+        let made = self.client.api::<ResourceClaim>(holder.namespace).create(&claim).await;
         self.attempts.0[usize::from(made.is_ok())][usize::from(admin)].fetch_add(1, Ordering::Relaxed);
         let made = made.map_err(|e| format!("create ResourceClaim : {}", e.message))?;
         let name = made.metadata.name.unwrap_or_default();
         // The lock is held meanwhile: a claim that is shown right after the look takes its note away again.
         let mut notes = self.made.lock();
-        if self.claims.get(pod.namespace(), &name).is_none() {
-            notes.insert((pod.uid().to_owned(), place.name.to_string()), name.clone());
+        if self.claims.get(holder.namespace, &name).is_none() {
+            notes.insert((holder.uid.to_owned(), place.to_owned()), name.clone());
         }
-        Ok(Some(name))
+        Ok(name)
     }
 
-    /// A claim that was made for a place, and that the Pod's status does not name.
-    fn orphan(&self, pod: &PodView, place: &ClaimPlace) -> Option<String> {
-        let its = self.by_owner.get(pod.uid());
-        let found = its
-            .iter()
-            .find(|claim| claim.namespace() == pod.namespace() && place_of(claim) == Some(&*place.name));
+    /// A claim that was made for a place, and that the holder's status does not name.
+    fn orphan(&self, holder: Holder<'_>, place: &str) -> Option<String> {
+        let its = self.by_owner.get(holder.uid);
+        let found =
+            its.iter().find(|claim| claim.namespace() == holder.namespace && place_of(claim) == Some(place));
         let name = found.map(|claim| claim.name().to_owned());
-        name.or_else(|| self.made.lock().get(&(pod.uid().to_owned(), place.name.to_string())).cloned())
+        name.or_else(|| self.made.lock().get(&(holder.uid.to_owned(), place.to_owned())).cloned())
     }
 
     /// Writes the names of claims into the Pod's status.
@@ -388,9 +425,12 @@ impl ResourceClaims {
         }
     }
 
-    /// Whether a consumer may use a claim still. Of one that is no Pod, nobody here knows.
+    /// Whether a consumer may use a claim still. Of one that is neither a Pod nor a PodGroup, nobody here knows.
     async fn uses(&self, key: &Key, consumer: &ResourceClaimConsumerReference) -> Result<bool, Status> {
-        if !text(consumer.api_group.as_ref()).is_empty() || consumer.resource != "pods" {
+        if claims::is_pod_group(consumer) {
+            return self.group_uses(&key.namespace, consumer).await;
+        }
+        if !claims::is_pod(consumer) {
             return Ok(true);
         }
         if self.gone.lock().uids.contains(&consumer.uid) {
@@ -407,11 +447,11 @@ impl ResourceClaims {
             Err(e) => Err(e),
         }
     }
-}
 
-/// Whether a Pod that has a node uses a claim that does not say so.
-fn needs_reservation(pod: &PodView, claim: &ResourceClaim) -> bool {
-    !pod.node.is_empty() && is_allocated(claim) && !claims::is_reserved_for(claim, pod.uid())
+    /// Whether a Pod that has a node uses a claim that does not say so.
+    fn needs_reservation(&self, pod: &PodView, claim: &ResourceClaim) -> bool {
+        !pod.node.is_empty() && is_allocated(claim) && !claims::is_reserved_for(self.user(pod), claim)
+    }
 }
 
 fn register(registry: &Registry, attempts: &Arc<Attempts>, claims: &Informer<ResourceClaim>) {

@@ -1,8 +1,13 @@
 //! The decisions about one claim, and about one place of a Pod.
 
+use client::Cached;
+use k8s_openapi::Resource;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use objects::claims::{FINALIZER, POD_CLAIM_NAME, controller, is_allocated, is_protected, reserved_for};
+use objects::claims::{
+    self, FINALIZER, POD_CLAIM_NAME, controller, is_allocated, is_protected, reserved_for,
+};
 
 use crate::views::PodView;
 
@@ -74,23 +79,56 @@ pub(super) fn unprotected(mut claim: ResourceClaim) -> ResourceClaim {
     claim
 }
 
-/// The claim of a Pod's place, made of a template.
-pub(super) fn claim_for(pod: &PodView, place: &str, template: &ResourceClaimTemplate) -> ResourceClaim {
+/// A Pod or a PodGroup, for which claims are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder<'a> {
+    pub(super) api_version: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+}
+
+impl<'a> Holder<'a> {
+    pub(super) fn pod(pod: &'a PodView) -> Self {
+        let (namespace, name, uid) = (pod.namespace(), pod.name(), pod.uid());
+        Self { api_version: "v1", kind: "Pod", namespace, name, uid }
+    }
+    pub(super) fn group(group: &'a PodGroup) -> Self {
+        let (namespace, name, uid) = (group.namespace(), group.name(), group.uid());
+        Self { api_version: PodGroup::API_VERSION, kind: PodGroup::KIND, namespace, name, uid }
+    }
+}
+
+/// The uid of the Pod or PodGroup for which a claim was made.
+pub(super) fn holder_uid(claim: &ResourceClaim) -> Option<&str> {
+    let is_holder = |o: &&OwnerReference| match o.kind.as_str() {
+        "Pod" => o.api_version == "v1",
+        "PodGroup" => {
+            o.api_version.strip_prefix(claims::GROUP).is_some_and(|version| version.starts_with('/'))
+        }
+        _ => false,
+    };
+    controller(claim).filter(is_holder).map(|o| o.uid.as_str())
+}
+
+/// The claim of a place, made of a template.
+pub(super) fn claim_for(holder: Holder<'_>, place: &str, template: &ResourceClaimTemplate) -> ResourceClaim {
     let of_template = template.spec.metadata.clone().unwrap_or_default();
     let mut annotations = of_template.annotations.unwrap_or_default();
     annotations.insert(POD_CLAIM_NAME.to_owned(), place.to_owned());
     let owner = OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        name: pod.name().to_owned(),
-        uid: pod.uid().to_owned(),
+        api_version: holder.api_version.to_owned(),
+        kind: holder.kind.to_owned(),
+        name: holder.name.to_owned(),
+        uid: holder.uid.to_owned(),
         controller: Some(true),
         block_owner_deletion: None,
     };
     ResourceClaim {
         metadata: ObjectMeta {
-            generate_name: Some(prefix(pod.name(), place)),
-            namespace: Some(pod.namespace().to_owned()),
+            generate_name: Some(prefix(holder.name, place)),
+            namespace: Some(holder.namespace.to_owned()),
             owner_references: Some(vec![owner]),
             annotations: Some(annotations),
             labels: of_template.labels,
@@ -101,15 +139,15 @@ pub(super) fn claim_for(pod: &PodView, place: &str, template: &ResourceClaimTemp
     }
 }
 
-/// The prefix of a claim's name: Pod and place, both cut in proportion if they are long.
-pub(super) fn prefix(pod: &str, place: &str) -> String {
-    let whole = format!("{pod}-{place}-");
+/// The prefix of a claim's name: that of its holder and the place, both cut in proportion if they are long.
+pub(super) fn prefix(holder: &str, place: &str) -> String {
+    let whole = format!("{holder}-{place}-");
     if whole.len() <= PREFIX {
         return whole;
     }
     // Names are ASCII.
     let cut = |name: &str| name.get(..name.len() * PREFIX / whole.len()).unwrap_or(name).to_owned();
-    format!("{}-{}", cut(pod), cut(place))
+    format!("{}-{}", cut(holder), cut(place))
 }
 
 /// Whether a claim asks for an administrator's access.

@@ -88,7 +88,7 @@ fn claims_of_templates() {
     .unwrap();
     let pod =
         view(&json!({"metadata": {"namespace": "n", "name": "p", "uid": "u"}, "spec": {"containers": []}}));
-    let claim = claim_for(&pod, "place", &template);
+    let claim = claim_for(Holder::pod(&pod), "place", &template);
     assert!(wants_admin(&claim) && !has_alternatives(&claim));
     let meta = serde_json::to_value(&claim.metadata).unwrap();
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true});

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use objects::Selector;
 use objects::attachable::Attachable;
+use objects::claims::{Source, User};
 use objects::labels::CompactLabels;
 
 use super::meta::Meta;
@@ -101,6 +102,10 @@ pub enum Made {
 }
 
 impl ClaimPlace {
+    /// The claim and the template that it names.
+    pub fn source(&self) -> Source<'_> {
+        (self.claim.as_deref(), self.template.as_deref())
+    }
     /// The name of the claim, and whether it was made for the Pod.
     pub fn named(&self) -> Option<(&str, bool)> {
         match (&self.claim, &self.made) {
@@ -275,6 +280,11 @@ impl PodView {
     /// The PodGroup with which it is scheduled, "" for none.
     pub fn group(&self) -> &str {
         self.rare.as_ref().map_or("", |r| &r.group)
+    }
+    /// It as a user of claims on devices; `by_group`: whether claims of PodGroups are shared.
+    pub fn user(&self, by_group: bool) -> User<'_> {
+        let group = Some(self.group()).filter(|name| by_group && !name.is_empty());
+        User { namespace: self.namespace(), name: self.name(), uid: self.uid(), group }
     }
     /// The names of the claims that are made for its ephemeral volumes.
     pub fn ephemeral_claims(&self) -> &[Text] {

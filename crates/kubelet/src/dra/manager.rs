@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Gate;
 use client::Client;
 use component::Shutdown;
 use component::metrics::Page;
@@ -44,6 +45,8 @@ pub(crate) struct Dra {
     writing: tokio::sync::Mutex<()>,
     turns: Turns<Key>,
     metrics: DraMetrics,
+    /// Whether Pods share the claims of their PodGroups; upstream's gate `DRAWorkloadResourceClaims`.
+    by_group: bool,
 }
 
 impl Dra {
@@ -62,7 +65,9 @@ impl Dra {
             node_name: config.node_name.clone(),
             registered: Arc::new(move || node.registered().is_some()),
         });
-        Self::at(Self::file(config), client, Plugins::new(slices, shutdown))
+        let by_group = config.gates.enabled(Gate::DRAWorkloadResourceClaims);
+        let dra = Self::at(Self::file(config), client, Plugins::new(slices, shutdown))?;
+        Ok(Self { by_group, ..dra })
     }
 
     /// The file in which the claims in use are kept.
@@ -79,6 +84,7 @@ impl Dra {
             writing: tokio::sync::Mutex::default(),
             turns: Turns::default(),
             metrics: DraMetrics::default(),
+            by_group: false,
         })
     }
 
@@ -110,7 +116,7 @@ impl Dra {
         let claims = self.client.api::<ResourceClaim>(spec::namespace(pod));
         for name in wanted::names(pod)? {
             let claim = claims.get(&name.0).await.map_err(|e| Why::Fetch(name.0.clone(), Box::new(e)))?;
-            let one = wanted::look(pod, &name, &claim)?;
+            let one = wanted::look(pod, self.by_group, &name, &claim)?;
             for driver in &one.drivers {
                 self.plugins.get(driver)?;
             }

@@ -27,16 +27,22 @@ pub(super) fn names(pod: &Pod) -> Result<Vec<(String, bool)>, Why> {
     Ok(all)
 }
 
-/// Looks whether a Pod may use a claim, and what is to be prepared of it.
+/// Looks whether a Pod may use a claim, itself or with its PodGroup, and what is to be prepared of it.
 ///
 /// # Errors
 /// In upstream's words, if it may not, or has nothing to use.
-pub(super) fn look(pod: &Pod, (name, made): &(String, bool), claim: &ResourceClaim) -> Result<Wanted, Why> {
+pub(super) fn look(
+    pod: &Pod,
+    by_group: bool,
+    (name, made): &(String, bool),
+    claim: &ResourceClaim,
+) -> Result<Wanted, Why> {
+    let user = claims::User::of(pod, by_group);
     if *made {
-        claims::is_for_pod(pod, claim).map_err(Why::Claim)?;
+        claims::is_for(user, claim).map_err(Why::Claim)?;
     }
     let uid = claim.metadata.uid.clone().unwrap_or_default();
-    if !claims::is_reserved_for(claim, spec::uid(pod)) {
+    if !claims::is_reserved_for(user, claim) {
         return Err(Why::NotAllowed {
             pod: spec::name(pod).to_owned(),
             pod_uid: spec::uid(pod).to_owned(),
@@ -145,7 +151,7 @@ mod tests {
             let meta = json!({"namespace": "n", "name": "c", "uid": "cu"});
             let claim: ResourceClaim =
                 serde_json::from_value(json!({"metadata": meta, "spec": {}, "status": status})).unwrap();
-            let got = look(&mine, &("c".to_owned(), made), &claim);
+            let got = look(&mine, false, &("c".to_owned(), made), &claim);
             let got = got.map(|w| (w.key, w.uid, w.drivers.into_iter().collect::<Vec<_>>()));
             let expected = expected
                 .map(|d| {
@@ -166,6 +172,29 @@ mod tests {
         let results = json!([device("b"), device("a"), device("b")]);
         let status = json!({"reservedFor": reserved, "allocation": {"devices": {"results": results}}});
         check(false, status, Ok(&["a", "b"]));
+    }
+
+    /// Upstream's cases of `TestPrepareResources` about PodGroups.
+    #[test]
+    fn a_claim_may_be_the_groups() {
+        let check = |by_group: bool, reserved: bool, expected: Result<(), &str>| {
+            let grouped = pod(json!({"containers": [], "schedulingGroup": {"podGroupName": "g"}}), json!({}));
+            let owner = json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g",
+                "uid": "gu", "controller": true});
+            let consumer =
+                json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "gu"});
+            let consumers = if reserved { json!([consumer]) } else { json!([]) };
+            let claim = json!({
+                "metadata": {"namespace": "n", "name": "c", "uid": "cu", "ownerReferences": [owner]},
+                "spec": {}, "status": {"allocation": {}, "reservedFor": consumers},
+            });
+            let claim = serde_json::from_value(claim).unwrap();
+            let got = look(&grouped, by_group, &("c".to_owned(), true), &claim);
+            assert_eq!(got.map(drop).map_err(|e| e.to_string()), expected.map_err(str::to_owned));
+        };
+        check(true, true, Ok(()));
+        check(true, false, Err("pod p (u) is not allowed to use ResourceClaim c (cu)"));
+        check(false, true, Err("ResourceClaim n/c was not created for Pod n/p (Pod is not owner)"));
     }
 
     #[test]

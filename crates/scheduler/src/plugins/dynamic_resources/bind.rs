@@ -6,17 +6,17 @@ use std::time::Duration;
 use api::Status;
 use client::{Client, EventType, Patch};
 use k8s_openapi::api::core::v1::{ContainerExtendedResourceRequest, Pod};
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use objects::claims::{self, FINALIZER, is_allocated, is_protected};
+use objects::claims::{self, FINALIZER, User, is_allocated, is_protected};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::needs::{Needs, is_reserved};
+use super::needs::Needs;
 use super::settings::{Settings, named};
 use super::{conditions, extended};
 use crate::framework::points::{Binding, Errand};
-use crate::inventory::{Devices, NotAssumed};
+use crate::inventory::{Devices, NotAssumed, allocation};
 use crate::pod::PodInfo;
 
 /// How often a write is tried that meets another, and how long to wait in between (client-go's `DefaultRetry`).
@@ -40,6 +40,10 @@ struct Part {
     claim: Arc<ResourceClaim>,
     /// The devices that it is to get.
     allocation: Option<AllocationResult>,
+    /// Whether those are in flight for this Pod, which may share them.
+    in_flight: bool,
+    /// The consumer that it is reserved for: the Pod or its PodGroup.
+    consumer: ResourceClaimConsumerReference,
     /// The uid under which those are in flight.
     uid: String,
     /// Whether it is the one for extended resources.
@@ -76,7 +80,12 @@ async fn pause() {
 
 impl Held {
     /// Devices were found on a node: they are in flight now.
-    pub(super) fn new(mut needs: Needs, node: &str, devices: &Devices, settings: Settings) -> Self {
+    pub(super) fn new(
+        mut needs: Needs,
+        (pod, node): (&PodInfo, &str),
+        devices: &Devices,
+        settings: Settings,
+    ) -> Self {
         let found = needs.found(node).unwrap_or_default();
         let mut results = found.results.iter().cloned();
         // The use of devices is copied on a change as long as somebody has it.
@@ -85,14 +94,29 @@ impl Held {
         let mut known = devices.write();
         for (i, claim) in needs.claims.iter().enumerate() {
             let uid = text(claim.metadata.uid.as_ref()).to_owned();
-            let allocation = if is_allocated(claim) { None } else { results.next() };
-            if let Some(allocation) = &allocation {
-                known.set_pending(&uid, allocation.clone());
-            }
             let special = needs.is_special(i);
             let made = found.extended.claim.clone().filter(|_| special);
-            let claim = made.map_or_else(|| claim.clone(), Arc::new);
-            parts.push(Part { claim, allocation, uid, special });
+            let mut claim = made.map_or_else(|| claim.clone(), Arc::new);
+            let mut allocation = None;
+            if let Some(shared) = needs.shared.get(&i) {
+                let [namespace, name] = keys(&claim);
+                let written = known.claim(namespace, name).filter(|claim| is_allocated(claim)).cloned();
+                if known.share_pending(&uid) {
+                    allocation = Some(shared.clone());
+                } else if let Some(written) = written {
+                    claim = written;
+                } else {
+                    known.set_pending(&uid, shared.clone());
+                    allocation = Some(shared.clone());
+                }
+            } else if !is_allocated(&claim) {
+                allocation = results.next();
+                allocation.iter().for_each(|chosen| known.set_pending(&uid, chosen.clone()));
+            }
+            let in_flight = allocation.is_some();
+            let consumer = needs.consumers.get(i).cloned();
+            let consumer = consumer.unwrap_or_else(|| claims::consumer(pod.name(), pod.uid()));
+            parts.push(Part { claim, allocation, in_flight, consumer, uid, special });
         }
         drop(known);
         Self {
@@ -110,22 +134,25 @@ impl Held {
     /// Gives back what was not written.
     pub(super) fn give_back(&self) {
         let mut known = self.devices.write();
-        for part in self.parts().iter().filter(|p| p.allocation.is_some()) {
-            if known.end_pending(&part.uid) {
+        for part in self.parts().iter_mut().filter(|p| p.in_flight) {
+            part.in_flight = false;
+            if known.leave_pending(&part.uid) {
                 let [namespace, name] = keys(&part.claim);
                 known.restore(namespace, name);
             }
         }
     }
 
-    /// This is what has to be written after that: the Pod uses its claims no more.
+    /// This is what has to be written after that: the Pod uses its claims no more. Those that are reserved for its group
+    /// stay so, since others of the group may use them.
     pub(super) fn afterwards(&self, pod: &PodInfo) -> Option<Errand> {
         let parts = self.parts().clone();
         let written = |part: &Part| {
             if part.special {
                 !extended::is_in_memory(&part.claim)
             } else {
-                is_allocated(&part.claim) && is_reserved(&part.claim, pod)
+                is_allocated(&part.claim)
+                    && claims::is_reserved_for(User::of(pod.whole(), false), &part.claim)
             }
         };
         let parts: Vec<Part> = parts.into_iter().filter(written).collect();
@@ -159,7 +186,9 @@ impl Held {
         let count = self.parts().len();
         for i in 0..count {
             let Some(part) = self.parts().get(i).cloned() else { continue };
-            if !is_reserved(&part.claim, binding.pod) {
+            if !claims::is_reserved_for(self.user(binding.pod), &part.claim)
+                && !self.is_written(i, &part, binding)
+            {
                 self.write(i, part, binding).await?;
             }
         }
@@ -169,13 +198,32 @@ impl Held {
         Ok(())
     }
 
+    fn user<'p>(&self, pod: &'p PodInfo) -> User<'p> {
+        User::of(pod.whole(), self.settings.by_group)
+    }
+
+    /// Whether another Pod of the group has written the claim.
+    fn is_written(&self, i: usize, part: &Part, binding: &Binding<'_>) -> bool {
+        let [namespace, name] = keys(&part.claim);
+        let known = self.devices.read().claim(namespace, name).cloned();
+        let user = self.user(binding.pod);
+        let written = known.filter(|claim| {
+            claim.metadata.uid == part.claim.metadata.uid
+                && is_as_chosen(claim, part.allocation.as_ref(), user)
+        });
+        let Some(written) = written else { return false };
+        self.set(i, &written);
+        self.end(i, part, Some(&written));
+        true
+    }
+
     /// Writes one claim.
     async fn write(&self, i: usize, mut part: Part, binding: &Binding<'_>) -> Result<(), String> {
         if part.special && part.allocation.is_none() && !extended::asks(&part.claim) {
             return Ok(()); // a device plugin offers it all
         }
         let result = self.written(i, &mut part, binding).await;
-        self.end(&part, result.as_ref().ok());
+        self.end(i, &part, result.as_ref().ok());
         let claim = result?;
         if part.special {
             self.tell_pod(&claim, binding).await?;
@@ -183,15 +231,24 @@ impl Held {
         Ok(())
     }
 
-    /// A claim is written, or will not be: its devices are in flight no more.
-    fn end(&self, part: &Part, written: Option<&ResourceClaim>) {
+    /// A claim is written, or will not be: its devices are in flight no more, unless it is not written and others are on
+    /// their way with them, too.
+    fn end(&self, i: usize, part: &Part, written: Option<&ResourceClaim>) {
         let mut known = self.devices.write();
         if let Some(claim) = written {
             // If something newer is known, that counts.
             let _ = known.assume(claim.clone());
         }
-        if part.allocation.is_some() {
-            known.end_pending(&part.uid);
+        if part.in_flight {
+            if written.is_some() {
+                known.end_pending(&part.uid)
+            } else {
+                known.leave_pending(&part.uid)
+            };
+            drop(known);
+            if let Some(part) = self.parts().get_mut(i) {
+                part.in_flight = false;
+            }
         }
     }
 
@@ -224,7 +281,7 @@ impl Held {
                     .await
                     .map_err(|e| format!("get updated claim {key} after conflict: {}", e.message))?;
             }
-            match self.try_write(&mut claim, part.allocation.as_ref(), binding).await {
+            match self.try_write(&mut claim, part, binding).await {
                 Ok(()) => break,
                 Err(Failed::Conflict(_)) if attempt < TRIES => {}
                 Err(Failed::Conflict(why) | Failed::Other(why)) => return Err(why),
@@ -240,9 +297,10 @@ impl Held {
     async fn try_write(
         &self,
         claim: &mut ResourceClaim,
-        allocation: Option<&AllocationResult>,
+        part: &Part,
         binding: &Binding<'_>,
     ) -> Result<(), Failed> {
+        let allocation = part.allocation.as_ref();
         let key = named(claim);
         let meanwhile = |what: &str| Err(Failed::Other(format!("claim {key} got {what} in the meantime")));
         let api = binding.client.api::<ResourceClaim>(text(claim.metadata.namespace.as_ref()));
@@ -250,6 +308,10 @@ impl Held {
             return meanwhile("deleted");
         }
         if let Some(allocation) = allocation {
+            // DIFFERENCE: upstream has a Pod fail of which another one of its group was quicker.
+            if is_as_chosen(claim, Some(allocation), self.user(binding.pod)) {
+                return Ok(());
+            }
             if is_allocated(claim) {
                 return meanwhile("allocated elsewhere");
             }
@@ -261,8 +323,7 @@ impl Held {
             claim.status.get_or_insert_default().allocation = Some(allocation.clone());
         }
         let status = claim.status.get_or_insert_default();
-        let consumer = claims::consumer(binding.pod.name(), binding.pod.uid());
-        status.reserved_for.get_or_insert_default().push(consumer);
+        status.reserved_for.get_or_insert_default().push(part.consumer.clone());
         if self.settings.features.binding_conditions {
             let Some(allocation) = &mut status.allocation else {
                 return meanwhile("deallocated elsewhere");
@@ -397,6 +458,25 @@ impl Held {
         }
         Ok(true)
     }
+}
+
+/// Whether a claim has the devices that were chosen for it, and is reserved for a Pod or its group.
+fn is_as_chosen(claim: &ResourceClaim, chosen: Option<&AllocationResult>, user: User<'_>) -> bool {
+    let without_time = |a: &AllocationResult| AllocationResult { allocation_timestamp: None, ..a.clone() };
+    let has = allocation(claim).map(without_time);
+    has.is_some() && has == chosen.map(without_time) && claims::is_reserved_for(user, claim)
+}
+
+/// Takes a PodGroup off the consumers of a claim.
+pub(super) async fn unreserve(
+    client: Client,
+    claim: Arc<ResourceClaim>,
+    group: String,
+) -> Result<(), Status> {
+    let [namespace, name] = keys(&claim);
+    let patch = json!({"metadata": {"uid": claim.metadata.uid},
+        "status": {"reservedFor": [{"$patch": "delete", "uid": group}]}});
+    client.api::<ResourceClaim>(namespace).patch_status(name, &Patch::Strategic(patch)).await.map(drop)
 }
 
 /// Gives the devices of a claim back.

@@ -2,8 +2,8 @@
 //! v1.36.2 answers at each step, and the claims that are stored and in flight after it. One case a line, in
 //! `plugins/cases/dynamic_resources.jsonl`.
 //!
-//! Cases that make requests fail, end a search from outside or need features that are off in v1.36 (claims of PodGroups,
-//! resources of nodes that devices stand for) are not among them.
+//! Cases that make requests fail, end a search from outside or need resources of nodes that devices stand for, which are
+//! off in v1.36, are not among them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ use crate::nominated::Nominated;
 const CASES: &str = include_str!("../cases/dynamic_resources.jsonl");
 
 /// How many cases there are.
-const COUNT: usize = 65;
+const COUNT: usize = 77;
 
 fn typed<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{e}: {value}"))
@@ -240,6 +240,7 @@ fn settings(case: &Value) -> Settings {
             prioritized_list: has("enabled", "DRAPrioritizedList"),
         },
         extended: has("enabled", "DRAExtendedResource"),
+        by_group: has("enabled", "DRAWorkloadResourceClaims"),
         filter_timeout: (is_on("DRASchedulerFilterTimeout") && !timeout.is_zero()).then_some(timeout),
         binding_timeout: duration("bindingTimeout", 600),
     }
@@ -261,6 +262,12 @@ impl Run {
             if object["spec"].get("pool").is_some() {
                 devices.take(&News::Slice(Change::Added(Arc::new(typed(object)))));
             }
+        }
+        for group in list(&case["podGroups"]) {
+            cache.groups().take(&Change::Added(Arc::new(typed(group))));
+        }
+        for pod in list(&case["placed"]) {
+            cache.set_pod(PodInfo::new(typed(pod)), text(&pod["spec"]["nodeName"]));
         }
         let api = Arc::new(Api {
             devices: devices.clone(),

@@ -8,8 +8,11 @@
 //!    to be; it holds no place among the bindings meanwhile.
 //!
 //! DIFFERENCE: the time for the search (`filterTimeout`) is one for all nodes of a turn, since other Pods wait meanwhile,
-//! and the work for one node is bounded. Claims of PodGroups and resources of nodes that devices stand for are not known:
-//! their gates (DRAWorkloadResourceClaims, DRANodeAllocatableResources) are off in v1.36.
+//! and the work for one node is bounded. Resources of nodes that devices stand for are not known: their gate
+//! (DRANodeAllocatableResources) is off in v1.36.
+//!
+//! A claim that a Pod shares with its PodGroup (DRAWorkloadResourceClaims) is reserved for the group. Devices that one Pod
+//! of a group chose are those of the others in the same turn.
 
 mod bind;
 #[cfg(test)]
@@ -24,7 +27,7 @@ use std::time::Duration;
 
 use api::{FeatureGates, Gate, Status};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use objects::claims;
+use objects::claims::{self, User};
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::args::PluginArgs;
@@ -58,7 +61,9 @@ impl PreEnqueue for DynamicResources {
         if claims::places(pod.whole()).is_empty() {
             return Ok(());
         }
-        prospects.devices.read().claims_of(pod.whole()).map(drop).map_err(|why| Rejection::lasting(NAME, why))
+        let known = prospects.devices.read();
+        let found = known.claims_of(pod.whole(), self.settings.by_group).map(drop);
+        found.map_err(|why| Rejection::lasting(NAME, why))
     }
 }
 
@@ -69,7 +74,7 @@ impl PreFilter for DynamicResources {
         }
         // Nothing of an earlier turn.
         cycle.state.put(Needs::default());
-        let needs = Needs::of(cycle.pod, cycle.cluster.devices(), self.settings)?;
+        let needs = Needs::of(cycle.pod, cycle.cluster, self.settings)?;
         let Some(needs) = needs else { return Ok(Prefiltered::Skip) };
         cycle.state.put(needs);
         Ok(Prefiltered::All)
@@ -138,7 +143,35 @@ impl PostFilter for DynamicResources {
             let errand = Errand::new(move |client| Box::pin(bind::delete(client, claim.clone())));
             return PostFiltered::Does(errand, "deletion of ResourceClaim completed".to_owned());
         }
+        if let Some(errand) = self.leave_claim(cycle) {
+            return PostFiltered::Does(errand, "ResourceClaim unreserved for PodGroup".to_owned());
+        }
         PostFiltered::Other("still not schedulable".to_owned())
+    }
+}
+
+impl DynamicResources {
+    /// Takes the Pod's group off a claim that has devices for it, if no Pod of the group has a node: these may be the wrong
+    /// ones, and are given back once nobody has them reserved.
+    fn leave_claim(&self, cycle: &Cycle<'_>) -> Option<Errand> {
+        let user = User::of(cycle.pod.whole(), self.settings.by_group);
+        let groups = cycle.cluster.groups();
+        user.group?;
+        if groups.placed_before(cycle.pod) > 0 {
+            return None;
+        }
+        let (group, known) = (groups.of(cycle.pod)?, cycle.cluster.devices().read());
+        let mut named = claims::places_in_group(&group)
+            .iter()
+            .filter_map(|place| claims::name_in_group(&group, place).ok().flatten());
+        let claim = named.find_map(|(name, made)| {
+            let claim = known.claim(user.namespace, name)?;
+            let its = !made || claims::is_for_group(&group, claim).is_ok();
+            let reserved = allocation(claim).is_some() && claims::is_reserved_for(user, claim);
+            (its && reserved).then(|| claim.clone())
+        })?;
+        let uid = group.metadata.uid.clone().unwrap_or_default();
+        Some(Errand::new(move |client| Box::pin(bind::unreserve(client, claim.clone(), uid.clone()))))
     }
 }
 
@@ -171,14 +204,13 @@ impl Reserve for DynamicResources {
         node: &NodeInfo,
         carried: &mut State,
     ) -> Result<(), Rejection> {
-        let devices = cluster.devices();
-        let needs = Needs::of(pod, devices, self.settings).map_err(|stop| match stop {
+        let needs = Needs::of(pod, cluster, self.settings).map_err(|stop| match stop {
             Stop::Rejected(rejection) => rejection,
             Stop::Error(why) => Rejection::failure(NAME, why),
         })?;
         let Some(needs) = needs else { return Ok(()) };
         needs.find(node)?;
-        carried.put(Held::new(needs, node.name(), devices, self.settings));
+        carried.put(Held::new(needs, (pod, node.name()), cluster.devices(), self.settings));
         Ok(())
     }
     fn unreserve(&self, _pod: &PodInfo, _node: &str, carried: &mut State) {
@@ -213,15 +245,15 @@ impl PreBind for DynamicResources {
 /// there waits for those, whatever happens to others.
 ///
 /// DIFFERENCE: a claim that goes with its devices gives them back, too.
-fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache) -> Result<bool, String> {
+fn hint(pod: &PodInfo, what: &Happening, cluster: &Cache, by_group: bool) -> Result<bool, String> {
     let known = cluster.devices().read();
     let now: &PodView = match &what.about {
         About::Pod(Pair { new: Some(new), .. }) => new,
         _ => pod,
     };
-    let own = known.claims_of(now.whole());
+    let own = known.claims_of(now.whole(), by_group);
     let Ok(own) = own else { return Ok(!matches!(what.about, About::DeviceClaim(_) | About::Pod(_))) };
-    let used = |claim: &ResourceClaim| own.iter().any(|c| c.metadata.uid == claim.metadata.uid);
+    let used = |claim: &ResourceClaim| own.iter().any(|(_, c)| c.metadata.uid == claim.metadata.uid);
     Ok(match &what.about {
         About::DeviceClaim(Pair { old, new }) => {
             let had = old.as_deref().and_then(allocation).is_some();
@@ -247,6 +279,7 @@ pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, S
     let settings = Settings {
         features: Features::of(gates),
         extended: gates.enabled(Gate::DRAExtendedResource),
+        by_group: gates.enabled(Gate::DRAWorkloadResourceClaims),
         filter_timeout: limited.then_some(timeout),
         binding_timeout: duration(&args.binding_timeout),
     };
@@ -273,5 +306,7 @@ pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, S
         | Events::SLICE_ADDED
         | Events::SLICE_CHANGED;
     let nodes = Events::NODE_ADDED | Events::NODE_LABELS | Events::NODE_ALLOCATABLE;
-    Ok(Plugin::new(NAME, points).lifted_by(claims | devices | nodes).hinted(hint))
+    Ok(Plugin::new(NAME, points).lifted_by(claims | devices | nodes).hinted(
+        move |pod: &PodInfo, what: &Happening, cluster: &Cache| hint(pod, what, cluster, settings.by_group),
+    ))
 }

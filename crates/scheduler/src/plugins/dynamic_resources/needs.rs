@@ -1,22 +1,25 @@
 //! The claims of a Pod, and the nodes where they have devices or can get some.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
-use objects::claims;
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceRequest, ResourceClaim, ResourceClaimConsumerReference,
+};
+use objects::claims::{self, User};
 use objects::node_affinity::term_matches;
 use tokio::time::Instant;
 
 use super::conditions;
 use super::extended::{self, Special};
 use super::settings::{NAME, Settings, deadline, named};
-use crate::cache::NodeInfo;
+use crate::cache::{Cache, NodeInfo};
 use crate::devices::{AllocationError, Allocator, Limits, Outcome, WORK, sort_of};
 use crate::framework::verdict::{Rejection, Stop};
-use crate::inventory::{Devices, Objects, allocation};
+use crate::groups::Groups;
+use crate::inventory::{Claimed, Devices, Objects, allocation};
 use crate::pod::PodInfo;
 
 /// The alternatives of a request at most, by which they are scored (upstream's `FirstAvailableDeviceRequestMaxSize`).
@@ -30,6 +33,10 @@ pub(super) struct Needs {
     pub(super) claims: Vec<Arc<ResourceClaim>>,
     /// How many the Pod names.
     named: usize,
+    /// The consumers of those: the Pod or its PodGroup.
+    pub(super) consumers: Vec<ResourceClaimConsumerReference>,
+    /// The devices of claims, by their place among them, that another Pod of the group is on its way with.
+    pub(super) shared: BTreeMap<usize, AllocationResult>,
     /// Whether a request has alternatives.
     listed: bool,
     /// No claim for extended resources.
@@ -124,10 +131,14 @@ fn uid(claim: &ResourceClaim) -> &str {
 
 impl Needs {
     /// Those of a Pod; `None` if it has no claims.
-    pub(super) fn of(pod: &PodInfo, devices: &Devices, settings: Settings) -> Result<Option<Self>, Stop> {
+    pub(super) fn of(pod: &PodInfo, cluster: &Cache, settings: Settings) -> Result<Option<Self>, Stop> {
+        let devices = cluster.devices();
         let known = devices.ready();
-        let found = known.claims_of(pod.whole()).map_err(|why| Stop::rejected(NAME, why))?;
-        let mut claims: Vec<Arc<ResourceClaim>> = found.into_iter().cloned().collect();
+        let found = known.claims_of(pod.whole(), settings.by_group);
+        let found = found.map_err(|why| Stop::rejected(NAME, why))?;
+        let consumers =
+            consumers(pod, cluster.groups(), &found, settings).map_err(|why| Stop::rejected(NAME, why))?;
+        let mut claims: Vec<Arc<ResourceClaim>> = found.into_iter().map(|(_, claim)| claim.clone()).collect();
         let named_claims = claims.len();
         if settings.extended {
             claims.extend(extended::claim(pod, &known));
@@ -135,8 +146,12 @@ impl Needs {
         if claims.is_empty() {
             return Ok(None);
         }
-        let mut open = false;
+        let (mut open, mut shared) = (false, BTreeMap::new());
         for (i, claim) in claims.iter().enumerate().filter(|(_, c)| allocation(c).is_none()) {
+            if let Some(chosen) = known.shared(uid(claim)) {
+                shared.insert(i, chosen.clone());
+                continue;
+            }
             open = true;
             if known.pending(uid(claim)).is_some() {
                 let why = format!("resource claim {} is in the process of being allocated", named(claim));
@@ -153,6 +168,8 @@ impl Needs {
         Ok(Some(Self {
             pod: Some(pod.clone()),
             named: named_claims,
+            consumers,
+            shared,
             listed: claims.iter().any(|claim| has_alternatives(claim)),
             plain: Arc::default(),
             claims,
@@ -235,7 +252,7 @@ impl Needs {
             .collect();
         let results = match &self.allocator {
             Some(allocator) => {
-                let open = self.claims.iter().enumerate().filter(|(_, c)| allocation(c).is_none());
+                let open = self.claims.iter().enumerate().filter(|(i, _)| self.given(*i).is_none());
                 let claims: Vec<&ResourceClaim> =
                     open.map(|(i, claim)| special.filter(|_| self.is_special(i)).unwrap_or(claim)).collect();
                 let expired = || self.until.is_some_and(|until| Instant::now() >= until);
@@ -244,7 +261,8 @@ impl Needs {
             }
             None => Arc::default(),
         };
-        if !unavailable.is_empty() {
+        let elsewhere = self.shared.values().any(|chosen| !can_be_used(chosen, &node.node));
+        if elsewhere || !unavailable.is_empty() {
             self.seen().unavailable.extend(unavailable);
             return Err(Rejection::lasting(NAME, "resourceclaim not available on the node"));
         }
@@ -253,8 +271,7 @@ impl Needs {
 
     /// Whether the devices of a claim can be used on a node, and are not about to be given back.
     fn is_available(&self, i: usize, allocation: &AllocationResult, node: &Node) -> bool {
-        let terms = allocation.node_selector.as_ref().map(|s| &s.node_selector_terms);
-        if terms.is_some_and(|terms| !terms.iter().any(|term| term_matches(term, node))) {
+        if !can_be_used(allocation, node) {
             return false;
         }
         let Some(settings) = self.settings.filter(|s| s.features.binding_conditions) else { return true };
@@ -263,6 +280,13 @@ impl Needs {
             Ok(true) => true,
             Ok(false) => !conditions::timed_out(&self.claims[i], settings.binding_timeout, self.now),
         }
+    }
+
+    /// The devices that a claim has, or that another Pod of the group has chosen for it.
+    ///
+    /// DIFFERENCE: upstream looks where the latter can be used only once they are written.
+    fn given(&self, i: usize) -> Option<&AllocationResult> {
+        self.claims.get(i).and_then(|claim| allocation(claim)).or_else(|| self.shared.get(&i))
     }
 
     /// The claim for the extended resources that the node does not offer itself. Most nodes offer the same.
@@ -289,16 +313,50 @@ impl Needs {
             return Ok(0);
         }
         let seen = self.seen();
-        seen.found.get(node).map_or(Ok(0), |found| score(&self.claims, &found.results))
+        seen.found.get(node).map_or(Ok(0), |found| score(&self.claims, &self.shared, &found.results))
     }
 }
 
-/// The score of allocations: those that claims have, and those that were found for the others (upstream's
-/// `computeScore`).
-pub(super) fn score(claims: &[Arc<ResourceClaim>], found: &[AllocationResult]) -> Result<i64, String> {
+/// Whether devices can be used on a node.
+fn can_be_used(allocation: &AllocationResult, node: &Node) -> bool {
+    let terms = allocation.node_selector.as_ref().map(|s| &s.node_selector_terms);
+    terms.is_none_or(|terms| terms.iter().any(|term| term_matches(term, node)))
+}
+
+/// The consumers of a Pod's claims.
+fn consumers(
+    pod: &PodInfo,
+    groups: &Groups,
+    found: &[Claimed<'_>],
+    settings: Settings,
+) -> Result<Vec<ResourceClaimConsumerReference>, String> {
+    let user = User::of(pod.whole(), settings.by_group);
+    let group = match user.group {
+        Some(name) => Some(
+            groups
+                .of(pod)
+                .ok_or_else(|| format!("podgroup.scheduling.k8s.io {} not found", api::go::quote(name)))?,
+        ),
+        None => None,
+    };
+    let each = found.iter().map(|(place, _)| {
+        let source = (place.resource_claim_name.as_deref(), place.resource_claim_template_name.as_deref());
+        claims::bind_to(user, group.as_deref(), (&place.name, source))
+    });
+    each.collect()
+}
+
+/// The score of allocations: those that claims have, those that are shared, and those that were found for the others
+/// (upstream's `computeScore`).
+pub(super) fn score(
+    claims: &[Arc<ResourceClaim>],
+    shared: &BTreeMap<usize, AllocationResult>,
+    found: &[AllocationResult],
+) -> Result<i64, String> {
     let (mut score, mut results) = (0, found.iter());
-    for claim in claims {
-        let allocation = allocation(claim).or_else(|| results.next()).ok_or_else(|| {
+    for (i, claim) in claims.iter().enumerate() {
+        let given = allocation(claim).or_else(|| shared.get(&i));
+        let allocation = given.or_else(|| results.next()).ok_or_else(|| {
             let n = found.len();
             format!("number of allocations {n} is smaller than number of claims needing allocation")
         })?;
@@ -319,9 +377,4 @@ pub(super) fn score(claims: &[Arc<ResourceClaim>], found: &[AllocationResult]) -
 /// A new id of a share of a device.
 fn share_id() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// Whether a claim is reserved for the Pod already.
-pub(super) fn is_reserved(claim: &ResourceClaim, pod: &PodInfo) -> bool {
-    claims::is_reserved_for(claim, pod.uid())
 }

@@ -16,6 +16,8 @@ pub(super) struct Settings {
     pub(super) features: Features,
     /// Whether classes stand for extended resources.
     pub(super) extended: bool,
+    /// Whether Pods share the claims of their PodGroups.
+    pub(super) by_group: bool,
     /// How long a search may take.
     pub(super) filter_timeout: Option<Duration>,
     /// How long devices may take to be attached.

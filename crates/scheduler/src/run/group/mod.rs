@@ -23,9 +23,12 @@ use super::Scheduler;
 use super::metrics::Result as Turn;
 use super::pods::scheduler_of;
 use super::writes::Nominate;
+use crate::cache::Cache;
 use crate::cycle::{FitError, Help};
 use crate::framework::points::Candidate;
 use crate::framework::verdict::Rejection;
+use crate::groups::Groups;
+use crate::inventory::Devices;
 use crate::plugins::pod_group_preemption::Fit;
 use crate::pod::PodInfo;
 use crate::queue::{Entry, Mark};
@@ -195,6 +198,28 @@ impl Fate {
     }
 }
 
+/// A group's turn is going on as long as this is there.
+struct Going {
+    devices: Devices,
+    groups: Groups,
+}
+
+impl Going {
+    fn on(cache: &Cache, pod: &PodInfo) -> Self {
+        let (devices, groups) = (cache.devices().clone(), cache.groups().clone());
+        devices.write().begin_turn();
+        groups.begin_turn(pod);
+        Self { devices, groups }
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.devices.write().end_turn();
+        self.groups.end_turn();
+    }
+}
+
 impl Scheduler {
     /// The turn of a Pod's group: of the Pod, and of all others of it that may have one.
     pub(super) async fn try_group(&mut self, entry: Entry, mark: Mark) {
@@ -223,6 +248,7 @@ impl Scheduler {
             }
             return;
         }
+        let _going_on = Going::on(&self.cache, &pod);
         let pods: Vec<PodInfo> = group.iter().map(|m| m.entry.info.clone()).collect();
         let Tried { ends, outcome } = self.attempt(&pods, start).await;
         let mut ends = ends.into_iter();
