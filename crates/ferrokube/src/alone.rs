@@ -154,6 +154,7 @@ fn scheduler_settings(
         None => {
             let mut document = Document::default();
             scheduler::config::defaults::complete(&mut document);
+            scheduler::config::defaults::complete_for(&mut document, gates);
             if let Some(file) = &flags.component.kubeconfig {
                 document.client_connection.kubeconfig = file.display().to_string();
             }
@@ -161,12 +162,12 @@ fn scheduler_settings(
         }
         Some(file) => {
             let unusable = format!("--config {} cannot be used", file.display());
-            let read = scheduler::config::read::read(file).map_err(Error::msg);
+            let read = scheduler::config::read::read(file, gates).map_err(Error::msg);
             (read.with_context(|| unusable.clone())?, unusable)
         }
     };
     flags.component.electing.apply(&mut document.leader_election);
-    scheduler::config::read::check(&document).map_err(Error::msg)?;
+    scheduler::config::read::check(&document, gates).map_err(Error::msg)?;
     let plugins = scheduler::plugins::registry_with(gates).map_err(Error::msg)?;
     let settings = scheduler::run::Settings::new(&document, &plugins).map_err(Error::msg).context(about)?;
     Ok((document, settings.with_gates(gates).with_max_wait(flags.pod_max_in_unschedulable_pods_duration)))

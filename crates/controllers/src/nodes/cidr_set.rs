@@ -292,6 +292,131 @@ mod tests {
         check("fd00::/62", 64, &["fd00:0:0:1::/64", "fd00:0:0:2::/63"], &[], &["fd00::/64"]);
         check("fd00::/127", 128, &["fd00::1/128", "10.0.0.0/8"], &[], &["fd00::/128"]);
     }
+
+    /// Upstream's 15 cases of `TestIndexToCIDRBlock`: the block of a number.
+    #[test]
+    fn blocks_by_number() {
+        for (whole, prefix, index, want) in [
+            ("127.123.0.0/16", 24, 0, "127.123.0.0/24"),
+            ("127.123.0.0/16", 24, 15, "127.123.15.0/24"),
+            ("192.168.5.208/28", 32, 5, "192.168.5.213/32"),
+            ("2001:db8:1234::/48", 64, 0, "2001:db8:1234::/64"),
+            ("2001:db8:1234::/48", 64, 15, "2001:db8:1234:f::/64"),
+            ("2001:db8:85a3::/50", 63, 6425, "2001:db8:85a3:3232::/63"),
+            ("2001:db8::/32", 48, 0, "2001:db8::/48"),
+            ("2001:db8::/32", 48, 15, "2001:db8:f::/48"),
+            ("2001:db8::/32", 48, 6425, "2001:db8:1919::/48"),
+            ("2001:db8:1234:ff00::/56", 72, 0, "2001:db8:1234:ff00::/72"),
+            ("2001:db8:1234:ff00::/56", 72, 15, "2001:db8:1234:ff00:f00::/72"),
+            ("2001:db8:1234:ff00::/56", 72, 6425, "2001:db8:1234:ff19:1900::/72"),
+            ("2001:db8:1234:0:1234::/80", 96, 0, "2001:db8:1234:0:1234::/96"),
+            ("2001:db8:1234:0:1234::/80", 96, 15, "2001:db8:1234:0:1234:f::/96"),
+            ("2001:db8:1234:ff00::/80", 96, 6425, "2001:db8:1234:ff00:0:1919::/96"),
+        ] {
+            let set = CidrSet::new(cidr(whole), prefix).unwrap();
+            assert_eq!(set.block(index), cidr(want), "{whole} {prefix} {index}");
+        }
+    }
+
+    /// Upstream's 14 cases of `TestGetBitforCIDR`: the number of a block.
+    #[test]
+    fn numbers_of_blocks() {
+        for (whole, prefix, block, want) in [
+            ("127.0.0.0/8", 16, "127.0.0.0/16", Some(0)),
+            ("be00::/8", 16, "be00::/16", Some(0)),
+            ("127.0.0.0/8", 16, "127.123.0.0/16", Some(123)),
+            ("be00::/8", 16, "beef::/16", Some(0xef)),
+            ("127.0.0.0/8", 16, "127.168.0.0/16", Some(168)),
+            ("be00::/8", 16, "be68::/16", Some(0x68)),
+            ("127.0.0.0/8", 16, "127.224.0.0/16", Some(224)),
+            ("be00::/8", 16, "be24::/16", Some(0x24)),
+            ("192.168.0.0/16", 24, "192.168.12.0/24", Some(12)),
+            ("beef::/16", 24, "beef:1200::/24", Some(0x12)),
+            ("192.168.0.0/16", 24, "192.168.151.0/24", Some(151)),
+            ("beef::/16", 24, "beef:9700::/24", Some(0x97)),
+            ("192.168.0.0/16", 24, "127.168.224.0/24", None),
+            ("beef::/16", 24, "2001:db00::/24", None),
+        ] {
+            let set = CidrSet::new(cidr(whole), prefix).unwrap();
+            let got = set.indexes(cidr(block));
+            assert_eq!(got, want.map(|at: u128| (at, at)), "{whole} {prefix} {block}");
+        }
+    }
+
+    /// Upstream's 14 cases of `TestOccupy`: the blocks of a used range, and that each is used, and no other.
+    #[test]
+    fn blocks_of_used_ranges() {
+        for (whole, prefix, used, first, last) in [
+            ("127.0.0.0/8", 16, "127.0.0.0/8", 0, 255),
+            ("2001:beef:1200::/40", 48, "2001:beef:1200::/40", 0, 255),
+            ("127.0.0.0/8", 16, "64.0.0.0/2", 0, 255),
+            ("2001:beef:1200::/40", 48, "2001:beef::/34", 0, 255),
+            ("127.0.0.0/8", 16, "127.0.0.0/16", 0, 0),
+            ("2001:beef:1200::/40", 48, "2001:beef:1200::/48", 0, 0),
+            ("127.0.0.0/8", 32, "127.0.0.0/16", 0, 65535),
+            ("2001:beef:1200::/48", 64, "2001:beef:1200::/48", 0, 65535),
+            ("126.0.0.0/7", 16, "127.0.0.0/15", 256, 257),
+            ("2001:beef:7e00::/39", 48, "2001:beef:7f00::/47", 256, 257),
+            ("126.0.0.0/7", 15, "127.0.0.0/15", 128, 128),
+            ("2001:beef:7e00::/39", 47, "2001:beef:7f00::/47", 128, 128),
+            ("126.0.0.0/7", 18, "127.0.0.0/15", 1024, 1031),
+            ("2001:beef:7e00::/39", 50, "2001:beef:7f00::/47", 1024, 1031),
+        ] {
+            let mut set = CidrSet::new(cidr(whole), prefix).unwrap();
+            assert_eq!(set.indexes(cidr(used)), Some((first, last)), "{whole} {prefix} {used}");
+            set.occupy(cidr(used));
+            for at in [first, last] {
+                assert!(set.behind(at).is_some(), "{whole} {prefix} {used} {at}");
+            }
+            for at in first.checked_sub(1).into_iter().chain(Some(last + 1).filter(|at| *at < set.count())) {
+                assert_eq!(set.behind(at), None, "{whole} {prefix} {used} {at}");
+            }
+            assert_eq!(set.allocated(), last - first + 1, "{whole} {prefix} {used}");
+        }
+    }
+
+    /// Upstream's cases of `TestCIDRSetFullyAllocated`, `TestCIDRSetv6` and `Test_getMaxCIDRs`.
+    #[test]
+    fn whole_sets() {
+        for one in ["127.123.234.0/30", "beef:1234::/30"] {
+            let mut set = CidrSet::new(cidr(one), 30).unwrap();
+            assert_eq!((set.allocate(), set.allocate()), (Some(cidr(one)), None));
+            set.release(cidr(one));
+            assert_eq!((set.allocate(), set.allocate()), (Some(cidr(one)), None));
+        }
+        for (whole, prefix, want) in [
+            ("127.0.0.0/8", 32, Some(["127.0.0.0/32", "127.0.0.1/32"])),
+            ("beef:1234::/32", 49, None),
+            ("2001:beef:1234:3690::/60", 64, Some(["2001:beef:1234:3690::/64", "2001:beef:1234:3691::/64"])),
+        ] {
+            let mut set = CidrSet::new(cidr(whole), prefix).ok();
+            let mut next = || set.as_mut().and_then(CidrSet::allocate);
+            assert_eq!(
+                [next(), next()],
+                want.map_or([None, None], |two| two.map(|c| Some(cidr(c)))),
+                "{whole}"
+            );
+        }
+        for (whole, prefix, want) in [("10.0.0.0/16", 24, 256), ("2001:db8::/48", 64, 65_536)] {
+            assert_eq!(CidrSet::new(cidr(whole), prefix).unwrap().count(), want);
+        }
+    }
+
+    /// Upstream's cases of `TestCIDRSet_AllocationOccupied`: half of the blocks are used again, one of them twice.
+    #[test]
+    fn the_other_half_is_given_anew() {
+        for whole in ["127.123.0.0/16", "beef::/16"] {
+            let mut set = CidrSet::new(cidr(whole), 24).unwrap();
+            let all: Vec<Cidr> = std::iter::from_fn(|| set.allocate()).collect();
+            assert_eq!(all.len(), 256);
+            all.iter().for_each(|block| set.release(*block));
+            all[128..].iter().for_each(|block| set.occupy(*block));
+            set.occupy(all[128]);
+            let given: Vec<Cidr> = std::iter::from_fn(|| set.allocate()).collect();
+            assert_eq!(given, all[..128], "{whole}");
+        }
+    }
+
     /// Upstream's cases of `TestCidrSetMetrics` and `TestCidrSetMetricsDual`: the figures after each step.
     #[test]
     fn figures() {

@@ -246,6 +246,56 @@ mod tests {
         check(v4, [-1, 0, 0], Err("a node's block cannot have a prefix of /-1"));
         check("10.0.0.0", [0, 0, 0], Err("invalid CIDR address: 10.0.0.0"));
     }
+    /// Upstream's cases of `TestAllocateOrOccupyCIDRSuccess`, `TestAllocateOrOccupyCIDRFailure` and `TestReleaseCIDRSuccess`:
+    /// ranges, sizes, the Services' range, blocks that nodes have, those that are given back, and what the next node gets.
+    ///
+    /// DIFFERENCE: more than two ranges, or two of one family, are refused at the start.
+    #[test]
+    fn blocks_for_nodes() {
+        let check =
+            |list: &str, v4: u32, v6: u32, services: &str, taken: &[&str], back: &[&str], want: &[&str]| {
+                let services: Vec<String> =
+                    Some(services.to_owned()).into_iter().filter(|s| !s.is_empty()).collect();
+                let mut ranges = Ranges::parse(list, v4, v6, &services).unwrap();
+                for block in taken {
+                    ranges.occupy(block, cidrs(&[block]));
+                }
+                back.iter().for_each(|block| ranges.release(block));
+                let got = ranges.allocate("node0").unwrap_or_default();
+                assert_eq!(got, cidrs(want), "{list} {services:?} {taken:?} {back:?}");
+            };
+        let (range, services) = ("127.123.234.0/24", "127.123.234.0/26");
+        check(range, 30, 64, "", &[], &[], &["127.123.234.0/30"]);
+        check(range, 30, 64, services, &[], &[], &["127.123.234.64/30"]);
+        let taken = ["127.123.234.64/30", "127.123.234.68/30", "127.123.234.72/30", "127.123.234.80/30"];
+        check(range, 30, 64, services, &taken, &[], &["127.123.234.76/30"]);
+        let six = "ace:cab:deca::/84";
+        check(
+            &format!("127.0.0.0/8,{six}"),
+            24,
+            98,
+            services,
+            &[],
+            &[],
+            &["127.0.0.0/24", "ace:cab:deca::/98"],
+        );
+        check(
+            &format!("{six},127.0.0.0/8"),
+            24,
+            98,
+            services,
+            &[],
+            &[],
+            &["ace:cab:deca::/98", "127.0.0.0/24"],
+        );
+        check("10.10.0.0/22", 24, 64, "", &["10.10.0.0/24", "10.10.2.0/24"], &[], &["10.10.1.0/24"]);
+        let few = "127.123.234.0/28";
+        let all = ["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"];
+        check(few, 30, 64, "", &all, &[], &[]);
+        check(few, 30, 64, "", &all, &all[1..2], &all[1..2]);
+        check(few, 30, 64, "", &all[1..], &[], &all[..1]);
+        assert!(Ranges::parse("127.0.0.0/8,ace:cab:deca::/84,10.0.0.0/8", 24, 98, &[]).is_err());
+    }
 
     #[test]
     fn bad_ranges() {

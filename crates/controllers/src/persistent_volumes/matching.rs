@@ -86,3 +86,81 @@ pub(super) fn find(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn claim(spec: &Value) -> Claim {
+        serde_json::from_value(json!({"metadata": {"name": "c", "namespace": "n"}, "spec": spec})).unwrap()
+    }
+
+    fn volume(spec: &Value) -> Volume {
+        serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap()
+    }
+
+    /// Upstream's 9 cases of `TestVolumeModeCheck` and `TestFilteringVolumeModes`: the modes of claim and volume, and whether
+    /// they differ.
+    #[test]
+    fn block_devices_and_file_systems() {
+        let (none, block, files) = (json!(null), json!("Block"), json!("Filesystem"));
+        for (wanted, has, differ) in [
+            (&block, &files, true),
+            (&files, &block, true),
+            (&block, &block, false),
+            (&files, &files, false),
+            (&files, &none, false),
+            (&none, &files, false),
+            (&none, &none, false),
+            (&none, &block, true),
+            (&block, &none, true),
+        ] {
+            let modes = ["ReadWriteOnce"];
+            let size = json!({"storage": "8G"});
+            let claim =
+                claim(&json!({"volumeMode": wanted, "accessModes": modes, "resources": {"requests": size}}));
+            let volume =
+                volume(&json!({"volumeMode": has, "accessModes": modes, "capacity": {"storage": "10G"},
+                "claimRef": {"name": "c", "namespace": "n"}}));
+            assert_eq!(modes_differ(&claim, &volume), differ, "{wanted} {has}");
+            let found = find(&claim, vec![Arc::new(volume.clone())], false).unwrap();
+            assert_eq!(found.is_none(), differ, "{wanted} {has}");
+            let why = unsatisfied(&volume, &claim);
+            assert_eq!(why.as_deref(), differ.then_some("incompatible volumeMode"), "{wanted} {has}");
+        }
+    }
+
+    /// Upstream's 4 cases of `TestCheckAccessModes`: the ways of use that a claim wants of a volume with two.
+    #[test]
+    fn ways_of_use() {
+        let volume = volume(&json!({"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}));
+        for (wanted, has) in [
+            (json!(["ReadWriteMany"]), true),
+            (json!(["ReadWriteMany", "ReadWriteOnce"]), true),
+            (json!(["ReadOnlyMany"]), false),
+            (json!(["ReadWriteMany", "ReadOnlyMany"]), false),
+        ] {
+            assert_eq!(volumes::has_modes(&claim(&json!({"accessModes": wanted})), &volume), has, "{wanted}");
+        }
+    }
+
+    /// Upstream's cases of `TestStorageObjectInUseProtectionFiltering`: a volume that is being deleted is for nobody.
+    #[test]
+    fn volumes_that_go() {
+        for going in [false, true] {
+            let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1G"}});
+            let mut volume = volume(&spec);
+            if going {
+                volume.metadata.deletion_timestamp =
+                    serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+            }
+            let wants =
+                json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1G"}}});
+            let claim = claim(&wants);
+            assert_eq!(unsatisfied(&volume, &claim).is_some(), going);
+            assert_eq!(find(&claim, vec![Arc::new(volume)], false).unwrap().is_none(), going);
+        }
+    }
+}

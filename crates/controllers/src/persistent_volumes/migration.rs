@@ -99,3 +99,87 @@ fn hold(meta: &mut ObjectMeta, provisioner: &str, policy: &str) -> bool {
     }
     meta.finalizers != before
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const MIGRATED: &str = "kubernetes.io/gce-pd";
+    const DRIVER: &str = "pd.csi.storage.gke.io";
+    const OTHER: &str = "kubernetes.io/rbd";
+    const OTHER_DRIVER: &str = "rbd.csi.ceph.com";
+
+    /// Upstream's 8 cases of `TestAnnealMigrationAnnotations`: a provisioner, and the driver that is told before and after.
+    #[test]
+    fn drivers_that_took_over() {
+        let annotations = |key: &str, provisioner: &str, driver: Option<&str>| {
+            let mut all = json!({ key: provisioner });
+            if let Some(driver) = driver {
+                all[MIGRATED_TO] = json!(driver);
+            }
+            all
+        };
+        let check = |provisioner: &str, before: Option<&str>, after: Option<&str>| {
+            for key in [PROVISIONER, BETA_PROVISIONER, PROVISIONED_BY] {
+                let object =
+                    json!({"metadata": {"annotations": annotations(key, provisioner, before)}, "spec": {}});
+                let want = (before != after).then(|| annotations(key, provisioner, after));
+                let got = if key == PROVISIONED_BY {
+                    of_volume(&serde_json::from_value(object).unwrap()).map(|v| v.metadata.annotations)
+                } else {
+                    of_claim(&serde_json::from_value(object).unwrap()).map(|c| c.metadata.annotations)
+                };
+                assert_eq!(got.map(|all| json!(all)), want, "{key} {provisioner} {before:?}");
+            }
+        };
+        check(MIGRATED, None, Some(DRIVER));
+        check(MIGRATED, Some(DRIVER), Some(DRIVER));
+        check(OTHER, None, None);
+        check(OTHER, Some(OTHER_DRIVER), None);
+        check("non-migrated-plugin", None, None);
+        for metadata in [json!({}), json!({"annotations": {}})] {
+            let object = json!({"metadata": metadata, "spec": {}});
+            assert_eq!(of_volume(&serde_json::from_value(object.clone()).unwrap()), None);
+            assert_eq!(of_claim(&serde_json::from_value(object).unwrap()), None);
+        }
+    }
+
+    /// Upstream's 15 cases of `TestModifyDeletionFinalizers`: the provisioner ("": none), the policy, and the finalizers
+    /// before and, if they change, after.
+    #[test]
+    fn finalizers_of_volumes() {
+        const CUSTOM: &str = "test.volume.kubernetes.io/finalizer";
+        const MOCK: &str = "kubernetes.io/mock-volume";
+        let (external, in_tree) = (EXTERNAL_FINALIZER, IN_TREE_FINALIZER);
+        let check = |provisioner: &str, policy: &str, before: &[&str], after: Option<&[&str]>| {
+            let annotations: Value = match provisioner {
+                "" => json!({}),
+                MIGRATED => json!({PROVISIONED_BY: provisioner, MIGRATED_TO: DRIVER}),
+                _ => json!({PROVISIONED_BY: provisioner}),
+            };
+            let volume: Volume = serde_json::from_value(json!({
+                "metadata": {"name": "v", "annotations": annotations, "finalizers": before},
+                "spec": {"persistentVolumeReclaimPolicy": policy},
+            }))
+            .unwrap();
+            let got = of_volume(&volume).map(|v| v.metadata.finalizers.unwrap_or_default());
+            let want = after.map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+            assert_eq!(got, want, "{provisioner} {policy} {before:?}");
+        };
+        check(OTHER_DRIVER, "Delete", &[external], None);
+        check(OTHER_DRIVER, "Delete", &[], None);
+        check(MOCK, "Delete", &[CUSTOM], Some(&[CUSTOM, in_tree]));
+        check(MOCK, "Delete", &[], Some(&[in_tree]));
+        check(MOCK, "Delete", &[external], Some(&[in_tree]));
+        check(MOCK, "Delete", &[external, CUSTOM], Some(&[CUSTOM, in_tree]));
+        check(MIGRATED, "Delete", &[external, in_tree], Some(&[external]));
+        check("", "Delete", &[external], None);
+        check("", "Delete", &[], None);
+        check(MOCK, "Retain", &[], None);
+        check(MOCK, "Recycle", &[], None);
+        check(MOCK, "Retain", &[in_tree], Some(&[]));
+        check("", "Delete", &[], None);
+    }
+}

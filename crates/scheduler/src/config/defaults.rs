@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::args::PluginArgs;
+use api::{FeatureGates, Gate};
+
+use super::args::{PluginArgs, ShapePoint};
 use super::document::{
     ClientConnection, Document, LeaderElection, Named, PluginConfig, PluginSet, Plugins, Profile,
 };
@@ -66,6 +68,26 @@ pub fn complete(document: &mut Document) {
             }
         }
         profile.plugins = Some(plugins);
+    }
+}
+
+/// The value of nodes by how much of their storage is in use: the less, the better (upstream's default of
+/// VolumeBinding's `shape` where the gate StorageCapacityScoring is on).
+pub fn usual_shape() -> Vec<ShapePoint> {
+    vec![ShapePoint { utilization: 0, score: 10 }, ShapePoint { utilization: 100, score: 0 }]
+}
+
+/// Fills in what features that are on have as defaults; the configuration is complete otherwise.
+pub fn complete_for(document: &mut Document, gates: FeatureGates) {
+    if !gates.enabled(Gate::StorageCapacityScoring) {
+        return;
+    }
+    for plugin in document.profiles.iter_mut().flat_map(|p| &mut p.plugin_config) {
+        if let PluginArgs::VolumeBinding(args) = &mut plugin.args
+            && args.shape.as_ref().is_none_or(Vec::is_empty)
+        {
+            args.shape = Some(usual_shape());
+        }
     }
 }
 

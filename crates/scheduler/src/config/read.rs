@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use api::Node;
 use api::codec::json;
+use api::{FeatureGates, Node};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,17 +17,17 @@ use super::validate::validate;
 ///
 /// # Errors
 /// If the scheduler cannot work by it, with upstream's reason.
-pub fn read(file: &Path) -> Result<Document, String> {
+pub fn read(file: &Path, gates: FeatureGates) -> Result<Document, String> {
     let text = std::fs::read(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-    parse(&text)
+    parse_for(&text, gates)
 }
 
 /// Validates a configuration that flags have changed.
 ///
 /// # Errors
 /// If the scheduler cannot work by it, with upstream's reason.
-pub fn check(document: &Document) -> Result<(), String> {
-    validate(document)
+pub fn check(document: &Document, gates: FeatureGates) -> Result<(), String> {
+    validate(document, gates)
 }
 
 /// Reads a configuration of JSON or YAML: it is decoded, completed and validated.
@@ -35,6 +35,14 @@ pub fn check(document: &Document) -> Result<(), String> {
 /// # Errors
 /// If the scheduler cannot work by it, with upstream's reason.
 pub fn parse(text: &[u8]) -> Result<Document, String> {
+    parse_for(text, FeatureGates::default())
+}
+
+/// The same where these features are on.
+///
+/// # Errors
+/// If the scheduler cannot work by it, with upstream's reason.
+pub fn parse_for(text: &[u8], gates: FeatureGates) -> Result<Document, String> {
     let mut tree = api::yaml::parse(text).map_err(|e| e.to_string())?;
     let said =
         |tree: &Node, name: &str| tree.as_map().and_then(|m| m.get(name)).map_or("", Node::as_str).to_owned();
@@ -60,7 +68,8 @@ pub fn parse(text: &[u8]) -> Result<Document, String> {
     }
     arguments(&mut document)?;
     defaults::complete(&mut document);
-    validate(&document)?;
+    defaults::complete_for(&mut document, gates);
+    validate(&document, gates)?;
     Ok(document)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::field::{Errors, Path, Plain, Raw};
-use api::names;
+use api::{FeatureGates, Gate, names};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
@@ -18,7 +18,7 @@ use super::extenders;
 const GONE: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 
 /// Says what is wrong, all at once.
-pub(super) fn validate(document: &Document) -> Result<(), String> {
+pub(super) fn validate(document: &Document, gates: FeatureGates) -> Result<(), String> {
     let mut errors = Errors::new();
     let root = Path::root("");
     let connection = root.field("clientConnection");
@@ -31,7 +31,7 @@ pub(super) fn validate(document: &Document) -> Result<(), String> {
         let value = i64::from(document.parallelism);
         errors.invalid(&root.field("parallelism"), value, "should be an integer value greater than zero");
     }
-    profiles(&mut errors, &root.field("profiles"), &document.profiles);
+    profiles(&mut errors, &root.field("profiles"), &document.profiles, gates);
     percentage(&mut errors, &root.field("percentageOfNodesToScore"), document.percentage_of_nodes_to_score);
     if document.pod_initial_backoff_seconds <= 0 {
         let value = document.pod_initial_backoff_seconds;
@@ -104,7 +104,7 @@ fn percentage(errors: &mut Errors, at: &Path<'_>, value: i32) {
     }
 }
 
-fn profiles(errors: &mut Errors, at: &Path<'_>, all: &[Profile]) {
+fn profiles(errors: &mut Errors, at: &Path<'_>, all: &[Profile], gates: FeatureGates) {
     let mut names = BTreeMap::new();
     for (i, profile) in all.iter().enumerate() {
         let at = at.index(i);
@@ -115,7 +115,7 @@ fn profiles(errors: &mut Errors, at: &Path<'_>, all: &[Profile]) {
         if let Some(value) = profile.percentage_of_nodes_to_score {
             percentage(errors, &at.field("percentageOfNodesToScore"), value);
         }
-        plugins(errors, &at, profile);
+        plugins(errors, &at, profile, gates);
         if let Some(first) = names.insert(name, i) {
             let other = format!("profiles[{first}].schedulerName");
             errors.duplicate(&at.field("schedulerName"), Raw(other));
@@ -124,7 +124,7 @@ fn profiles(errors: &mut Errors, at: &Path<'_>, all: &[Profile]) {
     queue_sort(errors, at, all);
 }
 
-fn plugins(errors: &mut Errors, at: &Path<'_>, profile: &Profile) {
+fn plugins(errors: &mut Errors, at: &Path<'_>, profile: &Profile, gates: FeatureGates) {
     let in_plugins = at.field("plugins");
     let gone = |name: &str| {
         GONE.contains(&name).then(|| {
@@ -159,7 +159,7 @@ fn plugins(errors: &mut Errors, at: &Path<'_>, profile: &Profile) {
             PluginArgs::NodeResourcesFit(args) => node_resources_fit(errors, &at, args),
             PluginArgs::NodeResourcesBalancedAllocation(args) => balanced_allocation(errors, &at, args),
             PluginArgs::PodTopologySpread(args) => pod_topology_spread(errors, &at, args),
-            PluginArgs::VolumeBinding(args) => volume_binding(errors, &at, args),
+            PluginArgs::VolumeBinding(args) => volume_binding(errors, &at, args, gates),
             PluginArgs::DynamicResources(args) => dynamic_resources(errors, &at, args),
             PluginArgs::NodeAffinity(_) | PluginArgs::Other(_) => {}
         }
@@ -338,12 +338,14 @@ fn pod_topology_spread(errors: &mut Errors, at: &Path<'_>, args: &PodTopologySpr
     }
 }
 
-fn volume_binding(errors: &mut Errors, at: &Path<'_>, args: &VolumeBindingArgs) {
+fn volume_binding(errors: &mut Errors, at: &Path<'_>, args: &VolumeBindingArgs, gates: FeatureGates) {
     if args.bind_timeout_seconds < 0 {
         let why = "invalid BindTimeoutSeconds, should not be a negative value";
         errors.invalid(&at.field("bindTimeoutSeconds"), args.bind_timeout_seconds, why);
     }
-    if let Some(shape) = &args.shape {
+    if gates.enabled(Gate::StorageCapacityScoring) {
+        shape(errors, &at.field("shape"), args.shape.as_deref().unwrap_or_default());
+    } else if let Some(shape) = &args.shape {
         let why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";
         let shown = serde_json::to_string(shape).unwrap_or_default();
         errors.invalid(&at.field("shape"), Raw(shown), why);
@@ -352,7 +354,7 @@ fn volume_binding(errors: &mut Errors, at: &Path<'_>, args: &VolumeBindingArgs) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::read::parse;
+    use super::super::read::{parse, parse_for};
 
     /// A configuration's fields, and what the error says, "" for none.
     fn check(fields: &str, expected: &str) {
@@ -550,5 +552,44 @@ mod tests {
             "{bindTimeoutSeconds: -1}",
             "ARGS.bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a negative value",
         );
+    }
+
+    /// The shape of VolumeBinding's scores is there only where its gate is on, and is a usual one if none is said.
+    #[test]
+    fn scores_of_storage() {
+        let gates = FeatureGates::default().with(Gate::StorageCapacityScoring, true);
+        let text = |shape: &str| {
+            format!(
+                "apiVersion: {VERSION}\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: VolumeBinding\n    args: {{{shape}}}\n"
+            )
+        };
+        let told = |shape: &str, gates: FeatureGates| {
+            let document = parse_for(text(shape).as_bytes(), gates)?;
+            let args = document.profiles[0].plugin_config.iter().find_map(|c| match &c.args {
+                PluginArgs::VolumeBinding(args) => Some(args.shape.clone()),
+                _ => None,
+            });
+            Ok::<_, String>(args.flatten())
+        };
+        let (none, own) = ("", "shape: [{utilization: 0, score: 1}, {utilization: 50, score: 9}]");
+        let points = |all: Option<Vec<ShapePoint>>| {
+            all.map(|all| all.iter().map(|p| (p.utilization, p.score)).collect::<Vec<_>>())
+        };
+        assert_eq!(points(told(none, FeatureGates::default()).unwrap()), None);
+        assert_eq!(points(told(none, gates).unwrap()), Some(vec![(0, 10), (100, 0)]));
+        assert_eq!(points(told(own, gates).unwrap()), Some(vec![(0, 1), (50, 9)]));
+        let why = told(own, FeatureGates::default()).unwrap_err();
+        assert!(why.contains(
+            "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+        ));
+        let why =
+            told("shape: [{utilization: 50, score: 11}, {utilization: 50, score: 0}]", gates).unwrap_err();
+        let at = "profiles[0].pluginConfig[0].args.shape";
+        for part in [
+            format!("{at}[1].utilization: Invalid value: 50: values must be sorted in increasing order"),
+            format!("{at}[0].score: Invalid value: 11: not in valid range [0, 10]"),
+        ] {
+            assert!(why.contains(&part), "{why}");
+        }
     }
 }

@@ -72,7 +72,7 @@ pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
     all.add(resources::BALANCED, resources::balanced_allocation)?;
     all.add(volume_restrictions::NAME, |_| Ok(volume_restrictions::plugin()))?;
     all.add(volume_limits::NAME, |_| Ok(volume_limits::plugin()))?;
-    all.add(volume_binding::NAME, volume_binding::plugin)?;
+    all.add(volume_binding::NAME, move |args| volume_binding::plugin(args, gates))?;
     all.add(volume_zone::NAME, |_| Ok(volume_zone::plugin()))?;
     all.add(pod_topology_spread::NAME, move |args| pod_topology_spread::plugin(args, tolerance))?;
     all.add(inter_pod_affinity::NAME, inter_pod_affinity::plugin)?;

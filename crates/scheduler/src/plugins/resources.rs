@@ -213,7 +213,7 @@ fn allocation(strategy: &ScoringStrategy, pod: &PodInfo, node: &NodeInfo) -> i64
 }
 
 /// The value of a broken line at a utilization; scores in the configuration are from 0 to 10.
-fn by_shape(shape: &[ShapePoint], at: Amount) -> Amount {
+pub(super) fn by_shape(shape: &[ShapePoint], at: Amount) -> Amount {
     let point = |p: &ShapePoint| (Amount::from(p.utilization), Amount::from(p.score) * MOST / 10);
     let mut before: Option<(Amount, Amount)> = None;
     for (utilization, score) in shape.iter().map(point) {

@@ -72,6 +72,7 @@ impl Settings {
     pub fn standard_with(gates: FeatureGates) -> Result<Self, String> {
         let mut config = Document::default();
         defaults::complete(&mut config);
+        defaults::complete_for(&mut config, gates);
         Ok(Self::new(&config, &crate::plugins::registry_with(gates)?)?.with_gates(gates))
     }
     /// Says which features are on; those of the plugins are the registry's.

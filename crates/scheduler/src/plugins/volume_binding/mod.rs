@@ -9,26 +9,30 @@
 //!    is left. The Pod's own task writes it, and waits until the claims are bound; it holds no place among the bindings
 //!    meanwhile.
 //!
-//! DIFFERENCE: nodes are not scored, since the gate StorageCapacityScoring is off in v1.36. Volumes of older plugins are
-//! judged by their own affinity and by VolumeZone, and not by the topology of the driver that takes their place: upstream
-//! translates them if a node's CSINode names the plugin.
+//! With the gate StorageCapacityScoring, nodes are scored by how much of their storage the claims take (`score.rs`).
+//!
+//! DIFFERENCE: volumes of older plugins are judged by their own affinity and by VolumeZone, and not by the topology of the
+//! driver that takes their place: upstream translates them if a node's CSINode names the plugin.
 
 mod bind;
 #[cfg(test)]
 mod cases;
 mod needs;
+mod score;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{FeatureGates, Gate};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
 use crate::cache::{Cache, NodeInfo};
-use crate::config::args::PluginArgs;
+use crate::config::args::{PluginArgs, ShapePoint};
+use crate::config::defaults::usual_shape;
 use crate::events::{About, Events, Happening, Pair};
 use crate::framework::plugin::{Plugin, Points};
 use crate::framework::points::{
-    Binding, Cycle, Filter, Later, PreBind, PreFilter, Prefiltered, Reserve, Unbound,
+    Binding, Cycle, Filter, Later, PreBind, PreFilter, PreScore, Prefiltered, Reserve, Score, Unbound,
 };
 use crate::framework::state::State;
 use crate::framework::verdict::{Reason, Rejection, Stop, Verdicts};
@@ -41,6 +45,8 @@ use needs::Needs;
 struct VolumeBinding {
     /// How long a Pod waits for its claims.
     timeout: Duration,
+    /// The value of a node by its utilization; none if nodes are not scored.
+    shape: Option<Vec<ShapePoint>>,
 }
 
 fn rejection(reasons: Vec<Reason>) -> Rejection {
@@ -84,6 +90,20 @@ impl Filter for VolumeBinding {
     }
     fn keeps(&self, pod: &PodInfo) -> bool {
         pod.used().is_none()
+    }
+}
+
+impl PreScore for VolumeBinding {
+    fn pre_score(&self, cycle: &mut Cycle<'_>, _feasible: &[usize], _kept: bool) -> Result<bool, String> {
+        Ok(cycle.state.get::<Needs>().is_some_and(Needs::is_open))
+    }
+}
+
+impl Score for VolumeBinding {
+    fn score(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<i64, String> {
+        let (Some(needs), Some(shape)) = (cycle.state.get::<Needs>(), &self.shape) else { return Ok(0) };
+        let found = needs.find(node.name(), node.node.metadata.labels.as_ref());
+        Ok(found.map_or(0, |found| score::of(&found, shape)))
     }
 }
 
@@ -160,13 +180,17 @@ fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, Strin
     })
 }
 
-pub(super) fn plugin(args: &PluginArgs) -> Result<Plugin, String> {
+pub(super) fn plugin(args: &PluginArgs, gates: FeatureGates) -> Result<Plugin, String> {
     let PluginArgs::VolumeBinding(args) = args else {
         return Err("want args to be of type VolumeBindingArgs".to_owned());
     };
     let timeout = Duration::from_secs(u64::try_from(args.bind_timeout_seconds).unwrap_or(0));
-    let plugin = Arc::new(VolumeBinding { timeout });
+    let scores = gates.enabled(Gate::StorageCapacityScoring);
+    let shape = || args.shape.clone().filter(|points| !points.is_empty()).unwrap_or_else(usual_shape);
+    let plugin = Arc::new(VolumeBinding { timeout, shape: scores.then(shape) });
     let points = Points {
+        pre_score: scores.then(|| plugin.clone() as Arc<dyn PreScore>),
+        score: scores.then(|| plugin.clone() as Arc<dyn Score>),
         pre_filter: Some(plugin.clone()),
         filter: Some(plugin.clone()),
         reserve: Some(plugin.clone()),

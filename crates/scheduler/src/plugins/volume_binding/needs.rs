@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use api::Quantity;
 use api::go::quote;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
+use objects::resources::Amount;
 use objects::volumes::{self, Fitting};
 use objects::{Labels, Selector};
 
@@ -41,7 +43,15 @@ struct Open {
     /// The volumes that fit it.
     fitting: Fitting<Arc<PersistentVolume>>,
     /// Where there is enough storage for a new volume; `None` if nobody tells.
-    room: Option<Vec<Selector>>,
+    room: Option<Vec<Room>>,
+}
+
+/// The storage that a driver has on some nodes.
+#[derive(Debug)]
+struct Room {
+    nodes: Selector,
+    /// How much there is, in bytes; `None` if only the size of a volume is told.
+    capacity: Option<Amount>,
 }
 
 /// The volumes that a node has for the claims that are not bound.
@@ -51,6 +61,8 @@ pub(super) struct Found {
     pub(super) volumes: Vec<(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>)>,
     /// Claims for which a volume is provisioned.
     pub(super) provisioned: Vec<Arc<PersistentVolumeClaim>>,
+    /// For each of these, the storage that its driver has on the node, if it tells.
+    pub(super) capacities: Vec<Option<Amount>>,
 }
 
 impl Needs {
@@ -143,7 +155,7 @@ impl Needs {
             }
         }
         for open in wanted {
-            open.may_be_provisioned(labels)?;
+            found.capacities.push(open.may_be_provisioned(labels)?);
             found.provisioned.push(open.claim.clone());
         }
         Ok(found)
@@ -167,21 +179,24 @@ impl Open {
         Ok(Self { claim: claim.clone(), class: class.clone(), fitting, room })
     }
 
-    /// Whether a volume may be provisioned for a node (upstream's `checkVolumeProvisions`).
-    fn may_be_provisioned(&self, labels: Option<&Labels>) -> Result<(), &'static str> {
+    /// Whether a volume may be provisioned for a node (upstream's `checkVolumeProvisions`), and of how much storage there.
+    ///
+    /// DIFFERENCE: of several that are enough, the first in the order of their names counts; upstream takes any.
+    fn may_be_provisioned(&self, labels: Option<&Labels>) -> Result<Option<Amount>, &'static str> {
         let provisioner = self.class.provisioner.as_str();
         let topologies = self.class.allowed_topologies.as_deref().unwrap_or_default();
         let nobody = provisioner.is_empty() || provisioner == volumes::NO_PROVISIONER;
         if nobody || !volumes::is_allowed(topologies, labels) {
             return Err(BIND_CONFLICT);
         }
-        let enough = self.room.as_ref().is_none_or(|all| all.iter().any(|nodes| nodes.matches(labels)));
-        if enough { Ok(()) } else { Err(NOT_ENOUGH) }
+        let Some(rooms) = &self.room else { return Ok(None) };
+        let room = rooms.iter().find(|room| room.nodes.matches(labels)).ok_or(NOT_ENOUGH)?;
+        Ok(room.capacity)
     }
 }
 
 /// Where a driver has enough storage for a claim; `None` if it does not tell, or the claim asks for none.
-fn room(claim: &PersistentVolumeClaim, class: &StorageClass, known: &Objects) -> Option<Vec<Selector>> {
+fn room(claim: &PersistentVolumeClaim, class: &StorageClass, known: &Objects) -> Option<Vec<Room>> {
     let wanted = volumes::requested(claim)?.value();
     known.driver(&class.provisioner).filter(|d| d.spec.storage_capacity == Some(true))?;
     let enough = known.capacities().filter(|c| {
@@ -189,7 +204,12 @@ fn room(claim: &PersistentVolumeClaim, class: &StorageClass, known: &Objects) ->
             && storage::limit(c).is_some_and(|most| most >= wanted)
     });
     // A wrong selector selects no node.
-    Some(enough.filter_map(|c| Selector::new(c.node_topology.as_ref()).ok()).collect())
+    let rooms = enough.filter_map(|c| {
+        let capacity = c.capacity.as_ref().and_then(|said| Quantity::parse(&said.0).ok());
+        let capacity = capacity.map(|q| Amount::from(q.value()));
+        Some(Room { nodes: Selector::new(c.node_topology.as_ref()).ok()?, capacity })
+    });
+    Some(rooms.collect())
 }
 
 /// A claim, if the Pod can use it (upstream's `podHasPVCs`).
