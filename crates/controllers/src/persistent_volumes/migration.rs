@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Upstream's 15 cases of `TestModifyDeletionFinalizers`: the provisioner ("": none), the policy, and the finalizers
+    /// Upstream's cases of `TestModifyDeletionFinalizers`: the provisioner ("": none), the policy, and the finalizers
     /// before and, if they change, after.
     #[test]
     fn finalizers_of_volumes() {

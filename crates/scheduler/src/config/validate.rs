@@ -355,6 +355,7 @@ fn volume_binding(errors: &mut Errors, at: &Path<'_>, args: &VolumeBindingArgs, 
 #[cfg(test)]
 mod tests {
     use super::super::read::{parse, parse_for};
+    use super::{FeatureGates, Gate, PluginArgs, ShapePoint, VERSION};
 
     /// A configuration's fields, and what the error says, "" for none.
     fn check(fields: &str, expected: &str) {

@@ -227,6 +227,7 @@ fn bindings_progress_as_upstreams_do() {
                 })
                 .collect(),
             provisioned: list(&case["provisions"]).iter().map(|c| object(claim(text(c)))).collect(),
+            capacities: Vec::new(),
         };
         let versions = vec![1; found.volumes.len() + found.provisioned.len()];
         let held = Held::assume(found, "node1", &known);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use api::Quantity;
 use api::go::quote;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use objects::resources::Amount;

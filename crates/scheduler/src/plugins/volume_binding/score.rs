@@ -27,15 +27,15 @@ pub(super) fn of(found: &Found, shape: &[ShapePoint]) -> i64 {
         for (claim, capacity) in found.provisioned.iter().zip(&found.capacities) {
             let Some(capacity) = capacity else { continue };
             let storage = classes.entry(volumes::claim_class(claim)).or_default();
-            storage.requested += volumes::requested(claim).unwrap_or_default();
+            storage.requested += Amount::from(volumes::requested(claim).unwrap_or_default().value());
             // All claims of a class take of the same storage.
             storage.capacity = *capacity;
         }
     } else {
         for (volume, claim) in &found.volumes {
             let storage = classes.entry(volumes::volume_class(volume)).or_default();
-            storage.requested += volumes::requested(claim).unwrap_or_default();
-            storage.capacity += volumes::capacity(volume);
+            storage.requested += Amount::from(volumes::requested(claim).unwrap_or_default().value());
+            storage.capacity += Amount::from(volumes::capacity(volume).value());
         }
     }
     mean(classes.values().copied(), shape)
