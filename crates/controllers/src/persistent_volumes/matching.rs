@@ -98,7 +98,8 @@ mod tests {
     }
 
     fn volume(spec: &Value) -> Volume {
-        serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap()
+        let status = json!({"phase": "Available"});
+        serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec, "status": status})).unwrap()
     }
 
     /// Upstream's 9 cases of `TestVolumeModeCheck` and `TestFilteringVolumeModes`: the modes of claim and volume, and whether
