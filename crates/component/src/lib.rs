@@ -14,6 +14,7 @@ pub mod settings;
 pub mod shown;
 pub mod shutdown;
 pub mod slis;
+pub mod turns;
 pub mod version;
 pub mod worker;
 
@@ -25,4 +26,5 @@ pub use settings::{SettingError, Table};
 pub use shown::Shown;
 pub use shutdown::{Shutdown, boxed, boxed_work};
 pub use slis::Slis;
+pub use turns::Turns;
 pub use worker::Worker;

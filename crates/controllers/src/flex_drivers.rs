@@ -23,4 +23,12 @@ pub trait FlexDrivers: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// The driver fails, in a sentence.
     fn detach(&self, driver: String, volume: String, node: String) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Makes a volume larger; `sizes`: the new one and the old one, in bytes. Answers whether its file system must grow after
+    /// that, on a node, as it must if the driver is not there.
+    ///
+    /// # Errors
+    /// The driver fails, in a sentence.
+    fn expand(&self, volume: String, of: Flex, sizes: (i64, i64))
+    -> BoxFuture<'static, Result<bool, String>>;
 }

@@ -6,10 +6,11 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::calls::{Calls, limited};
 use crate::runtime as pb;
@@ -76,6 +77,78 @@ macro_rules! reads {
     )*};
 }
 
+/// The most items of a list that is told in pieces.
+const MOST: usize = 1 << 20;
+
+/// Whether lists are asked for in pieces; upstream's gate `CRIListStreaming`. A runtime that does not know such calls is
+/// asked for whole lists from then on.
+#[derive(Debug, Clone, Default)]
+struct Pieces(Arc<AtomicBool>);
+
+impl Pieces {
+    fn new(wanted: bool) -> Self {
+        Self(Arc::new(AtomicBool::new(wanted)))
+    }
+
+    /// The items of a list in pieces, of which nothing is used unless all are there; none if the list is to be asked for
+    /// as a whole.
+    async fn of<P, T>(
+        &self,
+        call: impl Future<Output = Result<Response<tonic::Streaming<P>>, Status>>,
+        items: fn(P) -> Vec<T>,
+    ) -> Result<Option<Vec<T>>, Status> {
+        if !self.0.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match Self::gather(call, items).await {
+            Err(error) if error.code() == Code::Unimplemented => {
+                self.0.store(false, Ordering::Relaxed);
+                Ok(None)
+            }
+            gathered => gathered.map(Some),
+        }
+    }
+
+    async fn gather<P, T>(
+        call: impl Future<Output = Result<Response<tonic::Streaming<P>>, Status>>,
+        items: fn(P) -> Vec<T>,
+    ) -> Result<Vec<T>, Status> {
+        let (mut stream, mut all) = (call.await?.into_inner(), Vec::new());
+        while let Some(piece) = stream.message().await? {
+            all.extend(items(piece));
+            if all.len() > MOST {
+                return Err(Status::resource_exhausted(format!("the list has more than {MOST} items")));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Defines lists: calls that only read and whose answers may be asked for in pieces.
+macro_rules! lists {
+    ($($name:ident: $request:ident { $($field:ident)? } => $answer:ident { $items:ident },
+       $stream:ident: $stream_request:ident => $stream_answer:ident { $pieces:ident };)*) => {$(
+        /// The call of this name.
+        ///
+        /// # Errors
+        /// The runtime's, or `DeadlineExceeded` when the time is up.
+        pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
+            let mut client = self.client.clone();
+            let pieces = self.pieces.clone();
+            let call = Box::pin(async move {
+                let mut streams = client.clone();
+                let in_pieces = pb::$stream_request { $($field: request.$field.clone())? };
+                let items = |piece: pb::$stream_answer| piece.$pieces;
+                match pieces.of(streams.$stream(in_pieces), items).await? {
+                    Some($items) => Ok(Response::new(pb::$answer { $items })),
+                    None => client.$name(request).await,
+                }
+            });
+            self.told.of(stringify!($name), limited(self.limit, call)).await
+        }
+    )*};
+}
+
 /// Defines calls that change something: they run to their end without their callers.
 macro_rules! changes {
     ($($name:ident: $request:ident => $answer:ident, $times:literal;)*) => {$(
@@ -100,6 +173,7 @@ pub struct Runtime {
     owner: Arc<str>,
     told: Told,
     limit: Duration,
+    pieces: Pieces,
 }
 
 impl Runtime {
@@ -108,7 +182,14 @@ impl Runtime {
         let client = RuntimeServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client, calls: Calls::default(), owner: NOBODY.into(), told: Told::default(), limit: LIMIT }
+        Self {
+            client,
+            calls: Calls::default(),
+            owner: NOBODY.into(),
+            told: Told::default(),
+            limit: LIMIT,
+            pieces: Pieces::default(),
+        }
     }
 
     /// The same client; `hear` is told of each call that ended: its name, how long it took, and whether it failed.
@@ -121,6 +202,13 @@ impl Runtime {
     #[must_use]
     pub fn limited(self, limit: Duration) -> Self {
         Self { limit, ..self }
+    }
+
+    /// The same client; `wanted`: it asks for lists in pieces, as long as the service knows such calls. Clones find out
+    /// together.
+    #[must_use]
+    pub fn in_pieces(self, wanted: bool) -> Self {
+        Self { pieces: Pieces::new(wanted), ..self }
     }
 
     /// The same client with an owner, for whose calls one can wait.
@@ -144,14 +232,24 @@ impl Runtime {
         status: StatusRequest => StatusResponse;
         runtime_config: RuntimeConfigRequest => RuntimeConfigResponse;
         pod_sandbox_status: PodSandboxStatusRequest => PodSandboxStatusResponse;
-        list_pod_sandbox: ListPodSandboxRequest => ListPodSandboxResponse;
         container_status: ContainerStatusRequest => ContainerStatusResponse;
-        list_containers: ListContainersRequest => ListContainersResponse;
-        list_container_stats: ListContainerStatsRequest => ListContainerStatsResponse;
-        list_pod_sandbox_stats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
         exec: ExecRequest => ExecResponse;
         attach: AttachRequest => AttachResponse;
         port_forward: PortForwardRequest => PortForwardResponse;
+        list_metric_descriptors: ListMetricDescriptorsRequest => ListMetricDescriptorsResponse;
+    }
+
+    lists! {
+        list_pod_sandbox: ListPodSandboxRequest { filter } => ListPodSandboxResponse { items },
+            stream_pod_sandboxes: StreamPodSandboxesRequest => StreamPodSandboxesResponse { pod_sandboxes };
+        list_containers: ListContainersRequest { filter } => ListContainersResponse { containers },
+            stream_containers: StreamContainersRequest => StreamContainersResponse { containers };
+        list_container_stats: ListContainerStatsRequest { filter } => ListContainerStatsResponse { stats },
+            stream_container_stats: StreamContainerStatsRequest => StreamContainerStatsResponse { container_stats };
+        list_pod_sandbox_stats: ListPodSandboxStatsRequest { filter } => ListPodSandboxStatsResponse { stats },
+            stream_pod_sandbox_stats: StreamPodSandboxStatsRequest => StreamPodSandboxStatsResponse { pod_sandbox_stats };
+        list_pod_sandbox_metrics: ListPodSandboxMetricsRequest { } => ListPodSandboxMetricsResponse { pod_metrics },
+            stream_pod_sandbox_metrics: StreamPodSandboxMetricsRequest => StreamPodSandboxMetricsResponse { pod_sandbox_metrics };
     }
 
     changes! {
@@ -229,6 +327,7 @@ pub struct Images {
     client: ImageServiceClient<Channel>,
     told: Told,
     limit: Duration,
+    pieces: Pieces,
 }
 
 impl Images {
@@ -237,7 +336,7 @@ impl Images {
         let client = ImageServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Self { client, told: Told::default(), limit: LIMIT }
+        Self { client, told: Told::default(), limit: LIMIT, pieces: Pieces::default() }
     }
 
     /// The same client; `hear` is told of each call that ended: its name, how long it took, and whether it failed.
@@ -252,10 +351,21 @@ impl Images {
         Self { limit, ..self }
     }
 
+    /// The same client; `wanted`: it asks for lists in pieces, as long as the service knows such calls. Clones find out
+    /// together.
+    #[must_use]
+    pub fn in_pieces(self, wanted: bool) -> Self {
+        Self { pieces: Pieces::new(wanted), ..self }
+    }
+
     reads! {
-        list_images: ListImagesRequest => ListImagesResponse;
         image_status: ImageStatusRequest => ImageStatusResponse;
         image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse;
+    }
+
+    lists! {
+        list_images: ListImagesRequest { filter } => ListImagesResponse { images },
+            stream_images: StreamImagesRequest => StreamImagesResponse { images };
     }
 
     /// Removes an image; the call ends also when its caller has gone.

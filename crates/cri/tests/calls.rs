@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::BoxStream;
 use tonic::{Code, Request, Response, Status};
 
 /// A runtime whose calls begin, and end when the test lets them.
@@ -74,19 +75,23 @@ impl RuntimeService for Hanging {
     }
 }
 
-struct Fixture {
-    server: Arc<Hanging>,
+struct Fixture<T = Hanging> {
+    server: Arc<T>,
     runtime: cri::Runtime,
     _dir: tempfile::TempDir,
 }
 
 /// Serves on this runtime of tokio or on another one, which may end before.
 async fn start_on(elsewhere: Option<&tokio::runtime::Runtime>) -> Fixture {
+    serve(Hanging::default(), elsewhere).await
+}
+
+async fn serve<T: RuntimeService>(server: T, elsewhere: Option<&tokio::runtime::Runtime>) -> Fixture<T> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cri.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let server = Arc::new(Hanging::default());
+    let server = Arc::new(server);
     let service = RuntimeServiceServer::from_arc(server.clone());
     let serve = async move {
         let incoming = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
@@ -212,4 +217,80 @@ async fn a_runtime_that_dies_is_an_error_at_once() {
     let error = runtime.status(pb::StatusRequest::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     runtime.idle("").await;
+}
+
+/// The end of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Fails,
+    Unknown,
+}
+
+/// A runtime with three containers, of which it tells as a whole or in pieces.
+struct Lists {
+    end: End,
+    calls: Mutex<Vec<&'static str>>,
+}
+
+fn container(id: &str) -> pb::Container {
+    pb::Container { id: id.into(), ..pb::Container::default() }
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Lists {
+    async fn list_containers(
+        &self,
+        _: Request<pb::ListContainersRequest>,
+    ) -> Result<Response<pb::ListContainersResponse>, Status> {
+        self.calls.lock().unwrap().push("list");
+        let containers = ["a", "b", "c"].map(container).into();
+        Ok(Response::new(pb::ListContainersResponse { containers }))
+    }
+
+    async fn stream_containers(
+        &self,
+        request: Request<pb::StreamContainersRequest>,
+    ) -> Result<Response<BoxStream<pb::StreamContainersResponse>>, Status> {
+        self.calls.lock().unwrap().push("stream");
+        if self.end == End::Unknown {
+            return Err(Status::unimplemented("unknown method StreamContainers"));
+        }
+        assert_eq!(request.into_inner().filter.unwrap_or_default().id, "filter");
+        let piece = |containers| Ok(pb::StreamContainersResponse { containers });
+        let mut pieces = vec![piece(vec![container("a"), container("b")]), piece(vec![container("c")])];
+        if self.end == End::Fails {
+            pieces.insert(1, Err(Status::internal("half of it")));
+        }
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
+    }
+}
+
+#[tokio::test]
+async fn lists_come_in_pieces_where_the_runtime_can_tell_them_so() {
+    let check = async |end: End, wanted: bool, expected: Result<usize, &str>, calls: &[&str]| {
+        let f = serve(Lists { end, calls: Mutex::default() }, None).await;
+        let (runtime, other) = {
+            let runtime = f.runtime.clone().in_pieces(wanted);
+            (runtime.clone(), runtime.of("pod"))
+        };
+        for runtime in [runtime, other] {
+            let filter = pb::ContainerFilter { id: "filter".into(), ..pb::ContainerFilter::default() };
+            let request = pb::ListContainersRequest { filter: Some(filter) };
+            let got = runtime.list_containers(request).await;
+            let got = got.map(|answer| answer.into_inner().containers.len());
+            assert_eq!(
+                got.as_ref().map_err(Status::message),
+                expected.as_ref().map_err(|why| *why),
+                "{end:?}"
+            );
+        }
+        assert_eq!(*f.server.calls.lock().unwrap(), calls, "{end:?} {wanted}");
+    };
+    check(End::Whole, false, Ok(3), &["list", "list"]).await;
+    check(End::Whole, true, Ok(3), &["stream", "stream"]).await;
+    // Half of a list is none.
+    check(End::Fails, true, Err("half of it"), &["stream", "stream"]).await;
+    // It is asked once, and clones know.
+    check(End::Unknown, true, Ok(3), &["stream", "list", "list"]).await;
 }

@@ -59,6 +59,36 @@ impl FlexDrivers for Programs {
             }
         })
     }
+
+    fn expand(
+        &self,
+        volume: String,
+        of: Flex,
+        (new, old): (i64, i64),
+    ) -> BoxFuture<'static, Result<bool, String>> {
+        let drivers = self.0.clone();
+        Box::pin(async move {
+            let driver = match drivers.get(&of.driver).await {
+                Ok(driver) => driver,
+                // Upstream counts on the node then, too.
+                Err(error) => {
+                    tracing::debug!(volume, %error, "a volume is made larger on its node alone");
+                    return Ok(true);
+                }
+            };
+            let options = flex::options((&of.fs_type, of.read_only, &volume), BTreeMap::new(), &of.options);
+            // The name is upstream's own, whatever the driver answers, and so is the path, which is none of this machine.
+            match driver.call("getvolumename", &[&options]).await {
+                Ok(_) | Err(CallError::NotSupported) => {}
+                Err(error) => return Err(format!("GetVolumeName failed from getDeviceMountPath: {error}")),
+            }
+            let path = format!("{}/mounts/{volume}", of.driver);
+            match driver.call("expandvolume", &[&options, &path, &new.to_string(), &old.to_string()]).await {
+                Ok(_) | Err(CallError::NotSupported) => Ok(driver.capabilities.requires_fs_resize),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +126,31 @@ mod tests {
         let options = r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw"}"#;
         let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
         assert_eq!(calls, format!("init\nattach {options} n\ndetach v n\n"));
+        fs::write(dir.path().join("calls"), "").unwrap();
+        assert_eq!(drivers.expand("v".into(), of("k8s.io/d"), (2048, 1024)).await, Ok(true));
+        let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
+        let expected =
+            format!("getvolumename {options}\nexpandvolume {options} k8s.io/d/mounts/v 2048 1024\n");
+        assert_eq!(calls, expected);
+        assert_eq!(drivers.expand("v".into(), of("gone"), (2, 1)).await, Ok(true));
+        install(
+            "whole",
+            &format!(
+                "init) {}\nexpandvolume) {}",
+                success(", \"capabilities\": {\"requiresFSResize\": false}"),
+                success("")
+            ),
+        );
+        assert_eq!(drivers.expand("v".into(), of("whole"), (2, 1)).await, Ok(false));
+        install(
+            "small",
+            &format!(
+                "init) {}\nexpandvolume) echo '{{\"status\": \"Failure\", \"message\": \"full\"}}'; exit 1;;",
+                success("")
+            ),
+        );
+        let told = drivers.expand("v".into(), of("small"), (2, 1)).await.unwrap_err();
+        assert_eq!(told, "expandvolume command failed, status: Failure, reason: full");
         install("other", &format!("init) {}", success(", \"capabilities\": {\"attach\": false}")));
         assert_eq!(drivers.attach("v".into(), of("other"), "n".into()).await, Ok(None));
         drivers.detach("gone".into(), "v".into(), "n".into()).await.unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::{FeatureGates, Gate};
+use api::Gate;
 use client::{Client, Informer, Selection};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::{Kubelet, Runtime};
@@ -154,6 +154,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     if flags.eviction_hard.is_none() {
         warn_if_full(&whole);
     }
+    let gates = seat.features.gates();
     let config = kubelet::Config {
         eviction: eviction(flags)?,
         image_gc: image_gc(),
@@ -171,11 +172,9 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
         docker_config: vec![kubelet_root.join("config.json")],
         // The log is that of all parts of the process.
         debug_flags_handler: false,
-        gates: FeatureGates::default()
-            .with(Gate::ClusterTrustBundleProjection, seat.features.trust_bundles)
-            .with(Gate::PodCertificateRequest, seat.features.pod_certificates),
-        trust_bundles: seat.features.trust_bundles,
-        pod_certificates: seat.features.pod_certificates,
+        gates,
+        trust_bundles: gates.enabled(Gate::ClusterTrustBundleProjection),
+        pod_certificates: gates.enabled(Gate::PodCertificateRequest),
         certificates: seat.certificates.clone(),
         server: Some(kubelet::server::Options {
             address: SocketAddr::new(address, port),

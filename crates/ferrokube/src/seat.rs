@@ -61,46 +61,46 @@ impl NodeParts {
     }
 }
 
-/// The features of kubelets that are switched for a whole cluster.
+/// The features of kubelets that are switched for a whole cluster, all of which are off where nobody says otherwise.
+const SWITCHED: [Gate; 7] = [
+    Gate::CRIListStreaming,
+    Gate::CSIVolumeHealth,
+    Gate::ChangeContainerStatusOnKubeletRestart,
+    Gate::ClusterTrustBundleProjection,
+    Gate::PodAndContainerStatsFromCRI,
+    Gate::PodCertificateRequest,
+    Gate::PodLogsQuerySplitStreams,
+];
+
+/// The gates of a cluster's kubelets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct NodeFeatures {
-    /// Volumes have the trust anchors of ClusterTrustBundles.
-    pub(crate) trust_bundles: bool,
-    /// Certificates are asked for Pods.
-    pub(crate) pod_certificates: bool,
-}
+pub(crate) struct NodeFeatures(FeatureGates);
 
 impl NodeFeatures {
-    /// Their gates.
-    fn gates(&mut self) -> [(Gate, &mut bool); 2] {
-        [
-            (Gate::ClusterTrustBundleProjection, &mut self.trust_bundles),
-            (Gate::PodCertificateRequest, &mut self.pod_certificates),
-        ]
+    fn those(on: impl Fn(Gate) -> bool) -> Self {
+        let switched = SWITCHED.into_iter().filter(|gate| on(*gate));
+        Self(switched.fold(FeatureGates::default(), |gates, gate| gates.with(gate, true)))
     }
 
-    /// Those that are on.
+    /// Those of a cluster.
     pub(crate) fn of(gates: FeatureGates) -> Self {
-        let mut features = Self::default();
-        for (gate, on) in features.gates() {
-            *on = gates.enabled(gate);
-        }
-        features
+        Self::those(|gate| gates.enabled(gate))
     }
 
-    /// Their names, separated by commas.
-    pub(crate) fn names(mut self) -> String {
-        let on = self.gates().into_iter().filter(|(_, on)| **on);
-        on.map(|(gate, _)| gate.name()).collect::<Vec<_>>().join(",")
+    /// All gates of a kubelet.
+    pub(crate) fn gates(self) -> FeatureGates {
+        self.0
+    }
+
+    /// The names of those that are on, separated by commas.
+    pub(crate) fn names(self) -> String {
+        let on = SWITCHED.into_iter().filter(|gate| self.0.enabled(*gate));
+        on.map(Gate::name).collect::<Vec<_>>().join(",")
     }
 
     /// Of names, separated by commas. A newer control plane may name some that are not known here.
     pub(crate) fn named(text: &str) -> Self {
-        let mut features = Self::default();
-        for (gate, on) in features.gates() {
-            *on = text.split(',').any(|name| name.trim() == gate.name());
-        }
-        features
+        Self::those(|gate| text.split(',').any(|name| name.trim() == gate.name()))
     }
 }
 
@@ -173,7 +173,11 @@ mod tests {
         check(&trust, "ClusterTrustBundleProjection");
         let all = [trust[0], trust[1], "PodCertificateRequest=true"];
         check(&all, "ClusterTrustBundleProjection,PodCertificateRequest");
+        check(&["PodLogsQuerySplitStreams=true"], "PodLogsQuerySplitStreams");
         assert_eq!(NodeFeatures::named("OfTomorrow"), NodeFeatures::default());
+        for gate in SWITCHED {
+            assert!(!gate.default(), "{}", gate.name());
+        }
     }
 
     #[test]

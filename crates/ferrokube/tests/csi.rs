@@ -12,7 +12,10 @@ use testkit::{Cluster, Options, Signal, eventually};
 const NAME: &str = "dirs.example.com";
 
 fn cluster(name: &str) -> Result<Cluster> {
-    let flags = ["--eviction-hard", "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%"];
+    // Features of kubelets that are off unless somebody asks for them.
+    let features = "--feature-gates=CSIVolumeHealth=true,CRIListStreaming=true,PodAndContainerStatsFromCRI=true,PodLogsQuerySplitStreams=true";
+    let flags =
+        ["--eviction-hard", "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%", features];
     let images = vec![Image::busybox("test.local/app:1")?];
     Cluster::start(name, Options { images, flags: flags.map(str::to_owned).into(), ..Options::default() })
 }
@@ -171,7 +174,7 @@ fn a_driver_is_told_of_and_gives_inline_volumes() -> Result<()> {
 #[test]
 fn volumes_survive_the_kubelet_and_are_given_back() -> Result<()> {
     let mut c = cluster("csi-volumes")?;
-    let abilities = [Ability::StageUnstageVolume, Ability::GetVolumeStats];
+    let abilities = [Ability::StageUnstageVolume, Ability::GetVolumeStats, Ability::VolumeCondition];
     let mut driver = Driver::start(&c, NAME, &abilities)?;
     c.apply(&rules(", fsGroupPolicy: File"))?;
     fs::create_dir_all(driver.data("handle-a"))?;
@@ -189,9 +192,33 @@ fn volumes_survive_the_kubelet_and_are_given_back() -> Result<()> {
     let record = staged[0].path.with_file_name("vol_data.json");
     assert!(fs::read_to_string(&record)?.contains("\"volumeHandle\":\"handle-a\""));
     // A second Pod has the same volume; it is staged once.
-    c.apply(&pod("reads", "cat /data/f; exec sleep 100000", &claim("a")))?;
+    driver.condition("handle-a", true, "the disk is dying");
+    c.apply(&pod("reads", "cat /data/f; echo oops >&2; exec sleep 100000", &claim("a")))?;
     phase(&c, "reads", "Running")?;
     assert_eq!(driver.calls("NodeStageVolume").len(), 1);
+    eventually("one stream of the log", || {
+        let of = |stream: &str| {
+            c.kubectl(&[
+                "get",
+                "--raw",
+                &format!("/api/v1/namespaces/default/pods/reads/log?stream={stream}"),
+            ])
+        };
+        Ok((of("Stderr")? == "oops\n" && of("Stdout")? == "one\n").then_some(()))
+    })?;
+    event(&c, "reads", "VolumeConditionAbnormal", "Volume data: the disk is dying")?;
+    let nodes: Value = serde_json::from_str(&c.kubectl(&["get", "nodes", "-o", "json"])?)?;
+    let node = nodes["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let page = |path: &str| c.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{node}/proxy/{path}")]);
+    let sick =
+        "kubelet_volume_stats_health_status_abnormal{namespace=\"default\",persistentvolumeclaim=\"a\"} 1";
+    let metrics =
+        eventually("the metric", || Ok(Some(page("metrics")?).filter(|metrics| metrics.contains(sick))))?;
+    assert!(metrics.contains("kubelet_metrics_provider{provider=\"cri\"} 1"));
+    assert!(page("stats/summary")?.replace(' ', "").contains("\"volumeHealthStats\":{\"abnormal\":true}"));
+    let pods = page("metrics/cadvisor")?;
+    let told = |l: &&str| l.starts_with("container_memory_working_set_bytes{") && l.contains("pod=\"reads\"");
+    assert!(pods.lines().any(|l| told(&l)) && pods.contains("machine_memory_bytes{"), "{pods}");
 
     // The process ends; its driver goes and comes meanwhile.
     c.stop_ferrokube(Signal::KILL)?;

@@ -202,13 +202,17 @@ readOnlyPort: 10255
 tlsMinVersion: VersionTLS13
 crashLoopBackOff: {maxContainerRestartPeriod: 2s}
 featureGates: {EventedPLEG: true}
+enableControllerAttachDetach: false
 runtimeRequestTimeout: 1m
 enableSystemLogQuery: true
 eventRecordQPS: 20
 registryPullQPS: 0
 ";
     let kubelet = with(cluster, settings)?;
-    eventually("the node is Ready", || node_is_ready(cluster))?;
+    let node = eventually("the node is Ready", || node_is_ready(cluster))?;
+    // This kubelet attaches volumes itself.
+    let managed = &node["metadata"]["annotations"]["volumes.kubernetes.io/controller-managed-attach-detach"];
+    ensure!(managed.is_null(), "{node}");
     let log = cluster.host().log("kubelet");
     ensure!(log.contains("featureGates.EventedPLEG=true has no effect here"), "{log}");
     let pod = |name: &str, profile: &str, command: &str| {

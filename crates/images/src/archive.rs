@@ -285,7 +285,8 @@ impl Import {
             let lock = found.layers[number].digest.to_string();
             // The second of two equal layers is worked at under the same lock.
             if !guards.iter().any(|(name, _)| *name == lock) {
-                let guard = tokio::runtime::Handle::current().block_on(self.store.locks.lock(&lock));
+                let guard =
+                    tokio::runtime::Handle::current().block_on(self.store.downloads.take(lock.clone()));
                 guards.push((lock, guard));
             }
             states.push(self.layer(found, &plan, number)?);

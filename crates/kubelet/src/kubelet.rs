@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::gate::Gate;
 use client::events::Recorder;
 use client::{Backoff, Change, Clients, Informer, Selection};
 use component::{Clock, Shutdown};
@@ -143,6 +144,10 @@ impl Storage {
             root: config.root_dir.clone(),
             drivers: config.volume_plugin_dir.clone(),
             standalone: config.standalone,
+            clock,
+            node_name: config.node_name.clone(),
+            controller_attaches: config.node.controller_attaches,
+            labels_all: config.gates.enabled(Gate::SELinuxMount),
         });
         let given = Given {
             client: client.clone(),
@@ -154,6 +159,8 @@ impl Storage {
             root: config.root_dir.clone(),
             tokens: Issuer::new(client.clone(), clock),
             giver,
+            controller_attaches: config.node.controller_attaches,
+            volume_health: config.gates.enabled(Gate::CSIVolumeHealth),
         };
         let nodes = Arc::new(NodeInfo::new(client.clone(), &config.node_name));
         let registrar = Arc::new(Registrar { drivers, nodes, rules: rules.clone() });
@@ -502,26 +509,18 @@ impl Kubelet {
         let (api, of_pods) = ((&client, clock, &shutdown), (&objects, &recorder, &workers));
         let volumes = volumes_of_pods(&config, api, (&node, giver), of_pods, &storage, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
-        let prober = Prober {
-            probes: Arc::new(Probes::default()),
-            runtime: runtime.clone(),
-            recorder: recorder.clone(),
-            clock,
-            started_at: clock.now(),
-            addresses: addresses.clone(),
-            workers: workers.clone(),
-            shutdown: shutdown.clone(),
-        };
+        let prober = prober(&config, clock, &runtime, (&recorder, &addresses, &workers), &shutdown);
         let rules = Rules { sysctls: config.allowed_sysctls.clone(), tolerance: Tolerance::of(config.gates) };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);
-        let disks = Arc::new(Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone())));
+        let disks =
+            Disks::new(config.clone(), clock, workers.clone(), Some(volumes.clone()), recorder.clone());
         let collector = Collector::new(
             (config.clone(), clock),
             (runtime.clone(), health.clone()),
             pods.clone(),
             cgroups.clone(),
-            disks,
+            Arc::new(disks),
         );
         let base = Base {
             images,
@@ -808,7 +807,29 @@ impl Kubelet {
 /// Connects to the runtime, and to its service of images.
 async fn connect(config: &Config) -> Result<Runtime, RuntimeError> {
     let (endpoint, images) = (&config.container_runtime_endpoint, config.image_service_endpoint.as_deref());
-    Runtime::connect_both(endpoint, images, config.runtime_request_timeout).await
+    let in_pieces = config.gates.enabled(Gate::CRIListStreaming);
+    Runtime::connect_both(endpoint, images, (config.runtime_request_timeout, in_pieces)).await
+}
+
+/// Makes the part that asks containers how they are.
+fn prober(
+    config: &Config,
+    clock: Clock,
+    runtime: &Runtime,
+    (recorder, addresses, workers): (&PodRecorder, &Addresses, &Arc<Workers>),
+    shutdown: &Shutdown,
+) -> Prober {
+    Prober {
+        probes: Arc::new(Probes::default()),
+        runtime: runtime.clone(),
+        recorder: recorder.clone(),
+        clock,
+        started_at: clock.now(),
+        forgets: config.gates.enabled(Gate::ChangeContainerStatusOnKubeletRestart),
+        addresses: addresses.clone(),
+        workers: workers.clone(),
+        shutdown: shutdown.clone(),
+    }
 }
 
 /// Makes the kubelet's directories; the path of one that cannot be made, and why.

@@ -55,8 +55,8 @@ pub mod teardown;
 mod testing;
 pub mod topology_manager;
 mod trust_bundles;
-mod turns;
 mod user_namespaces;
+mod users;
 mod volumes;
 mod work;
 

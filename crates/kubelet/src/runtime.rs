@@ -32,14 +32,15 @@ pub struct Runtime {
 impl Runtime {
     /// Connects and asks for version and cgroup driver.
     pub async fn connect(endpoint: &str) -> Result<Self, RuntimeError> {
-        Self::connect_both(endpoint, None, cri::LIMIT).await
+        Self::connect_both(endpoint, None, (cri::LIMIT, false)).await
     }
 
-    /// Connects to a runtime, and to another service of images if there is one; calls may take `limit`.
+    /// Connects to a runtime, and to another service of images if there is one; calls may take `limit`, and lists are asked
+    /// for `in_pieces`.
     pub(crate) async fn connect_both(
         endpoint: &str,
         images: Option<&str>,
-        limit: Duration,
+        (limit, in_pieces): (Duration, bool),
     ) -> Result<Self, RuntimeError> {
         let channel = cri::connect(endpoint).await?;
         let of_images = match images {
@@ -51,8 +52,8 @@ impl Runtime {
             let metrics = metrics.clone();
             move |call, took, failed| heard(&metrics, call, took, failed)
         };
-        let runtime = cri::Runtime::new(channel).limited(limit).heard(hear());
-        let images = cri::Images::new(of_images).limited(limit).heard(hear());
+        let runtime = cri::Runtime::new(channel).limited(limit).in_pieces(in_pieces).heard(hear());
+        let images = cri::Images::new(of_images).limited(limit).in_pieces(in_pieces).heard(hear());
         let version = ask_version(&runtime).await.map_err(Box::new)?;
         let cgroup_driver = match runtime.runtime_config(pb::RuntimeConfigRequest {}).await {
             Ok(answer) => answer.into_inner().linux.map_or(pb::CgroupDriver::Cgroupfs, |l| l.cgroup_driver()),

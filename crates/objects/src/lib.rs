@@ -9,6 +9,7 @@ pub mod backends;
 pub mod cidr;
 pub mod claims;
 pub mod devices;
+pub mod expansion;
 pub mod features;
 pub mod labels;
 pub mod local_path;

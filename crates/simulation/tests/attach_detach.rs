@@ -400,6 +400,19 @@ impl controllers::FlexDrivers for Driver {
         self.0.lock().push(format!("detach {driver} {volume} {node}"));
         Box::pin(async { Ok(()) })
     }
+
+    fn expand(
+        &self,
+        volume: String,
+        of: controllers::FlexVolume,
+        (new, old): (i64, i64),
+    ) -> BoxFuture<'static, Result<bool, String>> {
+        let mut calls = self.0.lock();
+        calls.push(format!("expand {} {volume} {old} {new}", of.driver));
+        let first = calls.len() == 1;
+        let resizes = of.driver != "whole";
+        Box::pin(async move { if first { Err("no room".into()) } else { Ok(resizes) } })
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -451,6 +464,83 @@ async fn a_claim_that_wants_more_room_waits_for_a_resizer() -> Result<()> {
     let patch = Patch::Merge(claim);
     run.0.admin().api::<PersistentVolumeClaim>("default").patch("c", &patch).await?;
     said(&run.0, "ExternalExpanding").await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+/// A claim of a FlexVolume that wants to grow.
+async fn growing(driver: &str) -> Result<(Run, Arc<Driver>)> {
+    let source = json!({"flexVolume": {"driver": driver}});
+    let run = Run::with(&["ReadWriteOnce"], source).await?;
+    let class = json!({"metadata": {"name": "s"}, "provisioner": "d.io", "allowVolumeExpansion": true});
+    run.0.create::<StorageClass>(&class).await?;
+    let calls = Arc::new(Driver::default());
+    let given = calls.clone();
+    run.0.controllers_with(&[EXPANDER], |c| c.flex_drivers = Some(given))?;
+    let patch = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+    run.0.admin().api::<PersistentVolumeClaim>("default").patch("c", &patch).await?;
+    Ok((run, calls))
+}
+
+/// The state of the claim's growth, its capacity and its conditions.
+async fn growth(run: &Run) -> Result<(String, String, Vec<String>)> {
+    let claim = run.0.get::<PersistentVolumeClaim>("default", "c").await?.context("no claim")?;
+    let status = claim.status.unwrap_or_default();
+    let state = status.allocated_resource_statuses.and_then(|mut all| all.remove("storage"));
+    let has = status.capacity.and_then(|mut all| all.remove("storage")).unwrap_or_default().0;
+    let mut conditions: Vec<String> = status.conditions.into_iter().flatten().map(|c| c.type_).collect();
+    conditions.sort();
+    Ok((state.unwrap_or_default(), has, conditions))
+}
+
+/// The volume's capacity, and that of its claim before it grew.
+async fn sizes(run: &Run) -> Result<(String, Option<String>)> {
+    let volume = run.0.get::<PersistentVolume>("", "v").await?.context("no volume")?;
+    let before = volume.metadata.annotations.unwrap_or_default();
+    let before = before.get("volume.alpha.kubernetes.io/pre-resize-capacity").cloned();
+    let capacity = volume.spec.and_then(|s| s.capacity).and_then(|mut all| all.remove("storage"));
+    Ok((capacity.unwrap_or_default().0, before))
+}
+
+fn grown() -> (String, String, Vec<String>) {
+    (String::new(), "2Gi".to_owned(), Vec::new())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flex_volume_grows_and_its_node_goes_on() -> Result<()> {
+    let (run, driver) = growing("k8s.io/d").await?;
+    run.until_said("error expanding pvc default/c: no room").await?;
+    let waits = ["FileSystemResizePending", "Resizing"].map(str::to_owned).to_vec();
+    eventually("the node's turn", MINUTE, async || {
+        let state = growth(&run).await? == ("NodeResizePending".to_owned(), "1Gi".to_owned(), waits.clone());
+        Ok(state && sizes(&run).await? == ("2Gi".to_owned(), Some("1Gi".to_owned())))
+    })
+    .await?;
+    let claim = run.0.get::<PersistentVolumeClaim>("default", "c").await?.context("no claim")?;
+    let annotations = claim.metadata.annotations.unwrap_or_default();
+    assert_eq!(annotations["volume.kubernetes.io/storage-resizer"], "k8s.io/d");
+    let (old, new) = (1_u64 << 30, 2_u64 << 30);
+    assert_eq!(*driver.0.lock(), vec![format!("expand k8s.io/d v {old} {new}"); 2]);
+    // The node does its part.
+    let done = json!({"status": {"capacity": {"storage": "2Gi"}, "conditions": null,
+        "allocatedResourceStatuses": null}});
+    run.0.admin().api::<PersistentVolumeClaim>("default").patch_status("c", &Patch::Merge(done)).await?;
+    eventually("all of it", MINUTE, async || {
+        Ok(growth(&run).await? == grown() && sizes(&run).await? == ("2Gi".to_owned(), None))
+    })
+    .await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_grows_file_systems_itself_leaves_the_node_nothing() -> Result<()> {
+    let (run, _) = growing("whole").await?;
+    eventually("all of it", MINUTE, async || {
+        Ok(growth(&run).await? == grown() && sizes(&run).await? == ("2Gi".to_owned(), None))
+    })
+    .await?;
+    said(&run.0, "VolumeResizeSuccessful").await?;
     run.0.stop().await;
     Ok(())
 }

@@ -25,6 +25,7 @@ use access::auth::{Access, Authorizer};
 use access::reader::Reader;
 use access::{Query, RequestInfo, UserInfo};
 use api::Status;
+use api::gate::Gate;
 use bytes::Bytes;
 use client::FromJson;
 use futures::FutureExt;
@@ -102,7 +103,8 @@ impl Connect {
 
     async fn log(&self, request: Request<Incoming>, info: &RequestInfo) -> Result<Response<Body>, Status> {
         only(&request, info, &[Method::GET])?;
-        let options = query::log_options(&query(&request), &info.name)?;
+        let streams = self.objects.gates.enabled(Gate::PodLogsQuerySplitStreams);
+        let options = query::log_options(&query(&request), &info.name, streams)?;
         let pod: Pod = self.read(&info.namespace, &info.name).await?;
         let container = location::container(&pod, &options.container)?;
         let kubelet = match location::node_of(&pod) {

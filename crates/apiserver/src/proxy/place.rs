@@ -285,7 +285,11 @@ mod tests {
             answer.headers_mut().insert(header::LOCATION, to.parse().unwrap());
             let got = rewritten(place, answer).await;
             if let Ok((_, body)) = &got {
-                assert_eq!(body == b"<a href=\"/x\">", !to.is_empty(), "a page that leads elsewhere stays as it is");
+                assert_eq!(
+                    body == b"<a href=\"/x\">",
+                    !to.is_empty(),
+                    "a page that leads elsewhere stays as it is"
+                );
             }
             let got = got.map(|(headers, _)| headers[header::LOCATION].to_str().unwrap().to_owned());
             assert_eq!(got.as_deref().map_err(String::as_str), expected, "{to}");

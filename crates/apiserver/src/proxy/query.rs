@@ -61,8 +61,12 @@ pub(super) struct LogOptions {
     pub(super) unverified: bool,
 }
 
-/// Reads and checks the options of a log request about the Pod `name`.
-pub(super) fn log_options(query: &Query, name: &str) -> Result<LogOptions, Status> {
+/// The streams of a container that a log may be of; upstream's.
+const STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
+
+/// Reads and checks the options of a log request about the Pod `name`. `streams`: whether one stream of a container may be
+/// asked for; upstream's gate `PodLogsQuerySplitStreams`.
+pub(super) fn log_options(query: &Query, name: &str, streams: bool) -> Result<LogOptions, Status> {
     let mut errors = Vec::new();
     let mut invalid = |field: &str, value: i64, detail: &str| {
         errors.push(FieldError {
@@ -101,8 +105,23 @@ pub(super) fn log_options(query: &Query, name: &str) -> Result<LogOptions, Statu
     if since.is_some() && since_time.is_some() {
         errors.push(forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
     }
-    if query.get("stream").is_some() {
+    let stream = query.get("stream");
+    if !streams && stream.is_some() {
         errors.push(forbidden("stream", "may not be specified"));
+    }
+    let stream = streams.then(|| stream.unwrap_or("All").to_owned());
+    if let Some(stream) = stream.as_ref().filter(|stream| **stream != "All") {
+        if !STREAMS.contains(&stream.as_str()) {
+            errors.push(FieldError {
+                kind: FieldErrorKind::NotSupported,
+                field: "stream".into(),
+                value: Some(format!("{stream:?}")),
+                detail: format!("supported values: {}", STREAMS.map(|s| format!("{s:?}")).join(", ")),
+            });
+        }
+        if tail.is_some() {
+            errors.push(forbidden("", "`tailLines` and specific `stream` are mutually exclusive for now"));
+        }
     }
     if !errors.is_empty() {
         return Err(Status::invalid("", "PodLogOptions", name, &errors));
@@ -119,6 +138,7 @@ pub(super) fn log_options(query: &Query, name: &str) -> Result<LogOptions, Statu
     flag(&mut pairs, "previous");
     pairs.extend(since.map(|n| ("sinceSeconds", n.to_string())));
     pairs.extend(since_time.map(|t| ("sinceTime", format!("{t:.0}"))));
+    pairs.extend(stream.map(|stream| ("stream", stream)));
     pairs.extend(tail.map(|n| ("tailLines", n.to_string())));
     flag(&mut pairs, "timestamps");
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (*k, v.as_str())).collect();
@@ -159,7 +179,7 @@ mod tests {
     #[test]
     fn log_queries() {
         let check = |query: &str, expected: Result<&str, &str>| {
-            let got = log_options(&Query::parse(query), "p").map(|o| o.query).map_err(|s| s.message);
+            let got = log_options(&Query::parse(query), "p", false).map(|o| o.query).map_err(|s| s.message);
             assert_eq!(got.as_deref().map_err(String::as_str), expected, "{query}");
         };
         check("", Ok(""));
@@ -187,6 +207,35 @@ mod tests {
             Err("PodLogOptions \"p\" is invalid: stream: Forbidden: may not be specified"),
         );
         check("tailLines=x", Err("strconv.ParseInt: parsing \"x\": invalid syntax"));
+    }
+
+    /// Upstream's cases of `TestValidPodLogOptions` and `TestLogLocation` with the gate on.
+    #[test]
+    fn log_queries_of_one_stream() {
+        let check = |query: &str, expected: Result<&str, &str>| {
+            let got = log_options(&Query::parse(query), "p", true).map(|o| o.query).map_err(|s| s.message);
+            assert_eq!(got.as_deref().map_err(String::as_str), expected, "{query}");
+        };
+        check("", Ok("stream=All"));
+        check("stream=Stdout", Ok("stream=Stdout"));
+        check("stream=All&tailLines=1", Ok("stream=All&tailLines=1"));
+        check(
+            "stream=Stdout&limitBytes=1&sinceTime=2024-01-02T03:04:05Z",
+            Ok("limitBytes=1&sinceTime=2024-01-02T03%3A04%3A05Z&stream=Stdout"),
+        );
+        let unknown = |stream: &str| {
+            format!(
+                "PodLogOptions \"p\" is invalid: stream: Unsupported value: {stream:?}: supported values: \"All\", \"Stderr\", \"Stdout\""
+            )
+        };
+        check("stream=invalid", Err(&unknown("invalid")));
+        check("stream=", Err(&unknown("")));
+        check(
+            "stream=Stderr&tailLines=1",
+            Err(
+                "PodLogOptions \"p\" is invalid: : Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+            ),
+        );
     }
 
     #[test]

@@ -119,6 +119,7 @@ pub(super) struct Settings {
     pub(super) file_check_frequency: Option<Time>,
     pub(super) http_check_frequency: Option<Time>,
     pub(super) register_node: Option<bool>,
+    pub(super) enable_controller_attach_detach: Option<bool>,
     #[serde(rename = "providerID")]
     pub(super) provider_id: String,
     pub(super) node_status_update_frequency: Option<Time>,
@@ -234,9 +235,12 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 23] = [
+const HONOURED_GATES: [Gate; 31] = [
     Gate::CPUManagerPolicyAlphaOptions,
     Gate::CPUManagerPolicyBetaOptions,
+    Gate::CRIListStreaming,
+    Gate::CSIVolumeHealth,
+    Gate::ChangeContainerStatusOnKubeletRestart,
     Gate::ClusterTrustBundle,
     Gate::ClusterTrustBundleProjection,
     Gate::CustomCPUCFSQuotaPeriod,
@@ -246,18 +250,32 @@ const HONOURED_GATES: [Gate; 23] = [
     Gate::InPlacePodVerticalScalingExclusiveCPUs,
     Gate::InPlacePodVerticalScalingExclusiveMemory,
     Gate::KubeletCrashLoopBackOffMax,
+    Gate::KubeletPodResourcesListUseActivePods,
+    Gate::KubeletRegistrationGetOnExistsOnly,
     Gate::KubeletServiceAccountTokenForCredentialProviders,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
     Gate::MemoryQoS,
+    Gate::PodAndContainerStatsFromCRI,
     Gate::PodCertificateRequest,
     Gate::PodLevelResourceManagers,
     Gate::PodLevelResources,
+    Gate::PodLogsQuerySplitStreams,
     Gate::QOSReserved,
     Gate::ReduceDefaultCrashLoopBackOffDecay,
     Gate::RotateKubeletServerCertificate,
+    Gate::SELinuxMount,
     Gate::TopologyManagerPolicyAlphaOptions,
     Gate::TopologyManagerPolicyBetaOptions,
+];
+
+/// Features that are always as their gates make them when they are on, and why.
+const ALWAYS: [(Gate, &str); 2] = [
+    (Gate::EventedPLEG, "the events of the container runtime are always used, if it sends any"),
+    (
+        Gate::KubeletInUserNamespace,
+        "the kubelet never sets the kernel's parameters and never reads the kernel's log, so nothing of that fails in a user namespace",
+    ),
 ];
 
 /// The kernel's parameters that upstream wants, each with its value.
@@ -531,9 +549,12 @@ impl Settings {
     fn gates_without_effect(&self) -> Vec<String> {
         let switched = |(name, on): (&String, &bool)| {
             let gate = Gate::named(name)?;
-            let honoured = HONOURED_GATES.contains(&gate) || gate.default() == *on;
-            (!honoured)
-                .then(|| format!("featureGates.{name}={on} has no effect here: the feature is not switched"))
+            if HONOURED_GATES.contains(&gate) || gate.default() == *on {
+                return None;
+            }
+            let always = ALWAYS.iter().find(|(of, _)| *of == gate).map(|(_, why)| *why);
+            let why = always.unwrap_or("the feature is not switched");
+            Some(format!("featureGates.{name}={on} has no effect here: {why}"))
         };
         self.feature_gates.iter().filter_map(switched).collect()
     }
@@ -630,6 +651,7 @@ impl Settings {
         }
         Ok(node::Options {
             register,
+            controller_attaches: self.enable_controller_attach_detach.unwrap_or(true),
             provider_id: Some(self.provider_id.clone()).filter(|id| !id.is_empty()),
             update,
             report,

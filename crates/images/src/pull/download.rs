@@ -69,7 +69,7 @@ impl Session<'_> {
     pub(crate) async fn layer(&self, lease: &Arc<Lease>, job: &LayerJob) -> Result<State, PullError> {
         let store = &self.puller.store;
         let digest = &job.descriptor.digest;
-        let lock = store.locks.lock(&digest.to_string()).await;
+        let lock = store.downloads.take(digest.to_string()).await;
         lease.hold(Item::Blob(digest.clone()));
         for layer in [&job.layer, &job.chain] {
             lease.hold(Item::Layer(layer.clone()));

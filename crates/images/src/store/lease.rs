@@ -1,11 +1,9 @@
-//! The content and layers of a pull under way: nobody collects them, and nobody does the same work beside it.
+//! The content and layers of a pull under way: nobody collects them.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use crate::store::Store;
@@ -55,27 +53,5 @@ impl Drop for Lease {
         }
         drop(state);
         self.store.wake.notify_one();
-    }
-}
-
-/// Locks by name.
-#[derive(Debug, Default)]
-pub(crate) struct Locks(Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>);
-
-impl Locks {
-    /// Waits for the lock of a name.
-    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
-        let mutex = {
-            let mut locks = self.0.lock();
-            locks.retain(|_, lock| lock.strong_count() > 0);
-            if let Some(mutex) = locks.get(name).and_then(Weak::upgrade) {
-                mutex
-            } else {
-                let mutex = Arc::default();
-                locks.insert(name.to_owned(), Arc::downgrade(&mutex));
-                mutex
-            }
-        };
-        mutex.lock_owned().await
     }
 }

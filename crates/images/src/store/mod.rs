@@ -30,6 +30,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use component::Turns;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -40,7 +41,6 @@ use crate::layer::tree;
 use crate::settings::Settings;
 use crate::store::collect::Item;
 use crate::store::files::at;
-use crate::store::lease::Locks;
 use crate::store::record::{LayerId, LayerInfo, Record, RootRecord};
 
 /// The store.
@@ -53,8 +53,8 @@ pub(crate) struct Store {
     /// The prefix of overlayfs's attributes: `trusted.`, or `user.` where only those may be set.
     pub xattrs: &'static str,
     state: Mutex<State>,
-    /// Locks of downloads, so that none is done twice.
-    pub locks: Locks,
+    /// Turns of downloads, so that none is done twice.
+    pub downloads: Turns<String>,
     /// Wakes the upkeep.
     wake: Arc<Notify>,
     _lock: OwnedFd,

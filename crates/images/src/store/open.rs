@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use component::Turns;
 use parking_lot::Mutex;
 use rustix::fs::XattrFlags;
 use tokio::sync::Notify;
@@ -18,7 +19,6 @@ use crate::layer::tree::unique;
 use crate::settings::Settings;
 use crate::store::collect::Item;
 use crate::store::files::{self, at};
-use crate::store::lease::Locks;
 use crate::store::record::{LayerId, LayerInfo, Record, RootRecord};
 use crate::store::{State, Store};
 
@@ -57,7 +57,7 @@ impl Store {
                 boot: boot.trim().to_owned(),
                 xattrs,
                 state: Mutex::default(),
-                locks: Locks::default(),
+                downloads: Turns::default(),
                 wake: Arc::new(Notify::new()),
                 _lock: lock,
             };

@@ -4,6 +4,7 @@
 //! are; scrapes that come meanwhile share the next one. It does not matter which runtime it is: figures are the kernel's, and
 //! names are CRI's.
 
+mod from_runtime;
 mod hierarchy;
 mod machine;
 mod page;
@@ -16,8 +17,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::gate::Gate;
 use bytes::Bytes;
 use component::Clock;
+use component::metrics::Page;
+use cri::runtime as pb;
 use tokio::sync::Mutex;
 
 use self::hierarchy::id_of;
@@ -33,6 +37,9 @@ use crate::pods::PodManager;
 use crate::pods::{labels, spec};
 use crate::runtime::Runtime;
 use crate::work::blocking;
+
+/// The kernel's directory of processors.
+const CPUS: &str = "/sys/devices/system/cpu";
 
 /// A page that scrapes still wait for, and how many had begun when it was made.
 type Last = Option<(u64, Bytes)>;
@@ -232,7 +239,37 @@ impl Cadvisor {
         self.hierarchy.has_pressure()
     }
 
+    /// The page where the runtime tells of Pods; upstream's gate `PodAndContainerStatsFromCRI`.
+    async fn from_runtime(&self) -> Bytes {
+        let service = self.runtime.service();
+        let (described, told, listing) = tokio::join!(
+            service.list_metric_descriptors(pb::ListMetricDescriptorsRequest {}),
+            service.list_pod_sandbox_metrics(pb::ListPodSandboxMetricsRequest {}),
+            Listing::of(&self.runtime, &self.config.root_dir),
+        );
+        for error in [described.as_ref().err(), told.as_ref().err()].into_iter().flatten() {
+            tracing::warn!(error = error.message(), "the container runtime tells no metrics of Pods");
+        }
+        let described = described.map(|answer| answer.into_inner().descriptors).unwrap_or_default();
+        let mut pods = told.map(|answer| answer.into_inner().pod_metrics).unwrap_or_default();
+        let own: BTreeSet<String> =
+            listing.unwrap_or_default().sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
+        pods.retain(|pod| own.contains(&pod.pod_sandbox_id));
+        let (machine, at) = (self.machine.clone(), self.clock.now().as_millisecond());
+        let made = blocking(move || {
+            let topology = topology(Path::new(CPUS));
+            let mut page = Page::default();
+            page::machine(&mut page, &Scrape { machine, topology, at, ..Scrape::default() });
+            from_runtime::write(&mut page, &described, &pods);
+            page.text()
+        });
+        made.await.unwrap_or_default().into()
+    }
+
     async fn scrape(&self) -> Bytes {
+        if self.config.gates.enabled(Gate::PodAndContainerStatsFromCRI) {
+            return self.from_runtime().await;
+        }
         let listing = Listing::of(&self.runtime, &self.config.root_dir).await;
         let failed = listing.is_err();
         let mut names = Names::new(&listing.unwrap_or_default());
@@ -255,7 +292,7 @@ impl Cadvisor {
                 PathBuf::from("/run/containerd"),
                 PathBuf::from("/run/netns"),
             ],
-            cpus: PathBuf::from("/sys/devices/system/cpu"),
+            cpus: PathBuf::from(CPUS),
         };
         let at = self.clock.now().as_millisecond();
         let made = blocking(move || page::page(&source.scrape(&names, failed, at))).await;

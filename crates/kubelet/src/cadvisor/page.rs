@@ -663,7 +663,7 @@ fn write(page: &mut Page, entry: &Entry, metric: &Metric, disks: &Disks) {
 }
 
 /// The metrics of the machine.
-fn machine(page: &mut Page, scrape: &Scrape) {
+pub(super) fn machine(page: &mut Page, scrape: &Scrape) {
     let (machine, topology) = (&scrape.machine, scrape.topology);
     let ids = [
         ("boot_id", machine.boot_id.as_str()),

@@ -36,7 +36,7 @@ impl Giving {
         })
         .await?;
         let can = node.abilities().await?;
-        let key = (wanted.driver.clone(), wanted.handle.clone());
+        let key = wanted.key();
         if !can.stages() || room.staged.lock().contains(&key) {
             return Ok(());
         }
@@ -106,7 +106,7 @@ pub(super) async fn unstage(room: &Room, name: &str, record: &Record) -> io::Res
     let (driver, handle) = (&record.driver_name, &record.volume_handle);
     let _turn = room.turn(driver, handle).await;
     let key = (driver.clone(), handle.clone());
-    if room.is_wanted(&key) {
+    if !room.users.of(&key).is_empty() {
         return Ok(false);
     }
     let published = room.places.device_published(name);

@@ -8,6 +8,8 @@ use crate::work::Interrupted;
 /// A step that fails, with the beginning of the Event's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
+    /// It is attached to the node.
+    Attach,
     /// The volume is looked for among those that are attached.
     WaitForAttach,
     /// It is staged.
@@ -18,19 +20,23 @@ pub(crate) enum Step {
     SetUpDevice,
     /// A device is published.
     MapPodDevice,
-    /// It is made larger.
+    /// It is made larger before a Pod gets it.
+    SetUpExpand,
+    /// It is made larger while a Pod has it.
     Expand,
 }
 
 impl Step {
     fn text(self) -> &'static str {
         match self {
+            Self::Attach => "AttachVolume.Attach failed",
             Self::WaitForAttach => "MountVolume.WaitForAttach failed",
             Self::MountDevice => "MountVolume.MountDevice failed",
             Self::SetUp => "MountVolume.SetUp failed",
             Self::SetUpDevice => "MapVolume.SetUpDevice failed",
             Self::MapPodDevice => "MapVolume.MapPodDevice failed",
-            Self::Expand => "MountVolume.NodeExpandVolume failed",
+            Self::SetUpExpand => "MountVolume.Setup failed while expanding volume",
+            Self::Expand => "NodeExpandVolume.NodeExpandVolume failed",
         }
     }
 }
@@ -62,6 +68,7 @@ impl CsiError {
     /// The reason of the Event.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
+            Self::Failed { step: Step::Attach, .. } => "FailedAttachVolume",
             Self::Failed { step: Step::SetUpDevice | Step::MapPodDevice, .. } => "FailedMapVolume",
             Self::Failed { step: Step::Expand, .. } => "VolumeResizeFailed",
             _ => "FailedMount",

@@ -27,4 +27,4 @@ pub(crate) use self::handler::Registrar;
 pub(crate) use self::node_info::NodeInfo;
 pub(crate) use self::room::{Given, Room};
 pub(crate) use self::volume::Wanted;
-pub(crate) use self::volumes::{CsiVolumes, Usage};
+pub(crate) use self::volumes::{Condition, CsiVolumes, Usage};

@@ -71,7 +71,7 @@ impl Giving {
 
     async fn stage(&self, node: &NodeService, can: &Abilities, path: &Path) -> Result<(), Why> {
         let (room, wanted) = (&self.room, &self.wanted);
-        let key = (wanted.driver.clone(), wanted.handle.clone());
+        let key = wanted.key();
         if room.staged.lock().contains(&key) {
             return Ok(());
         }
@@ -185,7 +185,7 @@ pub(super) async fn unpublish(room: &Room, dir: PathBuf) -> io::Result<()> {
 pub(super) async fn unstage(room: &Room, driver: &str, handle: &str) -> io::Result<bool> {
     let _turn = room.turn(driver, handle).await;
     let key = (driver.to_owned(), handle.to_owned());
-    if room.is_wanted(&key) {
+    if !room.users.of(&key).is_empty() {
         return Ok(false);
     }
     let (places, of) = (room.places.clone(), key.clone());

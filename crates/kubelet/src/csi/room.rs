@@ -1,11 +1,12 @@
 //! The things that all work on volumes of drivers shares: the node, its drivers and their rules, and the volumes as they are.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Client, Informer};
+use component::Turns;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use parking_lot::Mutex;
@@ -17,17 +18,14 @@ use super::attached::InUse;
 use super::drivers::Drivers;
 use super::error::Why;
 use super::record::{Places, attachment_name};
-use super::volume::{Rules, SecretName, Texts, Wanted, pod_info};
+use super::volume::{Key, Rules, SecretName, Texts, Wanted, pod_info};
 use crate::node::NodeView;
-use crate::turns::Turns;
+use crate::users::Users;
 use crate::volumes::giving::Giver;
 use crate::volumes::tokens::Issuer;
 
 /// How long an answer of the API server is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A volume: its driver and the driver's name of it.
-pub(super) type Key = (String, String);
 
 /// The parts of a kubelet that the work on volumes of drivers needs.
 pub(crate) struct Given {
@@ -49,6 +47,10 @@ pub(crate) struct Given {
     pub(crate) tokens: Issuer,
     /// Gives files to groups.
     pub(crate) giver: Giver,
+    /// Whether the controller manager attaches volumes, and not this kubelet.
+    pub(crate) controller_attaches: bool,
+    /// Whether conditions of volumes are told; upstream's gate `CSIVolumeHealth`.
+    pub(crate) volume_health: bool,
 }
 
 /// The room in which volumes of drivers are worked on.
@@ -73,10 +75,14 @@ pub(crate) struct Room {
     pub(super) tokens: Issuer,
     /// Gives files to groups.
     pub(super) giver: Giver,
+    /// Whether the controller manager attaches volumes, and not this kubelet.
+    pub(super) controller_attaches: bool,
+    /// Whether conditions of volumes are told; upstream's gate `CSIVolumeHealth`.
+    pub(super) volume_health: bool,
     /// One thing at a time is done to a volume.
     turns: Turns<Key>,
     /// The Pods that are to have a volume, from before it is staged.
-    users: Mutex<HashMap<Key, BTreeSet<String>>>,
+    pub(super) users: Users<Key>,
     /// The volumes that this process has staged.
     pub(super) staged: Mutex<HashSet<Key>>,
     /// The sizes of volumes on this node, in bytes, as far as this process has seen them.
@@ -97,8 +103,10 @@ impl Room {
             in_use,
             tokens: given.tokens,
             giver: given.giver,
+            controller_attaches: given.controller_attaches,
+            volume_health: given.volume_health,
             turns: Turns::default(),
-            users: Mutex::default(),
+            users: Users::default(),
             staged: Mutex::default(),
             sizes: Mutex::default(),
         }
@@ -209,28 +217,5 @@ impl Room {
     pub(super) fn forget(&self, key: &Key) {
         self.staged.lock().remove(key);
         self.sizes.lock().remove(key);
-    }
-
-    /// Notes that a Pod is to have a volume.
-    pub(super) fn enter(&self, uid: &str, wanted: &Wanted) {
-        let key = (wanted.driver.clone(), wanted.handle.clone());
-        self.users.lock().entry(key).or_default().insert(uid.to_owned());
-    }
-
-    /// Forgets that a Pod is to have volumes; answers which those were.
-    pub(super) fn leave(&self, uid: &str) -> Vec<Key> {
-        let mut left = Vec::new();
-        self.users.lock().retain(|key, pods| {
-            if pods.remove(uid) {
-                left.push(key.clone());
-            }
-            !pods.is_empty()
-        });
-        left
-    }
-
-    /// Whether a Pod is to have a volume.
-    pub(super) fn is_wanted(&self, key: &Key) -> bool {
-        self.users.lock().contains_key(key)
     }
 }

@@ -14,6 +14,9 @@ use crate::pods::spec;
 /// Names with values, as the protocol has them.
 pub(super) type Texts = BTreeMap<String, String>;
 
+/// A volume: its driver and the driver's name of it.
+pub(super) type Key = (String, String);
+
 /// A reference to a Secret: its namespace and name.
 pub(super) type SecretName = (String, String);
 
@@ -106,6 +109,11 @@ impl Wanted {
     /// `Ephemeral` or `Persistent`.
     pub(super) fn lifecycle(&self) -> &'static str {
         if self.ephemeral { "Ephemeral" } else { "Persistent" }
+    }
+
+    /// Its driver and the driver's name of it.
+    pub(super) fn key(&self) -> Key {
+        (self.driver.clone(), self.handle.clone())
     }
 
     /// The name by which nodes tell of it; upstream's.
@@ -204,11 +212,12 @@ impl Wanted {
         can: &Abilities,
         (staged, path): (Option<&Path>, &Path),
         secrets: Texts,
+        capacity: i64,
     ) -> pb::NodeExpandVolumeRequest {
         pb::NodeExpandVolumeRequest {
             volume_id: self.handle.clone(),
             volume_path: text(path),
-            capacity_range: Some(pb::CapacityRange { required_bytes: self.capacity, limit_bytes: 0 }),
+            capacity_range: Some(pb::CapacityRange { required_bytes: capacity, limit_bytes: 0 }),
             staging_target_path: staged.map(text).unwrap_or_default(),
             volume_capability: Some(self.capability(can, true, None)),
             secrets,

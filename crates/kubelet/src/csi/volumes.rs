@@ -18,8 +18,8 @@ use super::error::{CsiError, Step, Why};
 use super::expand;
 use super::mounter::{self, Giving, target};
 use super::record::{Record, names};
-use super::room::{Key, Room};
-use super::volume::{Rules, Texts, Wanted, unique_name};
+use super::room::Room;
+use super::volume::{Key, Rules, Texts, Wanted, unique_name};
 use crate::metrics;
 use crate::node::machine::Filesystem;
 use crate::pods::spec;
@@ -50,6 +50,17 @@ pub(crate) struct Usage {
     pub(crate) room: Filesystem,
     /// The claim by which the Pod has it: namespace and name.
     pub(crate) claim: Option<(String, String)>,
+    /// Its condition, where its driver tells it and the gate `CSIVolumeHealth` is on.
+    pub(crate) condition: Option<Condition>,
+}
+
+/// The condition of a volume, as its driver sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Condition {
+    /// Whether it is not as it should be.
+    pub(crate) abnormal: bool,
+    /// The driver's words.
+    pub(crate) message: String,
 }
 
 /// Gives Pods volumes, and takes them back.
@@ -96,7 +107,7 @@ impl CsiVolumes {
         if let Some(path) = published {
             let known = Known { wanted: wanted.clone(), path: path.clone(), next: later(now) };
             self.put(uid, volume, known);
-            self.room.enter(uid, &wanted);
+            self.room.users.enter(uid, wanted.key());
             let refreshed = match rules {
                 Ok(rules) => Box::pin(self.refresh(pod, &wanted, rules, &path)).await,
                 Err(why) => Err(failed(&wanted, Step::SetUp, Why::Text(why))),
@@ -108,7 +119,7 @@ impl CsiVolumes {
             let text = "mounter.SetupAt failed to check volume lifecycle mode";
             failed(&wanted, Step::SetUp, Why::at(text, why))
         })?;
-        self.room.enter(uid, &wanted);
+        self.room.users.enter(uid, wanted.key());
         let context = self.attach(volume, &wanted, &rules).await?;
         let repeats = rules.republish;
         let giving = self.giving(pod, &wanted, rules, (context, false));
@@ -160,6 +171,11 @@ impl CsiVolumes {
         }
         let name = wanted.unique_name();
         self.room.in_use.add(&name);
+        if !self.room.controller_attaches {
+            // Upstream's words: a node may read attachments and not make them.
+            let why = "attaching volumes from the kubelet is not supported".to_owned();
+            return Err(failed(wanted, Step::Attach, Why::Text(why)));
+        }
         if self.room.in_use.attached(&self.room.node, &name).await.is_none() {
             return Err(CsiError::Unattached { volume: volume.to_owned() });
         }
@@ -268,19 +284,20 @@ impl CsiVolumes {
             of.map(|(name, k)| (name.clone(), k.wanted.clone(), k.path.clone())).collect()
         };
         let mut all = Vec::new();
-        for (name, wanted, path) in known.into_iter().filter(|(_, wanted, _)| !wanted.block) {
+        for (name, wanted, path) in known {
             let Ok(node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
-            match node.abilities().await {
-                Ok(can) if can.has(Capability::GetVolumeStats) => {}
+            let can = match node.abilities().await {
+                Ok(can) if can.has(Capability::GetVolumeStats) => can,
                 _ => continue,
-            }
+            };
+            let told = self.room.volume_health && can.has(Capability::VolumeCondition);
             let began = Instant::now();
             let stats = node.stats(&wanted.handle, &path).await;
             let metrics = &self.room.drivers.metrics;
             let metric = &metrics::VOLUME_METRIC_COLLECTION_DURATION_SECONDS;
             metrics.took(metric, &[&wanted.driver], began.elapsed());
             match stats {
-                Ok(stats) => all.push(usage(name, wanted.claim.clone(), &stats)),
+                Ok(stats) => all.extend(usage(name, wanted.claim.clone(), stats, told)),
                 Err(error) => tracing::debug!(volume = wanted.name, %error, "no statistics of a volume"),
             }
         }
@@ -336,7 +353,7 @@ async fn tear_down(room: &Room, uid: &str) -> io::Result<()> {
         }
     }
     result?;
-    had.extend(room.leave(uid));
+    had.extend(room.users.leave(uid));
     for (name, record) in unmapped {
         had.remove(&(record.driver_name.clone(), record.volume_handle.clone()));
         if device::unstage(room, &name, &record).await? {
@@ -383,10 +400,23 @@ async fn sweep(room: &Room) -> io::Result<()> {
     result
 }
 
-/// The room that a volume takes, from its driver's answer; numbers below 0 count as none.
-fn usage(name: String, claim: Option<(String, String)>, stats: &pb::NodeGetVolumeStatsResponse) -> Usage {
+/// The room that a volume takes, from its driver's answer; numbers below 0 count as none. `told`: the driver tells the
+/// volume's condition, without which an answer that names no room says nothing; upstream's rule.
+fn usage(
+    name: String,
+    claim: Option<(String, String)>,
+    stats: pb::NodeGetVolumeStatsResponse,
+    told: bool,
+) -> Option<Usage> {
+    if !told && stats.usage.is_empty() {
+        return None;
+    }
+    let condition = told.then(|| {
+        let of = stats.volume_condition.unwrap_or_default();
+        Condition { abnormal: of.abnormal, message: of.message }
+    });
     let number = |n: i64| u64::try_from(n).unwrap_or(0);
-    let mut found = Usage { name, used: 0, inodes_used: 0, room: Filesystem::default(), claim };
+    let mut found = Usage { name, used: 0, inodes_used: 0, room: Filesystem::default(), claim, condition };
     for usage in &stats.usage {
         let (available, total, used) = (number(usage.available), number(usage.total), number(usage.used));
         match usage.unit() {
@@ -401,7 +431,7 @@ fn usage(name: String, claim: Option<(String, String)>, stats: &pb::NodeGetVolum
             pb::volume_usage::Unit::Unknown => {}
         }
     }
-    found
+    Some(found)
 }
 
 #[cfg(test)]
@@ -425,13 +455,39 @@ mod tests {
             ],
             ..pb::NodeGetVolumeStatsResponse::default()
         };
-        let found = usage("v".into(), None, &stats);
+        let found = usage("v".into(), None, stats, false).unwrap();
         assert_eq!((found.used, found.room.capacity, found.room.available), (4, 10, 6));
         assert_eq!((found.inodes_used, found.room.inodes, found.room.inodes_free), (1, 100, 99));
         let odd = pb::NodeGetVolumeStatsResponse {
             usage: vec![one(Unit::Bytes, -1, -1, -1)],
             ..pb::NodeGetVolumeStatsResponse::default()
         };
-        assert_eq!(usage("v".into(), None, &odd).used, 0);
+        assert_eq!(usage("v".into(), None, odd, false).unwrap().used, 0);
+    }
+
+    /// Upstream's cases of `TestNodeGetVolumeStats` and of csi_metrics_test.go.
+    #[test]
+    fn conditions() {
+        let check = |condition: Option<(bool, &str)>,
+                     room: bool,
+                     told: bool,
+                     expected: Option<Option<(bool, &str)>>| {
+            let stats = pb::NodeGetVolumeStatsResponse {
+                usage: if room { vec![pb::VolumeUsage::default()] } else { Vec::new() },
+                volume_condition: condition
+                    .map(|(abnormal, message)| pb::VolumeCondition { abnormal, message: message.into() }),
+            };
+            let got = usage("v".into(), None, stats, told).map(|u| u.condition);
+            let of = |(abnormal, message): (bool, &str)| Condition { abnormal, message: message.into() };
+            assert_eq!(got, expected.map(|c| c.map(of)), "{condition:?} {room} {told}");
+        };
+        check(Some((true, "broken")), true, true, Some(Some((true, "broken"))));
+        check(Some((true, "broken")), false, true, Some(Some((true, "broken"))));
+        check(Some((false, "")), false, true, Some(Some((false, ""))));
+        // A driver that can tell and does not counts as one that found nothing.
+        check(None, true, true, Some(Some((false, ""))));
+        check(Some((true, "broken")), true, false, Some(None));
+        check(Some((true, "broken")), false, false, None);
+        check(None, false, false, None);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use api::Gate;
 use client::Client;
-use component::Shutdown;
 use component::metrics::Page;
+use component::{Shutdown, Turns};
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceHealth, ResourceStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
@@ -29,7 +29,6 @@ use crate::config::Config;
 use crate::node::NodeView;
 use crate::pods::spec;
 use crate::pods::workers::Workers;
-use crate::turns::Turns;
 use crate::work::{to_end, try_blocking};
 
 /// How often claims of Pods that are gone are looked for; upstream's.

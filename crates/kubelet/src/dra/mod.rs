@@ -3,7 +3,7 @@
 //! A driver registers by its socket (`plugins`), and is asked to prepare a claim before a Pod of it starts, and to undo
 //! that after the last one has ended (`manager`). Which claims are in use, by which Pods and with which devices, is a
 //! cache (`claims`) that lies on the disk before any driver is called (`record`), so that any later process can undo what
-//! this one did. One thing at a time is done to a claim (`crate::turns`), and a call to a driver runs to its end, whoever waits.
+//! this one did. One thing at a time is done to a claim (`component::Turns`), and a call to a driver runs to its end, whoever waits.
 
 mod answers;
 mod calls;

@@ -241,6 +241,8 @@ metrics! {
         "[ALPHA] Number of available bytes in the volume";
     VOLUME_STATS_CAPACITY_BYTES: Gauge "kubelet_volume_stats_capacity_bytes" ["namespace", "persistentvolumeclaim"]
         "[ALPHA] Capacity in bytes of the volume";
+    VOLUME_STATS_HEALTH_STATUS_ABNORMAL: Gauge "kubelet_volume_stats_health_status_abnormal" ["namespace", "persistentvolumeclaim"]
+        "[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
     VOLUME_STATS_INODES: Gauge "kubelet_volume_stats_inodes" ["namespace", "persistentvolumeclaim"]
         "[ALPHA] Maximum number of inodes in the volume";
     VOLUME_STATS_INODES_FREE: Gauge "kubelet_volume_stats_inodes_free" ["namespace", "persistentvolumeclaim"]

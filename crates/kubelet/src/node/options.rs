@@ -59,6 +59,9 @@ pub struct Options {
     pub taints: Vec<Taint>,
     /// Whether the Node is registered; otherwise somebody else makes it.
     pub register: bool,
+    /// Whether the controller manager attaches volumes to the node, and not this kubelet; upstream's
+    /// `enableControllerAttachDetach`.
+    pub controller_attaches: bool,
     /// The identity of the machine at its cloud provider.
     pub provider_id: Option<String>,
     /// Whether a cloud provider outside the kubelet initializes the Node.
@@ -104,6 +107,7 @@ impl Default for Options {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             register: true,
+            controller_attaches: true,
             provider_id: None,
             external_cloud: false,
             own_addresses: false,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
+use api::gate::Gate;
 use client::{Api, Backoff, Client, EventType, Informer, Patch, Recorder};
 use k8s_openapi::api::core::v1::{Node, NodeStatus, ObjectReference};
 use serde_json::{Map, Value, json};
@@ -97,6 +98,9 @@ impl Reporter {
     async fn try_register(&mut self, initial: &Node) -> Result<(), Status> {
         match self.nodes.create(initial).await {
             Err(e) if e.is_already_exists() => {}
+            // A kubelet that may not make Nodes may have one that somebody else made.
+            Err(e)
+                if e.code == 403 && !self.config.gates.enabled(Gate::KubeletRegistrationGetOnExistsOnly) => {}
             Err(e) => return Err(e),
             Ok(node) => {
                 let status = node.status.clone().unwrap_or_default();
@@ -108,8 +112,8 @@ impl Reporter {
         }
         let found = self.nodes.get(&self.name).await?;
         let labels = status::missing_labels(initial, &found);
-        let annotations = initial.metadata.annotations.clone().unwrap_or_default();
-        let found = if labels.is_empty() {
+        let annotations = status::managed_attach(initial, &found);
+        let found = if labels.is_empty() && annotations.is_empty() {
             found
         } else {
             let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });

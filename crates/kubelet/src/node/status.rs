@@ -22,6 +22,8 @@ use crate::eviction::Signal;
 const MAX_NAMES: usize = 5;
 
 const READY: &str = "Ready";
+/// The annotation of a node whose volumes the controller manager attaches; upstream's.
+const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// An image of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +111,7 @@ pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
     .map(|(k, v)| (k.to_owned(), v.to_owned()))
     .collect();
     labels.extend(options.labels.clone());
-    let annotations =
-        [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    let annotations = options.controller_attaches.then(|| [(MANAGED.to_owned(), "true".to_owned())].into());
     let mut taints = options.taints.clone();
     if options.external_cloud {
         // The cloud provider takes it away once it has told the machine's addresses.
@@ -125,7 +126,7 @@ pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(labels),
-            annotations: Some(annotations.into()),
+            annotations,
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
@@ -417,6 +418,13 @@ pub fn required_labels(node: &Node, machine: &Machine) -> BTreeMap<&'static str,
         .collect()
 }
 
+/// The change of a registered Node's annotations by which it says who attaches volumes: none if it says so already.
+pub fn managed_attach(wanted: &Node, found: &Node) -> BTreeMap<&'static str, Option<String>> {
+    let told = |node: &Node| node.metadata.annotations.as_ref().and_then(|all| all.get(MANAGED)).cloned();
+    let wanted = told(wanted);
+    if wanted == told(found) { BTreeMap::new() } else { BTreeMap::from([(MANAGED, wanted)]) }
+}
+
 /// The labels that a registered Node lacks or has otherwise.
 pub fn missing_labels(wanted: &Node, found: &Node) -> BTreeMap<String, String> {
     let found = found.metadata.labels.clone().unwrap_or_default();
@@ -587,5 +595,26 @@ mod tests {
         found.metadata.labels.as_mut().unwrap().remove("kubernetes.io/os");
         assert_eq!(missing_labels(&wanted, &found), [("kubernetes.io/os".into(), "linux".into())].into());
         assert_eq!(wanted.metadata.labels.unwrap()["kubernetes.io/hostname"], "n");
+    }
+
+    /// Upstream's cases of `TestReconcileCMADAnnotationWithExistingNode` in kubelet_node_status_test.go.
+    #[test]
+    fn the_attacher_of_volumes_is_told() {
+        let registered = |controller_attaches: bool| {
+            let options = Options { controller_attaches, ..Options::default() };
+            initial("n", &options, &observation().machine)
+        };
+        let check = |wanted: bool, found: Option<&str>, expected: Option<Option<&str>>| {
+            let mut node = registered(false);
+            node.metadata.annotations = found.map(|value| [(MANAGED.to_owned(), value.to_owned())].into());
+            let got = managed_attach(&registered(wanted), &node);
+            let expected = expected.map(|value| (MANAGED, value.map(str::to_owned)));
+            assert_eq!(got, expected.into_iter().collect(), "{wanted} {found:?}");
+        };
+        check(true, None, Some(Some("true")));
+        check(true, Some("true"), None);
+        check(true, Some("false"), Some(Some("true")));
+        check(false, None, None);
+        check(false, Some("true"), Some(None));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::gate::Gate;
 use client::Backoff;
 use component::metrics::Page;
 use k8s_openapi::api::core::v1::Pod;
@@ -44,6 +45,8 @@ pub(crate) struct PodResources {
     workers: Arc<Workers>,
     devices: Devices,
     managers: Arc<ResourceManagers>,
+    /// Whether Pods that have ended are left out; upstream's gate `KubeletPodResourcesListUseActivePods`.
+    only_active: bool,
     limit: Mutex<Limit>,
     counts: Counts,
 }
@@ -62,6 +65,7 @@ impl PodResources {
             workers,
             devices,
             managers,
+            only_active: config.gates.enabled(Gate::KubeletPodResourcesListUseActivePods),
             limit: Mutex::new(Limit::new(Instant::now())),
             counts: Counts::default(),
         })
@@ -104,7 +108,7 @@ impl PodResources {
 
     fn list(&self) -> Vec<pb::PodResources> {
         self.devices.plugins.free_orphans();
-        let all: Vec<Arc<Pod>> = self.workers.active_pods();
+        let all: Vec<Arc<Pod>> = if self.only_active { self.workers.active_pods() } else { self.pods.pods() };
         all.iter().map(|pod| answers::of_pod(pod, &self.devices, &self.managers)).collect()
     }
 }

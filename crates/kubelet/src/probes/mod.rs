@@ -247,6 +247,9 @@ pub(crate) struct Prober {
     pub(crate) clock: Clock,
     /// When this kubelet started: containers may have run before.
     pub(crate) started_at: Timestamp,
+    /// Whether such containers are asked anew before the API's word on them counts; upstream's gate
+    /// `ChangeContainerStatusOnKubeletRestart`.
+    pub(crate) forgets: bool,
     pub(crate) addresses: Addresses,
     pub(crate) workers: Arc<Workers>,
     pub(crate) shutdown: Shutdown,
@@ -272,7 +275,7 @@ impl Prober {
                 if workers.contains_key(&key) {
                     continue;
                 }
-                let adopted = status.started_at.is_some_and(|s| s < self.started_at);
+                let adopted = !self.forgets && status.started_at.is_some_and(|s| s < self.started_at);
                 self.probes.start(pod, container, adopted, &key);
                 let poke = Arc::new(Notify::new());
                 let (prober, of, c) = (self.clone(), pod.clone(), container.clone());

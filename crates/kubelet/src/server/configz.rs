@@ -18,6 +18,7 @@ pub(super) fn settings(config: &Config) -> Value {
     let mut all = json!({
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "enableControllerAttachDetach": config.node.controller_attaches,
         "enableServer": config.server.is_some(),
         "address": address,
         "port": port,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::gate::Gate;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
@@ -21,7 +22,8 @@ pub(super) async fn read(served: &Served) {
     let workers = served.workers.all();
     metrics.set(&metrics::NODE_NAME, &[&served.config.node_name], 1.0);
     metrics.set(&metrics::CGROUP_VERSION, &[], f64::from(served.collector.cgroups.version()));
-    metrics.set(&metrics::METRICS_PROVIDER, &["cadvisor"], 1.0);
+    let by_runtime = served.config.gates.enabled(Gate::PodAndContainerStatsFromCRI);
+    metrics.set(&metrics::METRICS_PROVIDER, &[if by_runtime { "cri" } else { "cadvisor" }], 1.0);
     metrics.set(&metrics::MIRROR_PODS, &[], served.mirrors.all().len() as f64);
     served.plugins.write_metrics(metrics);
     served.certificates.count(metrics);
@@ -155,8 +157,13 @@ fn volumes<'a>(metrics: &Metrics, all: impl Iterator<Item = &'a VolumeUse>) {
     for (metric, _) in counted {
         metrics.reset(metric);
     }
+    metrics.reset(&metrics::VOLUME_STATS_HEALTH_STATUS_ABNORMAL);
     for volume in all {
         let Some((namespace, claim)) = &volume.claim else { continue };
+        if let Some(condition) = &volume.condition {
+            let abnormal = f64::from(u8::from(condition.abnormal));
+            metrics.set(&metrics::VOLUME_STATS_HEALTH_STATUS_ABNORMAL, &[namespace, claim], abnormal);
+        }
         for (metric, of) in counted {
             metrics.set(metric, &[namespace, claim], of(volume) as f64);
         }
@@ -197,6 +204,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::csi::Condition;
     use crate::node::machine::Filesystem;
     use crate::stats::tree::Taken;
 
@@ -220,14 +228,21 @@ mod tests {
         two.advance(Phase::Terminating);
         pods(&metrics, &[one, two]);
         let room = Filesystem { capacity: 100, available: 40, inodes: 10, inodes_free: 7 };
-        let volume = |claim: Option<(&str, &str)>| VolumeUse {
+        let volume = |claim: Option<(&str, &str)>, abnormal: Option<bool>| VolumeUse {
             name: "v".into(),
             ephemeral: false,
             taken: Taken { bytes: 60, inodes: 3 },
             room,
             claim: claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
+            condition: abnormal.map(|abnormal| Condition { abnormal, message: String::new() }),
         };
-        volumes(&metrics, [volume(Some(("n", "data"))), volume(None)].iter());
+        let all = [
+            volume(Some(("n", "data")), None),
+            volume(None, Some(true)),
+            volume(Some(("n", "sick")), Some(true)),
+            volume(Some(("n", "well")), Some(false)),
+        ];
+        volumes(&metrics, all.iter());
         let text = text(&metrics);
         for line in [
             "kubelet_desired_pods{static=\"\"} 1",
@@ -239,9 +254,13 @@ mod tests {
             "kubelet_volume_stats_capacity_bytes{namespace=\"n\",persistentvolumeclaim=\"data\"} 100",
             "kubelet_volume_stats_used_bytes{namespace=\"n\",persistentvolumeclaim=\"data\"} 60",
             "kubelet_volume_stats_inodes_used{namespace=\"n\",persistentvolumeclaim=\"data\"} 3",
+            "kubelet_volume_stats_health_status_abnormal{namespace=\"n\",persistentvolumeclaim=\"sick\"} 1",
+            "kubelet_volume_stats_health_status_abnormal{namespace=\"n\",persistentvolumeclaim=\"well\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
+        let told = text.lines().filter(|l| l.starts_with("kubelet_volume_stats_health_status_abnormal{"));
+        assert_eq!(told.count(), 2, "{text}");
     }
 
     #[test]

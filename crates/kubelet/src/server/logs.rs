@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::gate::Gate;
 use bytes::{Bytes, BytesMut};
 use cri::runtime as pb;
 use http::{Response, StatusCode};
@@ -44,6 +45,12 @@ pub(super) async fn serve(
     if !has_container(&pod, container) {
         let text = format!("container {container:?} not found in pod {name:?}");
         return Err(Failure::new(StatusCode::NOT_FOUND, text));
+    }
+    if options.wanted != Wanted::All && !served.config.gates.enabled(Gate::PodLogsQuerySplitStreams) {
+        let stream = query.get("stream").unwrap_or_default();
+        return Err(Failure::bad_request(format!(
+            "unable to return the given log stream: {stream:?}. Please enable PodLogsQuerySplitStreams feature gate in kubelet"
+        )));
     }
     let previous = query.bool("previous");
     let id =
@@ -121,10 +128,12 @@ fn options(query: &Query, now: Timestamp) -> Result<Options, Failure> {
         return Err(invalid());
     }
     let wanted = match query.get("stream") {
-        None | Some("" | "All") => Wanted::All,
+        None | Some("All") => Wanted::All,
+        // The last lines are looked for in the file, which has both streams.
+        Some("Stdout" | "Stderr") if tail.is_some() => return Err(invalid()),
         Some("Stdout") => Wanted::Stdout,
         Some("Stderr") => Wanted::Stderr,
-        Some(other) => return Err(Failure::bad_request(format!("invalid stream type {other:?}"))),
+        Some(_) => return Err(invalid()),
     };
     let since = since_seconds
         .map(|n| now.checked_sub(SignedDuration::from_secs(n)).unwrap_or(Timestamp::MIN))
@@ -431,9 +440,11 @@ mod tests {
     #[test]
     fn queries() {
         let now: Timestamp = "2024-01-01T00:01:00Z".parse().unwrap();
-        let ok = options(&Query::parse("tail=3&sinceSeconds=60&follow=1&stream=Stderr&limitBytes=9"), now)
-            .unwrap();
-        assert_eq!((ok.tail, ok.limit, ok.follow, ok.wanted), (Some(3), Some(9), true, Wanted::Stderr));
+        let ok =
+            options(&Query::parse("tail=3&sinceSeconds=60&follow=1&stream=All&limitBytes=9"), now).unwrap();
+        assert_eq!((ok.tail, ok.limit, ok.follow, ok.wanted), (Some(3), Some(9), true, Wanted::All));
+        let one = options(&Query::parse("stream=Stderr&limitBytes=9"), now).unwrap();
+        assert_eq!((one.limit, one.wanted), (Some(9), Wanted::Stderr));
         assert_eq!(ok.since, Some("2024-01-01T00:00:00Z".parse().unwrap()));
         let check = |query: &str, code: u16| {
             assert_eq!(options(&Query::parse(query), now).unwrap_err().code.as_u16(), code, "{query}");
@@ -442,7 +453,10 @@ mod tests {
         check("tailLines=-1", 422);
         check("limitBytes=0", 422);
         check("sinceSeconds=1&sinceTime=2024-01-01T00:00:00Z", 422);
-        check("stream=Both", 400);
+        // Upstream's cases of `TestValidatePodLogOptions`.
+        check("stream=Both", 422);
+        check("stream=", 422);
+        check("stream=Stdout&tailLines=1", 422);
         assert!(options(&Query::parse("tail=all"), now).unwrap().tail.is_none());
     }
 

@@ -15,11 +15,12 @@ use tokio::time::Instant;
 use super::probes::Probes;
 use super::tree::{Taken, measure, measure_file, whole};
 use crate::config::Config;
-use crate::csi::Usage;
+use crate::csi::{Condition, Usage};
 use crate::metrics;
 use crate::node::machine::Filesystem;
 use crate::pods::spec;
 use crate::pods::workers::Workers;
+use crate::recorder::PodRecorder;
 use crate::volumes::{self, VolumeManager};
 use crate::work::blocking;
 
@@ -43,12 +44,15 @@ pub(crate) struct VolumeUse {
     pub(crate) room: Filesystem,
     /// The claim by which the Pod has it: namespace and name.
     pub(crate) claim: Option<(String, String)>,
+    /// Its condition, where its driver tells it.
+    pub(crate) condition: Option<Condition>,
 }
 
 impl From<Usage> for VolumeUse {
     fn from(usage: Usage) -> Self {
         let taken = Taken { bytes: usage.used, inodes: usage.inodes_used };
-        Self { name: usage.name, ephemeral: false, taken, room: usage.room, claim: usage.claim }
+        let Usage { name, room, claim, condition, .. } = usage;
+        Self { name, ephemeral: false, taken, room, claim, condition }
     }
 }
 
@@ -80,6 +84,8 @@ pub(crate) struct Disks {
     workers: Arc<Workers>,
     /// Volumes that Pods have by claims, and those whose drivers know what they take.
     volumes: Option<Arc<VolumeManager>>,
+    /// Tells Pods of volumes that are not as they should be.
+    recorder: PodRecorder,
     probes: Probes,
     known: RwLock<HashMap<String, Known>>,
     /// A Pod was measured that has limits.
@@ -102,9 +108,10 @@ impl Disks {
         clock: Clock,
         workers: Arc<Workers>,
         volumes: Option<Arc<VolumeManager>>,
+        recorder: PodRecorder,
     ) -> Self {
         let (probes, known) = (Probes::default(), RwLock::default());
-        Self { config, clock, workers, volumes, probes, known, measured: Notify::new() }
+        Self { config, clock, workers, volumes, recorder, probes, known, measured: Notify::new() }
     }
 
     /// The newest measurement of a Pod; none before the first.
@@ -144,9 +151,12 @@ impl Disks {
             // A driver that does not answer holds the others up for a while only.
             let usage = tokio::time::timeout(PATIENCE, volumes.csi.usage(uid)).await;
             found.volumes.extend(usage.unwrap_or_default().into_iter().map(VolumeUse::from));
+            for message in found.volumes.iter().filter_map(abnormal) {
+                self.recorder.pod(pod, "Warning", "VolumeConditionAbnormal", message);
+            }
             for (name, claim, path) in volumes.filesystems(pod) {
                 let Some((taken, room)) = self.probes.of(path).await else { continue };
-                found.volumes.push(VolumeUse { name, ephemeral: false, taken, room, claim });
+                found.volumes.push(VolumeUse { name, ephemeral: false, taken, room, claim, condition: None });
             }
         }
         let known = Known { at: Instant::now(), took: began.elapsed(), ran, found: Arc::new(found) };
@@ -177,6 +187,12 @@ impl Disks {
             hosts: dir.join("etc-hosts"),
         }
     }
+}
+
+/// The word on a volume that is not as it should be; upstream's.
+fn abnormal(volume: &VolumeUse) -> Option<String> {
+    let condition = volume.condition.as_ref().filter(|condition| condition.abnormal)?;
+    Some(format!("Volume {}: {}", volume.name, condition.message))
 }
 
 /// The medium of an emptyDir; none of another volume.
@@ -215,13 +231,21 @@ fn look(at: Timestamp, places: &Places) -> PodUse {
         let Some(room) = Filesystem::of(path) else { continue };
         let taken = if *alone { Some(whole(path)) } else { measure(path).ok() };
         let Some(taken) = taken else { continue };
-        found.volumes.push(VolumeUse { name: name.clone(), ephemeral: *ephemeral, taken, room, claim: None });
+        found.volumes.push(VolumeUse {
+            name: name.clone(),
+            ephemeral: *ephemeral,
+            taken,
+            room,
+            claim: None,
+            condition: None,
+        });
     }
     for (name, claim, path) in &places.claims {
         let Some(room) = Filesystem::of(path) else { continue };
         // Upstream tells what is used of the whole file system.
         let (taken, claim) = (whole(path), Some(claim.clone()));
-        found.volumes.push(VolumeUse { name: name.clone(), ephemeral: false, taken, room, claim });
+        let name = name.clone();
+        found.volumes.push(VolumeUse { name, ephemeral: false, taken, room, claim, condition: None });
     }
     for entry in std::fs::read_dir(&places.logs).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -270,7 +294,8 @@ mod tests {
         let mut config = Config::new("n");
         config.root_dir = dir.path().join("root");
         config.pod_logs_dir = dir.path().join("logs");
-        let disks = Disks::new(Arc::new(config.clone()), Clock::system(), Arc::default(), None);
+        let recorder = PodRecorder(client::Recorder::channel("kubelet", Clock::system()).0);
+        let disks = Disks::new(Arc::new(config.clone()), Clock::system(), Arc::default(), None, recorder);
         let pod = pod(json!({"containers": [{"name": "c"}], "volumes": [
             {"name": "scratch", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "x"}},
             {"name": "secret", "secret": {"secretName": "x"}}, {"name": "host", "hostPath": {"path": "/"}},

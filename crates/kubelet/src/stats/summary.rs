@@ -117,6 +117,9 @@ fn pod_summary(stats: &Stats, pod: &PodStats, only_cpu_and_memory: bool) -> Valu
         if let Some((namespace, name)) = &v.claim {
             value["pvcRef"] = json!({ "name": name, "namespace": namespace });
         }
+        if let Some(condition) = &v.condition {
+            value["volumeHealthStats"] = json!({ "abnormal": condition.abnormal });
+        }
         value
     });
     let volumes: Vec<Value> = volumes.collect();
@@ -141,6 +144,7 @@ mod tests {
 
     use super::*;
     use crate::cadvisor::Pressure;
+    use crate::csi::Condition;
     use crate::node::machine::Pids;
     use crate::stats::Container;
     use crate::stats::disks::VolumeUse;
@@ -221,8 +225,10 @@ mod tests {
                 "inodesUsed",
                 "name",
                 "pvcRef:Claim",
+                "volumeHealthStats:Health",
             ],
         ),
+        ("Health", &["abnormal"]),
         ("Claim", &["name", "namespace"]),
         (
             "Fs",
@@ -274,6 +280,7 @@ mod tests {
             taken: Taken::default(),
             room: fs,
             claim: Some(("n".into(), "c".into())),
+            condition: Some(Condition::default()),
         };
         let pod = PodStats {
             name: "p".into(),

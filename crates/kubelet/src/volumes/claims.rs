@@ -20,7 +20,7 @@ use super::giving::{Giver, ownership};
 use super::host_path::check_host_path;
 use super::mounted::Mounted;
 use super::{local, mounts, nfs};
-use crate::csi::{CsiError, CsiVolumes};
+use crate::csi::CsiVolumes;
 use crate::node::NodeView;
 use crate::pods::spec;
 use crate::work::try_blocking;
@@ -87,7 +87,7 @@ impl Claims {
         volume: &Volume,
         (claim, ephemeral): (&str, bool),
         running: bool,
-    ) -> Result<(Mounted, Option<CsiError>), MountError> {
+    ) -> Result<(Mounted, Option<MountError>), MountError> {
         let uid = spec::uid(pod);
         let known = self.known.lock().get(uid).and_then(|v| v.get(&volume.name)).cloned();
         if let Some(claimed) = known.as_ref().filter(|_| running)
@@ -117,10 +117,10 @@ impl Claims {
             } else {
                 Mounted::Path { path, read_only }
             };
-            (Some(mounted), stale)
+            (Some(mounted), stale.map(MountError::from))
         } else if let Source::Disk(disk) = &claimed.source {
-            let given = Box::pin(self.disks.mount(pod, &volume.name, disk.clone(), running)).await;
-            (Some(given?), None)
+            let given = Box::pin(self.disks.mount(pod, &volume.name, disk.clone(), running)).await?;
+            (Some(given.0), given.1.map(MountError::from))
         } else {
             self.set_up(pod, &claimed, fresh, running).await?;
             (self.mounted(uid, &claimed), None)

@@ -7,6 +7,7 @@ mod disks;
 pub(crate) mod env_file;
 mod error;
 pub(crate) mod giving;
+pub(crate) mod growth;
 mod host_path;
 mod local;
 pub(crate) mod local_path;
@@ -15,6 +16,7 @@ pub(crate) mod mounts;
 mod nfs;
 mod ownership;
 pub(crate) mod payload;
+pub(crate) mod selinux;
 pub(crate) mod subpath;
 pub(crate) mod tokens;
 
@@ -173,7 +175,8 @@ impl VolumeManager {
 
     /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
     pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
-        [self.sources.issuer.next_renewal(uid), self.csi.next(uid)].into_iter().flatten().min()
+        let all = [self.sources.issuer.next_renewal(uid), self.csi.next(uid), self.disks.next(uid)];
+        all.into_iter().flatten().min()
     }
 
     /// The certificates of Pods.
@@ -239,7 +242,7 @@ impl VolumeManager {
         }
         if let Some((claim, made)) = objects::volumes::claim_of(spec::name(pod), volume) {
             let mounted = Box::pin(self.claims.mount(pod, volume, (&claim, made), running)).await?;
-            return Ok((mounted.0, mounted.1.map(MountError::from)));
+            return Ok(mounted);
         }
         if let Some(wanted) = Wanted::inline(pod, volume) {
             let (read_only, now) = (wanted.read_only, self.clock.now());
@@ -250,7 +253,7 @@ impl VolumeManager {
         if let Some(disk) = Disk::inline(pod, volume) {
             let disk = Arc::new(disk.map_err(MountError::Source)?);
             let mounted = Box::pin(self.disks.mount(pod, &volume.name, disk, running)).await?;
-            return Ok((mounted, None));
+            return Ok((mounted.0, mounted.1.map(MountError::from)));
         }
         if let Some(source) = &volume.nfs {
             let read_only = source.read_only.unwrap_or(false);

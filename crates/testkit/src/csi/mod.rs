@@ -68,6 +68,7 @@ struct State {
     topology: BTreeMap<String, String>,
     calls: Vec<Call>,
     sizes: BTreeMap<String, i64>,
+    conditions: BTreeMap<String, (bool, String)>,
 }
 
 /// The part that all services share.
@@ -158,6 +159,11 @@ impl Driver {
     /// Lets calls of a name go wrong, or go well again.
     pub fn fault(&self, call: &str, fault: Option<Fault>) {
         self.inner.faults.set(call, fault);
+    }
+
+    /// Has the driver tell the condition of a volume from now on.
+    pub fn condition(&self, volume: &str, abnormal: bool, message: &str) {
+        self.inner.state().conditions.insert(volume.to_owned(), (abnormal, message.to_owned()));
     }
 
     /// The calls of a name that the driver got.

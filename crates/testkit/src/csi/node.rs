@@ -120,7 +120,9 @@ impl Node for Inner {
         let one =
             |unit: Unit, total| pb::VolumeUsage { unit: unit as i32, total, used: 1, available: total - 1 };
         let usage = vec![one(Unit::Bytes, 1 << 20), one(Unit::Inodes, 100)];
-        done(lost, pb::NodeGetVolumeStatsResponse { usage, volume_condition: None })
+        let condition = self.state().conditions.get(&of.volume_id).cloned();
+        let volume_condition = condition.map(|(abnormal, message)| pb::VolumeCondition { abnormal, message });
+        done(lost, pb::NodeGetVolumeStatsResponse { usage, volume_condition })
     }
 
     async fn node_expand_volume(

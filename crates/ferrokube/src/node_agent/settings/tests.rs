@@ -254,8 +254,16 @@ fn the_machine_goes_down_as_the_file_says() {
 fn features_without_effect_are_told_of() {
     let told = |value: Value| settings(json!({"featureGates": value})).gates_without_effect();
     assert!(told(json!({"MemoryQoS": true, "NodeSwap": true, "EventedPLEG": false})).is_empty());
-    let text = "featureGates.EventedPLEG=true has no effect here: the feature is not switched";
-    assert_eq!(told(json!({"EventedPLEG": true})), [text]);
+    let check = |gate: &str, on: bool, why: &str| {
+        let text = format!("featureGates.{gate}={on} has no effect here: {why}");
+        assert_eq!(told(json!({gate: on})), [text]);
+    };
+    let always = "the events of the container runtime are always used, if it sends any";
+    check("EventedPLEG", true, always);
+    check("PLEGOnDemandRelist", false, "the feature is not switched");
+    for gate in HONOURED_GATES {
+        assert!(told(json!({gate.name(): !gate.default()})).is_empty(), "{}", gate.name());
+    }
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn stats(name: &str, memory: &str, processes: u64, disk: Option<[&str; 3]>) -> P
         taken: taken(volume),
         room: crate::node::machine::Filesystem::default(),
         claim: None,
+        condition: None,
     });
     PodStats {
         uid: name.to_owned(),

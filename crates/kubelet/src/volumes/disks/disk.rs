@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, Pod, Volume};
 use objects::attachable::{Attachable, flex_name, iscsi_name};
 
 use super::fc::Fc;
-use super::iscsi::{Iscsi, Record};
+use super::iscsi::{self, Iscsi, Record};
 use crate::pods::spec;
-use crate::volumes::nfs;
-use plugins::flex;
+use crate::volumes::{nfs, selinux};
+use plugins::flex::{self, Driver};
 
 /// The directory of devices among those of a kind of volume; upstream's.
 const DEVICES: &str = "volumeDevices";
@@ -62,6 +62,8 @@ pub(crate) struct Disk {
     options: Vec<String>,
     /// The claim by which the Pod has it: namespace and name.
     pub(super) claim: Option<(String, String)>,
+    /// Whether it is mounted with a SELinux label if it is for a single Pod, and if it is for several.
+    pub(super) labelled: [bool; 2],
 }
 
 impl Disk {
@@ -92,6 +94,7 @@ impl Disk {
             fs_type: fs_type.clone().unwrap_or_default(),
             options: Vec::new(),
             claim: None,
+            labelled: [false; 2],
         });
         Some(of.and_then(Self::checked))
     }
@@ -133,6 +136,7 @@ impl Disk {
             fs_type: fs_type.clone().unwrap_or_default(),
             options: nfs::options(volume),
             claim: Some((claim.0.to_owned(), claim.1.to_owned())),
+            labelled: [false, true].map(|all| selinux::is_labelled(volume, all)),
         });
         Some(of.and_then(Self::checked))
     }
@@ -181,10 +185,24 @@ impl Disk {
         }
     }
 
-    /// The options of its mount for the node, each once.
-    pub(super) fn mount_options(&self) -> Vec<String> {
+    /// Whether it may grow by the kubelet's hand.
+    pub(super) fn grows(&self, driver: Option<&Driver>) -> bool {
+        let resizes = driver.is_some_and(|driver| driver.capabilities.requires_fs_resize);
+        resizes && self.claim.is_some() && !self.read_only && matches!(self.kind, Kind::Flex(_))
+    }
+
+    /// Whether it is mounted with the SELinux label that its Pod asks for; `all`: upstream's gate `SELinuxMount`.
+    pub(super) fn has_label(&self, all: bool) -> bool {
+        let supported = matches!(self.kind, Kind::Iscsi(_) | Kind::Fc(_)) && !self.block;
+        supported && self.labelled[usize::from(all)]
+    }
+
+    /// The options of its mount for the node, each once, with a SELinux label if there is one.
+    pub(super) fn mount_options(&self, label: Option<&str>) -> Vec<String> {
         let read_only = self.read_only.then_some("ro");
-        let all = self.options.iter().map(String::as_str).filter(|o| !o.is_empty()).chain(read_only);
+        let label = label.map(selinux::option);
+        let own = self.options.iter().map(String::as_str).filter(|o| !o.is_empty());
+        let all = own.chain(read_only).chain(label.as_deref());
         let all: std::collections::BTreeSet<&str> = all.collect();
         all.into_iter().map(str::to_owned).collect()
     }
@@ -266,16 +284,19 @@ impl Staged {
         }
     }
 
-    /// The name by which nodes tell of it, as far as the directory says; none of a device of the node's own.
-    pub(super) fn unique_name(&self) -> Option<String> {
+    /// The names by which nodes may tell of it, as far as the directory says; none of a device of the node's own. A target's
+    /// portal has its port here, whether or not its source names the usual one.
+    pub(super) fn unique_names(&self) -> Vec<String> {
         match self {
             Self::Iscsi { record, .. } => {
                 let portal = record.portals.first().map(String::as_str).unwrap_or_default();
-                Some(iscsi_name(portal, &record.iqn, &record.lun))
+                let bare = portal.strip_suffix(&format!(":{}", iscsi::PORT));
+                let portals = [Some(portal), bare].into_iter().flatten();
+                portals.map(|portal| iscsi_name(portal, &record.iqn, &record.lun)).collect()
             }
-            Self::Fc { disk, .. } => Some(disk.name()),
-            Self::Local { .. } => None,
-            Self::Flex { driver, name } => Some(flex_name(driver, name)),
+            Self::Fc { disk, .. } => vec![disk.name()],
+            Self::Local { .. } => Vec::new(),
+            Self::Flex { driver, name } => vec![flex_name(driver, name)],
         }
     }
 }
@@ -382,11 +403,11 @@ mod tests {
         );
         // As upstream, where the claim alone says whether it is only read.
         assert_eq!(
-            (of.fs_type.as_str(), of.read_only, of.mount_options()),
+            (of.fs_type.as_str(), of.read_only, of.mount_options(None)),
             ("xfs", false, vec!["noatime".into()])
         );
         let of = persistent(json!({"fc": {"wwids": ["x"]}, "mountOptions": ["sync"]}), true);
-        assert_eq!(of.mount_options(), ["ro", "sync"]);
+        assert_eq!(of.mount_options(None), ["ro", "sync"]);
         let of = persistent(
             json!({"flexVolume": {"driver": "d", "secretRef": {"name": "s", "namespace": "m"}}}),
             false,

@@ -1,7 +1,7 @@
 //! Why a volume is not there; upstream's texts.
 
 use super::fc::FcError;
-use super::format::FormatError;
+use super::format::{FormatError, ResizeError};
 use super::iscsi::IscsiError;
 use crate::work::Interrupted;
 use plugins::flex::CallError;
@@ -11,6 +11,8 @@ use plugins::flex::CallError;
 pub(crate) enum Step {
     /// The parts that are needed are looked for.
     Begin,
+    /// The volume is attached to the node by the kubelet itself.
+    Attach,
     /// The device is looked for.
     WaitForAttach,
     /// It is mounted for the node.
@@ -21,16 +23,23 @@ pub(crate) enum Step {
     MapWaitForAttach,
     /// It is given to a Pod.
     MapPodDevice,
+    /// It is made larger before a Pod gets it.
+    SetUpExpand,
+    /// It is made larger while a Pod has it.
+    Expand,
 }
 
 impl Step {
     fn text(self) -> &'static str {
         match self {
             Self::Begin => "MountVolume.NewMounter initialization failed",
+            Self::Attach => "AttachVolume.Attach failed",
             Self::WaitForAttach => "MountVolume.WaitForAttach failed",
             Self::MountDevice => "MountVolume.MountDevice failed",
             Self::SetUp => "MountVolume.SetUp failed",
             Self::MapWaitForAttach => "MapVolume.WaitForAttach failed",
+            Self::SetUpExpand => "MountVolume.Setup failed while expanding volume",
+            Self::Expand => "NodeExpandVolume.NodeExpandVolume failed",
             Self::MapPodDevice => "MapVolume.MapPodDevice failed",
         }
     }
@@ -49,6 +58,16 @@ pub(crate) enum DiskError {
         /// A remedy.
         hint: String,
     },
+    /// It cannot be had as it is asked for.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {why}"
+    )]
+    Unprocessed {
+        /// The volume's name in the Pod.
+        volume: String,
+        /// Why.
+        why: String,
+    },
     /// A step failed.
     #[error("{} for volume {name:?} : {why}", .step.text())]
     Failed {
@@ -65,6 +84,8 @@ impl DiskError {
     /// The reason of the Event.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
+            Self::Failed { step: Step::Attach, .. } => "FailedAttachVolume",
+            Self::Failed { step: Step::Expand, .. } => "VolumeResizeFailed",
             Self::Failed { step: Step::MapWaitForAttach | Step::MapPodDevice, .. } => "FailedMapVolume",
             _ => "FailedMount",
         }
@@ -83,6 +104,8 @@ pub(crate) enum Why {
     #[error(transparent)]
     Format(Box<FormatError>),
     #[error(transparent)]
+    Resize(Box<ResizeError>),
+    #[error(transparent)]
     Call(Box<CallError>),
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -100,6 +123,12 @@ impl From<IscsiError> for Why {
 impl From<FormatError> for Why {
     fn from(error: FormatError) -> Self {
         Self::Format(Box::new(error))
+    }
+}
+
+impl From<ResizeError> for Why {
+    fn from(error: ResizeError) -> Self {
+        Self::Resize(Box::new(error))
     }
 }
 

@@ -33,6 +33,19 @@ pub(crate) enum FormatError {
     Mount { why: RunError, arguments: String, output: String },
 }
 
+/// Why a file system could not be made as large as its device; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResizeError {
+    #[error("ResizeFS.Resize - error checking format for device {device}: {error}")]
+    Unknown { device: String, error: String },
+    #[error(
+        "ResizeFS.Resize - resize of format {fs_type} is not supported for device {device} mounted at {target}"
+    )]
+    Kind { fs_type: String, device: String, target: String },
+    #[error("resize of device {device} failed: {error}. {program} output: {}", .error.output())]
+    Program { device: String, program: &'static str, error: RunError },
+}
+
 /// The file system that `blkid` found on a device; empty if there is nothing.
 fn found(output: &str) -> Result<String, String> {
     let (mut fs_type, mut partitions) = ("", false);
@@ -141,6 +154,30 @@ pub(super) async fn format_and_mount(
         output: why.output().to_owned(),
         why,
     })
+}
+
+/// Makes a file system as large as its device, on which it is mounted at `target` (upstream: `mount-utils`, `ResizeFs`).
+///
+/// # Errors
+/// It is of a kind that cannot grow, or its program is missing or fails.
+pub(super) async fn grow(host: &Host, device: &Path, target: &Path) -> Result<(), ResizeError> {
+    let (device, target) = (device.to_string_lossy(), target.to_string_lossy());
+    let format = format_of(host, &device).await;
+    let format =
+        format.map_err(|error| ResizeError::Unknown { device: device.clone().into_owned(), error })?;
+    let (program, arguments): (&'static str, Vec<&str>) = match format.as_str() {
+        // It gets one of the device's size.
+        "" => return Ok(()),
+        "ext3" | "ext4" => ("resize2fs", vec![&device]),
+        "xfs" => ("xfs_growfs", vec!["-d", &target]),
+        "btrfs" => ("btrfs", vec!["filesystem", "resize", "max", &target]),
+        _ => {
+            let (device, target) = (device.into_owned(), target.into_owned());
+            return Err(ResizeError::Kind { fs_type: format, device, target });
+        }
+    };
+    let done = host.run_for(LONG, program, &arguments).await;
+    done.map(drop).map_err(|error| ResizeError::Program { device: device.into_owned(), program, error })
 }
 
 #[cfg(test)]

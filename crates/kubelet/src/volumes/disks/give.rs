@@ -15,9 +15,10 @@ use super::disk::{Disk, Flex, Kind};
 use super::error::{DiskError, Step, Why};
 use super::format::format_and_mount;
 use super::room::Room;
+use super::table::Table;
 use crate::pods::spec;
 use crate::volumes::giving::ownership;
-use crate::volumes::{local, mounts};
+use crate::volumes::{local, mounts, selinux};
 use crate::work::try_blocking;
 use plugins::flex::{self, CallError, Driver};
 
@@ -25,11 +26,15 @@ use plugins::flex::{self, CallError, Driver};
 pub(super) struct Giving {
     pub(super) room: Arc<Room>,
     pub(super) pod: Arc<Pod>,
+    /// The volume's name in the Pod.
+    pub(super) volume: String,
     pub(super) disk: Arc<Disk>,
     /// The driver of a FlexVolume.
     pub(super) driver: Option<Arc<Driver>>,
     /// The device, as the Node's status tells it.
     pub(super) device: String,
+    /// The SELinux label with which it is mounted.
+    pub(super) label: Option<String>,
 }
 
 /// Makes a directory for the kubelet alone and its group, with those above it.
@@ -64,7 +69,7 @@ pub(super) fn known<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallEr
 }
 
 impl Giving {
-    fn failed(&self, step: Step) -> impl FnOnce(Why) -> DiskError {
+    pub(super) fn failed(&self, step: Step) -> impl FnOnce(Why) -> DiskError {
         let name = self.disk.name.clone();
         move |why| DiskError::Failed { step, name, why }
     }
@@ -73,20 +78,69 @@ impl Giving {
     pub(super) async fn give(self) -> Result<PathBuf, DiskError> {
         let staged = self.disk.staged();
         let dir = self.room.dir(&staged);
-        let _turn = self.room.turn(&dir.to_string_lossy()).await;
+        let turn = self.room.turn(&dir.to_string_lossy()).await;
         if self.disk.block {
             return self.map(&dir).await;
         }
         let once = self.driver.as_ref().is_none_or(|driver| driver.capabilities.attach);
+        if self.label.is_some()
+            && self.is_labelled_otherwise(&dir).await.map_err(self.failed(Step::MountDevice))?
+        {
+            return Err(self.unprocessed(format!(
+                "waiting for unmount of volume {:?}, because it is already mounted to a different pod with a different SELinux label",
+                self.disk.unique.as_deref().unwrap_or_default()
+            )));
+        }
         if once && !is_mounted_at(&dir).await.map_err(self.failed(Step::MountDevice))? {
-            let device = self.attach(&dir).await.map_err(self.failed(Step::WaitForAttach))?;
+            let told = self.attach(&dir).await.map_err(self.failed(Step::Attach))?;
+            let device = self.find(&dir, &told).await.map_err(self.failed(Step::WaitForAttach))?;
             self.mount_device(&device, &dir).await.map_err(self.failed(Step::MountDevice))?;
         }
-        self.set_up(&dir).await.map_err(self.failed(Step::SetUp))
+        let path = self.set_up(&dir).await.map_err(self.failed(Step::SetUp))?;
+        drop(turn);
+        if self.disk.grows(self.driver.as_deref()) {
+            self.expand(&path, false).await?;
+        }
+        Ok(path)
     }
 
-    /// Finds the device. The directory is there before: with it, another process knows what to undo.
-    async fn attach(&self, dir: &Path) -> Result<PathBuf, Why> {
+    /// Whether the volume is mounted with another SELinux label.
+    async fn is_labelled_otherwise(&self, dir: &Path) -> Result<bool, Why> {
+        let at = dir.to_owned();
+        let options = try_blocking(move || Table::read().map(|table| table.options(&at))).await?;
+        Ok(options.is_some_and(|options| selinux::of_mount(&options) != self.label))
+    }
+
+    fn unprocessed(&self, why: String) -> DiskError {
+        DiskError::Unprocessed { volume: self.volume.clone(), why }
+    }
+
+    /// Attaches the volume to the node, where that is this kubelet's part. Answers the device, as the attacher tells it. The
+    /// directory is there before: with it, another process knows what to undo.
+    async fn attach(&self, dir: &Path) -> Result<String, Why> {
+        let (room, disk) = (&self.room, &self.disk);
+        if room.of.controller_attaches || disk.unique.is_none() {
+            return Ok(self.device.clone());
+        }
+        if let Some(device) = room.attached.lock().get(dir) {
+            return Ok(device.clone());
+        }
+        let mut device = String::new();
+        if let (Kind::Flex(of), Some(driver)) = (&disk.kind, &self.driver) {
+            let at = dir.to_owned();
+            try_blocking(move || make_dir(&at)).await?;
+            let options = self.options(of, BTreeMap::new());
+            let answer = known(driver.call("attach", &[&options, &room.of.node_name]).await)?;
+            device = answer.map(|answer| answer.device).unwrap_or_default();
+        }
+        room.attached.lock().insert(dir.to_owned(), device.clone());
+        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
+        room.of.giver.recorder.pod(&self.pod, "Normal", "SuccessfulAttachVolume", message);
+        Ok(device)
+    }
+
+    /// Finds the device; `told`: where it is, as its attacher tells it. The directory is there before.
+    async fn find(&self, dir: &Path, told: &str) -> Result<PathBuf, Why> {
         let room = &self.room;
         let at = dir.to_owned();
         match &self.disk.kind {
@@ -119,8 +173,8 @@ impl Giving {
                 let options = self.options(of, BTreeMap::new());
                 // The name is upstream's own, whatever the driver answers.
                 known(driver.call("getvolumename", &[&options]).await)?;
-                let answer = known(driver.call("waitforattach", &[&self.device, &options]).await)?;
-                Ok(PathBuf::from(answer.map_or_else(|| self.device.clone(), |answer| answer.device)))
+                let answer = known(driver.call("waitforattach", &[told, &options]).await)?;
+                Ok(PathBuf::from(answer.map_or_else(|| told.to_owned(), |answer| answer.device)))
             }
         }
     }
@@ -144,7 +198,8 @@ impl Giving {
             let mode = if disk.read_only { "ro" } else { "rw" }.to_owned();
             return Ok(format_and_mount(host, (device, dir), &disk.fs_type, &[mode]).await?);
         }
-        Ok(format_and_mount(host, (device, dir), &disk.fs_type, &disk.mount_options()).await?)
+        Ok(format_and_mount(host, (device, dir), &disk.fs_type, &disk.mount_options(self.label.as_deref()))
+            .await?)
     }
 
     /// Mounts the volume for the Pod, and gives its files to the Pod's group.
@@ -226,7 +281,8 @@ impl Giving {
         if is_mounted_at(&path).await.map_err(self.failed(Step::MapPodDevice))? {
             return Ok(path);
         }
-        let device = self.attach(dir).await.map_err(self.failed(Step::MapWaitForAttach))?;
+        let told = self.attach(dir).await.map_err(self.failed(Step::Attach))?;
+        let device = self.find(dir, &told).await.map_err(self.failed(Step::MapWaitForAttach))?;
         let link = self.room.link(uid, &self.disk.plugin(), &self.disk.name);
         let to = path.clone();
         let mapped = try_blocking(move || -> io::Result<()> {

@@ -19,7 +19,7 @@ pub(super) const FILE: &str = "iscsi.json";
 /// The longest such file that is read.
 const MOST: u64 = 1 << 16;
 /// The port of portals that name none.
-const PORT: u16 = 3260;
+pub(super) const PORT: u16 = 3260;
 /// The paths that are enough for a volume with several portals, after so many attempts; upstream's.
 const ENOUGH: (usize, usize) = (2, 2);
 /// How often the paths of a volume are looked for; upstream's.

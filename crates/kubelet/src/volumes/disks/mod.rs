@@ -10,6 +10,7 @@
 mod devices;
 mod disk;
 mod error;
+mod expand;
 mod fc;
 mod format;
 mod give;
@@ -25,7 +26,9 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
@@ -39,6 +42,7 @@ use self::host::Host;
 pub(crate) use self::room::Given;
 use self::room::Room;
 use super::mounted::Mounted;
+use super::selinux;
 use crate::pods::spec;
 use crate::work::{to_end, try_blocking};
 use plugins::flex::Driver;
@@ -46,14 +50,24 @@ use plugins::flex::Driver;
 /// A volume that is a file system of its own: its name in the Pod, the claim by which the Pod has it, and where it is.
 pub(crate) type OwnFilesystem = (String, Option<(String, String)>, PathBuf);
 
-/// The volumes that Pods have of a plugin, by the names of the Pod's volumes.
-type Known = HashMap<String, (Arc<Disk>, Option<Arc<Driver>>)>;
+/// How often it is looked whether the volume of a running Pod is to grow. Upstream does so with each sync of the Pod, about
+/// as often.
+const PERIOD: Duration = Duration::from_mins(1);
+
+/// A volume that a Pod has.
+struct Known {
+    disk: Arc<Disk>,
+    /// The driver of a FlexVolume; none if it is gone.
+    driver: Option<Arc<Driver>>,
+    /// When it is to be looked at again; never, if it cannot grow.
+    next: Option<Timestamp>,
+}
 
 /// Gives Pods volumes, and takes them back.
 pub(crate) struct DiskVolumes {
     room: Arc<Room>,
     /// By the uids of Pods.
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, HashMap<String, Known>>>,
 }
 
 impl DiskVolumes {
@@ -66,7 +80,8 @@ impl DiskVolumes {
         Self { room: Arc::new(Room::new(of, host)), known: Mutex::default() }
     }
 
-    /// Gives a Pod a volume. `running`: a container of the Pod has it.
+    /// Gives a Pod a volume, or brings it up to date. `running`: a container of the Pod has it. Answers also why it could not
+    /// be brought up to date.
     ///
     /// # Errors
     /// The Pod does not have it.
@@ -76,16 +91,17 @@ impl DiskVolumes {
         volume: &str,
         disk: Arc<Disk>,
         running: bool,
-    ) -> Result<Mounted, DiskError> {
+    ) -> Result<(Mounted, Option<DiskError>), DiskError> {
         let (room, uid) = (&self.room, spec::uid(pod));
         let mounted = |path| {
             let read_only = disk.read_only;
             if disk.block { Mounted::Device { path, read_only } } else { Mounted::Path { path, read_only } }
         };
         let path = self.path(uid, &disk);
-        let known = self.known.lock().get(uid).is_some_and(|known| known.contains_key(volume));
-        if running && known {
-            return Ok(mounted(path));
+        let known = self.known.lock().get(uid).and_then(|known| known.get(volume).map(|k| k.next));
+        if running && let Some(next) = known {
+            let stale = self.refresh(pod, volume, &path, next).await;
+            return Ok((mounted(path), stale.err()));
         }
         let failed = |step, why| DiskError::Failed { step, name: disk.name.clone(), why };
         let driver = match &disk.kind {
@@ -99,33 +115,84 @@ impl DiskVolumes {
             Err(_) if there => None,
             Err(error) => return Err(failed(Step::Begin, error.into())),
         };
+        let label = self.label(pod, volume, &disk).filter(|_| !there).transpose()?;
         let staged = disk.staged();
-        room.enter(uid, &staged);
+        room.users.enter(uid, room.dir(&staged));
         let is_attached = match &disk.kind {
             Kind::Flex(_) => driver.as_ref().is_some_and(|driver| driver.capabilities.attach),
             _ => true,
         };
         let unique = disk.unique.as_ref().filter(|_| is_attached);
         if let Some(name) = unique {
-            room.tell(&staged, name.clone());
+            room.tell(&staged, vec![name.clone()]);
         }
         let path = if there {
             path
         } else {
             let mut device = String::new();
-            if let Some(name) = unique.filter(|_| !room.of.standalone) {
+            if let Some(name) = unique.filter(|_| !room.of.standalone && room.of.controller_attaches) {
                 let found = room.of.in_use.attached(&room.of.node, name).await;
                 let unattached = || DiskError::Unattached { volume: volume.to_owned(), hint: hint(&disk) };
                 device = found.ok_or_else(unattached)?;
             }
-            let (room, pod) = (room.clone(), Arc::new(pod.clone()));
-            let giving = Giving { room, pod, disk: disk.clone(), driver: driver.clone(), device };
+            let (room, pod, volume) = (room.clone(), Arc::new(pod.clone()), volume.to_owned());
+            let giving =
+                Giving { room, pod, volume, disk: disk.clone(), driver: driver.clone(), device, label };
             let given = to_end(async move { Box::pin(giving.give()).await }).await;
             given.unwrap_or_else(|error| Err(failed(Step::SetUp, Why::from(error))))?
         };
         let mounted = mounted(path);
-        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.to_owned(), (disk, driver));
-        Ok(mounted)
+        let next = self.later().filter(|_| disk.grows(driver.as_deref()));
+        let known = Known { disk, driver, next };
+        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.to_owned(), known);
+        Ok((mounted, None))
+    }
+
+    /// The SELinux label with which a Pod's volume is mounted; none without one.
+    fn label(&self, pod: &Pod, volume: &str, disk: &Disk) -> Option<Result<String, DiskError>> {
+        let room = &self.room;
+        if !disk.has_label(room.of.labels_all) {
+            return None;
+        }
+        let found = selinux::label(pod, volume, &selinux::read(&room.host.root));
+        let unprocessed = |why| DiskError::Unprocessed { volume: volume.to_owned(), why };
+        found.map_err(unprocessed).transpose()
+    }
+
+    fn later(&self) -> Option<Timestamp> {
+        self.room.of.clock.now().checked_add(PERIOD).ok()
+    }
+
+    /// Makes the volume of a running Pod larger, where it is time to look whether that is due.
+    async fn refresh(
+        &self,
+        pod: &Pod,
+        volume: &str,
+        path: &Path,
+        next: Option<Timestamp>,
+    ) -> Result<(), DiskError> {
+        if next.is_none_or(|next| next > self.room.of.clock.now()) {
+            return Ok(());
+        }
+        let later = self.later();
+        let known = self.known.lock().get_mut(spec::uid(pod)).and_then(|known| {
+            let known = known.get_mut(volume)?;
+            known.next = later;
+            Some((known.disk.clone(), known.driver.clone()))
+        });
+        let Some((disk, driver)) = known else { return Ok(()) };
+        let failed = |error| DiskError::Failed { step: Step::Expand, name: disk.name.clone(), why: error };
+        let (room, pod, volume) = (self.room.clone(), Arc::new(pod.clone()), volume.to_owned());
+        let giving =
+            Giving { room, pod, volume, disk: disk.clone(), driver, device: String::new(), label: None };
+        let at = path.to_owned();
+        let done = to_end(async move { Box::pin(giving.expand(&at, true)).await }).await;
+        done.unwrap_or_else(|error| Err(failed(error.into())))
+    }
+
+    /// When a volume of a Pod is to be looked at again.
+    pub(crate) fn next(&self, uid: &str) -> Option<Timestamp> {
+        self.known.lock().get(uid)?.values().filter_map(|known| known.next).min()
     }
 
     /// Where a volume is for a Pod.
@@ -163,8 +230,9 @@ impl DiskVolumes {
     /// Takes up the volumes that an earlier process left: the Node says of them that they are in use.
     pub(crate) async fn recover(&self) -> io::Result<()> {
         for staged in release::all(&self.room).await? {
-            if let Some(name) = staged.unique_name() {
-                self.room.tell(&staged, name);
+            let names = staged.unique_names();
+            if !names.is_empty() {
+                self.room.tell(&staged, names);
             }
         }
         Ok(())
@@ -173,7 +241,7 @@ impl DiskVolumes {
     /// Whether other Pods of the node have a volume.
     pub(crate) async fn others(&self, uid: &str, disk: &Disk) -> io::Result<bool> {
         let dir = self.room.dir(&disk.staged());
-        if self.room.users(&dir).iter().any(|other| other != uid) {
+        if self.room.users.of(&dir).iter().any(|other| other != uid) {
             return Ok(true);
         }
         let (pods, plugin, name, block) = (self.room.pods(), disk.plugin(), disk.name.clone(), disk.block);
@@ -194,10 +262,11 @@ impl DiskVolumes {
     pub(crate) fn filesystems(&self, uid: &str) -> Vec<OwnFilesystem> {
         let known = self.known.lock();
         let of = known.get(uid).into_iter().flatten();
-        let told = of.filter(|(_, (disk, driver))| {
+        let told = of.filter(|(_, Known { disk, driver, .. })| {
             !disk.block && driver.as_ref().is_none_or(|driver| driver.capabilities.supports_metrics)
         });
-        told.map(|(name, (disk, _))| (name.clone(), disk.claim.clone(), self.path(uid, disk))).collect()
+        told.map(|(name, Known { disk, .. })| (name.clone(), disk.claim.clone(), self.path(uid, disk)))
+            .collect()
     }
 }
 

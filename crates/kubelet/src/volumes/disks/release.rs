@@ -71,7 +71,7 @@ pub(super) async fn tear_down(room: &Room, uid: &str) -> io::Result<()> {
     result = result.and(unpublish_all(room, uid, &mut had).await);
     result = result.and(unmap_all(room, uid, &mut had).await);
     result?;
-    had.extend(room.leave(uid));
+    had.extend(room.users.leave(uid));
     for dir in had {
         release(room, &dir).await?;
     }
@@ -115,10 +115,13 @@ async fn unpublish_all(room: &Room, uid: &str, had: &mut BTreeSet<PathBuf>) -> i
     let mut result = Ok(());
     for (plugin, name) in all {
         let target = volumes.join(&plugin).join(&name);
-        let staged = Staged::Flex { driver: plugin.replace('~', "/"), name };
-        let dir = room.dir(&staged);
+        let driver = plugin.replace('~', "/");
+        let dir = room.dir(&Staged::Flex { driver: driver.clone(), name });
         let _turn = room.turn(&dir.to_string_lossy()).await;
-        let done = call(room, &staged, "unmount", &target).await;
+        let mut done = call(room, &driver, "unmount", &target).await;
+        if done.is_ok() {
+            done = try_blocking(move || unless_missing(fs::remove_dir(&target))).await;
+        }
         if done.is_ok() {
             had.insert(dir);
         }
@@ -127,9 +130,8 @@ async fn unpublish_all(room: &Room, uid: &str, had: &mut BTreeSet<PathBuf>) -> i
     result
 }
 
-/// Has a driver unmount a path, or does so itself, and removes the directory.
-async fn call(room: &Room, staged: &Staged, command: &str, path: &Path) -> io::Result<()> {
-    let Staged::Flex { driver: name, .. } = staged else { return Ok(()) };
+/// Has a driver unmount a path, or does so itself.
+async fn call(room: &Room, name: &str, command: &str, path: &Path) -> io::Result<()> {
     match room.drivers.get(name).await {
         Ok(driver) => {
             let answer = driver.call(command, &[&path.to_string_lossy()]).await;
@@ -141,12 +143,31 @@ async fn call(room: &Room, staged: &Staged, command: &str, path: &Path) -> io::R
         }
         Err(error) => return Err(failed(path, error)),
     }
-    let at = path.to_owned();
-    try_blocking(move || -> io::Result<()> {
-        unmount(&at)?;
-        unless_missing(fs::remove_dir(&at))
-    })
-    .await
+    unmount_at(path).await
+}
+
+/// Has a driver detach a volume from this node, which this kubelet attached. Its directory is there until that is done:
+/// with it, another process knows that it is to be done.
+async fn detach(room: &Room, (driver, volume): (&str, &str), dir: &Path) -> io::Result<()> {
+    let failed = |error: CallError| {
+        io::Error::other(format!("DetachVolume.Detach failed for volume {volume:?} : {error}"))
+    };
+    // The driver may have removed it.
+    let at = dir.to_owned();
+    try_blocking(move || fs::create_dir_all(at)).await?;
+    match room.drivers.get(driver).await {
+        Ok(of) if of.capabilities.attach => {
+            known(of.call("detach", &[volume, &room.of.node_name]).await).map_err(failed)?;
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        // DIFFERENCE: upstream waits for the driver, for ever if it was removed.
+        Err(CallError::Missing(_)) => {
+            tracing::warn!(driver, volume, "a volume stays attached: its driver is gone");
+            Ok(())
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Takes its devices from a Pod.
@@ -190,7 +211,7 @@ pub(super) async fn all(room: &Room) -> io::Result<Vec<Staged>> {
 pub(super) async fn release(room: &Room, dir: &Path) -> io::Result<()> {
     let Some(staged) = dir.strip_prefix(room.plugins()).ok().and_then(Staged::of_dir) else { return Ok(()) };
     let _turn = room.turn(&dir.to_string_lossy()).await;
-    if !room.users(dir).is_empty() || room.is_used(&staged)? {
+    if !room.users.of(&dir.to_owned()).is_empty() || room.is_used(&staged)? {
         return Ok(());
     }
     if dir.symlink_metadata().is_ok() {
@@ -201,12 +222,18 @@ pub(super) async fn release(room: &Room, dir: &Path) -> io::Result<()> {
                 disk.detach(&room.host).await.map_err(|error| failed(dir, error))?;
             }
             Staged::Local { .. } => unmount_at(dir).await?,
-            Staged::Flex { .. } if is_mounted(dir)? => call(room, &staged, "unmountdevice", dir).await?,
-            Staged::Flex { .. } => {}
+            Staged::Flex { driver, name } => {
+                if is_mounted(dir)? {
+                    call(room, driver, "unmountdevice", dir).await?;
+                }
+                if !room.of.controller_attaches {
+                    detach(room, (driver, name), dir).await?;
+                }
+            }
         }
         remove(dir).await?;
     }
-    room.untell(dir);
+    room.forget(dir);
     Ok(())
 }
 

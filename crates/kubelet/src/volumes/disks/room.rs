@@ -1,12 +1,13 @@
 //! The things that all work on these volumes shares, and the volumes as they are.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::Client;
+use component::{Clock, Turns};
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -20,7 +21,7 @@ use super::iscsi::{self, Texts};
 use super::table::Table;
 use crate::csi::InUse;
 use crate::node::NodeView;
-use crate::turns::Turns;
+use crate::users::Users;
 use crate::volumes::giving::Giver;
 use plugins::flex::{self, Drivers};
 
@@ -45,6 +46,13 @@ pub(crate) struct Given {
     pub(crate) drivers: PathBuf,
     /// Whether there is no API server, so that nobody says that a volume is attached.
     pub(crate) standalone: bool,
+    pub(crate) clock: Clock,
+    /// The node's name.
+    pub(crate) node_name: String,
+    /// Whether the controller manager attaches volumes, and not this kubelet.
+    pub(crate) controller_attaches: bool,
+    /// Whether volumes for several Pods are mounted with SELinux labels, too; upstream's gate `SELinuxMount`.
+    pub(crate) labels_all: bool,
 }
 
 /// The room in which volumes are worked on.
@@ -57,9 +65,13 @@ pub(super) struct Room {
     /// One thing at a time is done to a volume, and to a target.
     turns: Turns<String>,
     /// The Pods that are to have a volume, by its directory, from before it is there.
-    users: Mutex<HashMap<PathBuf, BTreeSet<String>>>,
+    pub(super) users: Users<PathBuf>,
     /// The names by which the Node tells of volumes, by their directories.
-    names: Mutex<HashMap<PathBuf, String>>,
+    names: Mutex<HashMap<PathBuf, Vec<String>>>,
+    /// The devices of the volumes that this process has attached itself, by the volumes' directories.
+    pub(super) attached: Mutex<HashMap<PathBuf, String>>,
+    /// The sizes of volumes on this node, in bytes, as far as this process has seen them, by the volumes' directories.
+    sizes: Mutex<HashMap<PathBuf, i64>>,
 }
 
 impl Room {
@@ -70,7 +82,16 @@ impl Room {
             of.root = real;
         }
         let drivers = Drivers::new(of.drivers.clone());
-        Self { of, host, drivers, turns: Turns::default(), users: Mutex::default(), names: Mutex::default() }
+        Self {
+            of,
+            host,
+            drivers,
+            turns: Turns::default(),
+            users: Users::default(),
+            names: Mutex::default(),
+            attached: Mutex::default(),
+            sizes: Mutex::default(),
+        }
     }
 
     /// Waits for the turn to change something.
@@ -130,42 +151,39 @@ impl Room {
         data.map(text).collect()
     }
 
-    /// Notes that a Pod is to have a volume.
-    pub(super) fn enter(&self, uid: &str, staged: &Staged) {
-        self.users.lock().entry(self.dir(staged)).or_default().insert(uid.to_owned());
-    }
-
-    /// Forgets that a Pod is to have volumes; answers which those were.
-    pub(super) fn leave(&self, uid: &str) -> BTreeSet<PathBuf> {
-        let mut left = BTreeSet::new();
-        self.users.lock().retain(|dir, pods| {
-            if pods.remove(uid) {
-                left.insert(dir.clone());
-            }
-            !pods.is_empty()
-        });
-        left
-    }
-
-    /// The Pods that are to have a volume.
-    pub(super) fn users(&self, dir: &Path) -> BTreeSet<String> {
-        self.users.lock().get(dir).cloned().unwrap_or_default()
-    }
-
-    /// Has the Node tell that a volume is used.
-    pub(super) fn tell(&self, staged: &Staged, name: String) {
-        let old = self.names.lock().insert(self.dir(staged), name.clone());
-        self.of.in_use.add(&name);
-        if let Some(old) = old.filter(|old| *old != name) {
-            self.of.in_use.remove(&old);
+    /// Has the Node tell that a volume is used, by these names and no others.
+    pub(super) fn tell(&self, staged: &Staged, told: Vec<String>) {
+        for name in &told {
+            self.of.in_use.add(name);
+        }
+        let old = self.names.lock().insert(self.dir(staged), told.clone());
+        for name in old.into_iter().flatten().filter(|old| !told.contains(old)) {
+            self.of.in_use.remove(&name);
         }
     }
 
     /// Has the Node not tell any more that a volume is used.
-    pub(super) fn untell(&self, dir: &Path) {
-        if let Some(name) = self.names.lock().remove(dir) {
+    fn untell(&self, dir: &Path) {
+        for name in self.names.lock().remove(dir).into_iter().flatten() {
             self.of.in_use.remove(&name);
         }
+    }
+
+    /// The size of a volume on this node; the claim's, when it is first asked for.
+    pub(super) fn size(&self, dir: &Path, of_claim: i64) -> i64 {
+        *self.sizes.lock().entry(dir.to_owned()).or_insert(of_claim)
+    }
+
+    /// Notes that a volume has grown on this node.
+    pub(super) fn grown(&self, dir: PathBuf, size: i64) {
+        self.sizes.lock().insert(dir, size);
+    }
+
+    /// Forgets a volume that no Pod of this node has.
+    pub(super) fn forget(&self, dir: &Path) {
+        self.attached.lock().remove(dir);
+        self.sizes.lock().remove(dir);
+        self.untell(dir);
     }
 
     /// Whether a Pod has a volume, as the disk and the kernel tell.

@@ -16,6 +16,10 @@ struct Mount {
     root: Vec<u8>,
     /// Where.
     point: PathBuf,
+    /// The device's path, or what else its file system calls it.
+    source: Vec<u8>,
+    /// The file system's own options.
+    options: Vec<u8>,
 }
 
 /// The mounts of this machine, in their order.
@@ -33,7 +37,9 @@ impl Table {
             let mut fields = line.split(|b| *b == b' ').skip(2);
             let (device, root, point) = (fields.next()?, fields.next()?, fields.next()?);
             let point = PathBuf::from(OsString::from_vec(unescape(point)));
-            Some(Mount { device: device.to_vec(), root: root.to_vec(), point })
+            let mut rest = fields.skip_while(|field| *field != b"-").skip(2);
+            let (source, options) = (unescape(rest.next()?), rest.next().unwrap_or_default().to_vec());
+            Some(Mount { device: device.to_vec(), root: root.to_vec(), point, source, options })
         };
         Self(text.split(|b| *b == b'\n').filter_map(line).collect())
     }
@@ -44,6 +50,18 @@ impl Table {
         let Some(of) = self.0.iter().rev().find(|m| m.point == point) else { return Vec::new() };
         let same = |m: &&Mount| m.device == of.device && m.point != point && m.point.starts_with(below);
         self.0.iter().filter(same).map(|m| m.point.as_path()).collect()
+    }
+
+    /// The device that is mounted at a path; empty if none is.
+    pub(super) fn source(&self, point: &Path) -> PathBuf {
+        let of = self.0.iter().rev().find(|m| m.point == point).filter(|m| m.source.starts_with(b"/dev/"));
+        of.map(|m| PathBuf::from(OsString::from_vec(m.source.clone()))).unwrap_or_default()
+    }
+
+    /// The options of the file system that is mounted at a path; none if nothing is.
+    pub(super) fn options(&self, point: &Path) -> Option<String> {
+        let of = self.0.iter().rev().find(|m| m.point == point)?;
+        Some(String::from_utf8_lossy(&of.options).into_owned())
     }
 
     /// The places below a directory where the same directory of the same file system is mounted as at a path.
@@ -82,5 +100,9 @@ mod tests {
         let alone = Path::new("/k/pods/p/volumes/kubernetes.io~fc/a b");
         check(table.equal(alone, Path::new("/k/plugins")), &[]);
         check(table.same(Path::new("/none"), Path::new("/")), &[]);
+        assert_eq!(table.source(Path::new(global)), Path::new("/dev/sdb"));
+        assert_eq!(table.source(Path::new("/none")), Path::new(""));
+        let options = |point: &str| table.options(Path::new(point));
+        assert_eq!((options(one).as_deref(), options("/none")), (Some("rw"), None));
     }
 }

@@ -4,7 +4,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use api::Status;
 use client::{Informer, Recorder, Selection};
 use component::Clock;
+use k8s_openapi::api::core::v1::Event;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::devices::tests::put;
 use super::format::tests::Loop;
@@ -36,13 +39,17 @@ struct Node {
     dir: tempfile::TempDir,
     in_use: Arc<InUse>,
     scripts: Vec<(&'static str, String)>,
+    /// Whether the controller manager attaches its volumes.
+    controller_attaches: bool,
+    events: Mutex<Vec<mpsc::Receiver<Event>>>,
 }
 
 impl Node {
     fn new(scripts: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let scripts = scripts(dir.path());
-        Self { in_use: Arc::default(), scripts, dir }
+        let (in_use, events) = (Arc::default(), Mutex::default());
+        Self { in_use, scripts, controller_attaches: true, events, dir }
     }
 
     fn host(&self) -> Host {
@@ -52,9 +59,15 @@ impl Node {
 
     /// The part of another process.
     fn volumes(&self) -> DiskVolumes {
-        let client = testing::client(&Arc::new(Api));
+        self.volumes_beside(&Arc::new(Api))
+    }
+
+    fn volumes_beside(&self, api: &Arc<impl Answers>) -> DiskVolumes {
+        let client = testing::client(api);
         let node = NodeView::new("n", Informer::new(&client, Selection::default()), 1);
-        let recorder = PodRecorder(Recorder::channel("kubelet", Clock::system()).0);
+        let (recorder, events) = Recorder::channel("kubelet", Clock::system());
+        self.events.lock().push(events);
+        let recorder = PodRecorder(recorder);
         let given = Given {
             client,
             node,
@@ -63,8 +76,23 @@ impl Node {
             root: self.path("kubelet"),
             drivers: self.path("exec"),
             standalone: true,
+            clock: Clock::system(),
+            node_name: "n".into(),
+            controller_attaches: self.controller_attaches,
+            labels_all: false,
         };
         DiskVolumes::with(given, self.host())
+    }
+
+    /// The Events that were not asked for yet: reasons and messages.
+    fn events(&self) -> Vec<(String, String)> {
+        let mut told = Vec::new();
+        for events in self.events.lock().iter_mut() {
+            while let Ok(event) = events.try_recv() {
+                told.push((event.reason.unwrap_or_default(), event.message.unwrap_or_default()));
+            }
+        }
+        told
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -104,7 +132,8 @@ fn persistent(spec: Value, read_only: bool) -> Arc<Disk> {
     )
 }
 
-fn path(mounted: Mounted) -> PathBuf {
+fn path((mounted, stale): (Mounted, Option<DiskError>)) -> PathBuf {
+    assert!(stale.is_none(), "{stale:?}");
     match mounted {
         Mounted::Path { path, .. } | Mounted::Device { path, .. } => path,
         Mounted::Image { .. } => panic!("an image"),
@@ -171,12 +200,15 @@ async fn another_process_takes_back_what_one_gave() {
     node.in_use.remove(&format!("kubernetes.io/iscsi/192.0.2.1:{TARGET}:1"));
     let second = node.volumes();
     second.recover().await.unwrap();
-    assert_eq!(node.in_use.all(), [format!("kubernetes.io/iscsi/{PORTAL}:{TARGET}:1")]);
+    // A source need not name the port: the controller may know it by either name.
+    let names = [PORTAL, "192.0.2.1"].map(|portal| format!("kubernetes.io/iscsi/{portal}:{TARGET}:1"));
+    assert_eq!(node.in_use.all(), names);
     second.sweep().await.unwrap();
     assert!(mounts::is_mount_point(&at).unwrap(), "Pods have it");
     calls(node.dir.path());
     // The containers of one Pod run on; nothing is called for them.
     assert_eq!(path(second.mount(&b, "v", disk(), true).await.unwrap()), at);
+    assert_eq!(node.in_use.all(), names[1..], "the source says which");
     assert!(calls(node.dir.path()).is_empty());
     assert!(second.others("a", &disk()).await.unwrap() && second.others("b", &disk()).await.unwrap());
     second.tear_down("a").await.unwrap();
@@ -207,7 +239,7 @@ async fn a_lun_can_be_a_device() {
     let at = node.path(&format!(
         "kubelet/plugins/kubernetes.io/iscsi/volumeDevices/iface-default/{PORTAL}-{TARGET}-lun-1/a"
     ));
-    assert_eq!(mounted, Mounted::Device { path: at.clone(), read_only: false });
+    assert_eq!(mounted.0, Mounted::Device { path: at.clone(), read_only: false });
     assert_eq!(fs::metadata(&at).unwrap().rdev(), fs::metadata(&device.0).unwrap().rdev());
     let link = node.path("kubelet/pods/a/volumeDevices/kubernetes.io~iscsi/pv");
     assert_eq!(fs::read_link(&link).unwrap(), at);
@@ -398,6 +430,75 @@ async fn a_driver_mounts_a_device_once() {
 }
 
 #[tokio::test]
+async fn a_kubelet_attaches_and_detaches_itself() {
+    let mut device = None;
+    let mut node = Node::new(|dir| {
+        device = Some(Loop::new(dir));
+        Vec::new()
+    });
+    node.controller_attaches = false;
+    let (device, volumes) = (device.unwrap(), node.volumes());
+    let driver = |attach: &str, detach: &str| {
+        install(&node, "k8s.io/d", &format!("init) ok;;\nattach) {attach};;\ndetach) {detach};;"));
+    };
+    let failed = "echo '{\"status\": \"Failure\", \"message\": \"no\"}'; exit 1";
+    driver(failed, "ok");
+    let a = pod("a", json!({"containers": []}));
+    let disk = || persistent(json!({"flexVolume": {"driver": "k8s.io/d", "fsType": "ext4"}}), false);
+    let error = volumes.mount(&a, "v", disk(), false).await.unwrap_err();
+    assert_eq!(error.reason(), "FailedAttachVolume");
+    let expected =
+        "AttachVolume.Attach failed for volume \"pv\" : attach command failed, status: Failure, reason: no";
+    assert_eq!(error.to_string(), expected);
+    assert!(node.events().is_empty());
+    driver(&format!("ok ', \"device\": \"{}\"'", device.0.display()), failed);
+    calls(node.dir.path());
+    let at = path(volumes.mount(&a, "v", disk(), false).await.unwrap());
+    let options = r#"{"kubernetes.io/fsType":"ext4","kubernetes.io/pvOrVolumeName":"pv","kubernetes.io/readwrite":"rw"}"#;
+    let made = calls(node.dir.path());
+    assert_eq!(made[..2], ["init".to_owned(), format!("attach {options} n")]);
+    assert!(made.contains(&format!("waitforattach {} {options}", device.0.display())), "{made:?}");
+    let attached = "AttachVolume.Attach succeeded for volume \"pv\" ".to_owned();
+    assert_eq!(node.events(), [("SuccessfulAttachVolume".to_owned(), attached)]);
+    assert_eq!(node.in_use.all(), ["k8s.io/d/pv"]);
+    fs::write(at.join("file"), "x").unwrap();
+    // Another Pod, and another process: it is attached already.
+    let next = node.volumes();
+    next.mount(&pod("b", json!({"containers": []})), "v", disk(), false).await.unwrap();
+    assert!(!calls(node.dir.path()).iter().any(|call| call.starts_with("attach")));
+    next.tear_down("b").await.unwrap();
+    assert!(!calls(node.dir.path()).iter().any(|call| call.starts_with("detach")));
+    // The volume cannot be detached; the next process knows that it is attached.
+    let told = next.tear_down("a").await.unwrap_err().to_string();
+    let expected =
+        "DetachVolume.Detach failed for volume \"pv\" : detach command failed, status: Failure, reason: no";
+    assert_eq!(told, expected);
+    assert_eq!(node.in_use.all(), ["k8s.io/d/pv"]);
+    calls(node.dir.path());
+    driver("ok", "ok");
+    let last = node.volumes();
+    last.recover().await.unwrap();
+    last.sweep().await.unwrap();
+    assert_eq!(calls(node.dir.path()), ["init", "detach pv n"]);
+    node.is_clean();
+}
+
+#[tokio::test]
+async fn a_lun_needs_no_attaching() {
+    let (mut node, _device) = iscsi_node();
+    node.controller_attaches = false;
+    let volumes = node.volumes();
+    let a = pod("a", json!({"containers": []}));
+    for _ in 0..2 {
+        volumes.mount(&a, "v", inline(json!({"name": "v", "iscsi": lun()})), false).await.unwrap();
+    }
+    let attached = "AttachVolume.Attach succeeded for volume \"v\" ".to_owned();
+    assert_eq!(node.events(), [("SuccessfulAttachVolume".to_owned(), attached)]);
+    volumes.tear_down("a").await.unwrap();
+    node.is_clean();
+}
+
+#[tokio::test]
 async fn a_drivers_failure_is_told() {
     let node = Node::new(|_| Vec::new());
     let volumes = node.volumes();
@@ -444,5 +545,137 @@ async fn a_lun_stays_for_its_last_pod_behind_a_link() {
     again.tear_down("a").await.unwrap();
     assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "x");
     again.tear_down("b").await.unwrap();
+    node.is_clean();
+}
+
+/// A kernel without SELinux takes no label, so the program that mounts leaves it out; all else is real.
+#[tokio::test]
+async fn a_lun_is_mounted_with_the_label_of_its_pod() {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        let made = Loop::new(dir);
+        let script = iscsiadm(dir, &made.0.to_string_lossy());
+        device = Some(made);
+        let mount = format!(
+            "echo \"mount $4\" >> {}/calls\nexec /bin/mount -t \"$2\" -o \"$(echo \"$4\" | sed 's/context=\"[^\"]*\",//')\" -- \"$6\" \"$7\"",
+            dir.display()
+        );
+        vec![("iscsiadm", script), ("mount", mount)]
+    });
+    let volumes = node.volumes();
+    let root = node.host().root;
+    for (path, text) in [
+        ("sys/fs/selinux/enforce", "1"),
+        ("etc/selinux/config", "SELINUXTYPE=targeted"),
+        ("etc/selinux/targeted/contexts/lxc_contexts", "file = \"system_u:object_r:container_file_t:s0\""),
+    ] {
+        fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+        fs::write(root.join(path), text).unwrap();
+    }
+    let of = |modes: Value| persistent(json!({"iscsi": lun(), "accessModes": modes}), false);
+    let labelled = |levels: [&str; 2]| {
+        let container = |level: &&str| {
+            json!({"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                "securityContext": {"seLinuxOptions": {"level": level}}})
+        };
+        pod("a", json!({"containers": levels.iter().map(container).collect::<Vec<_>>()}))
+    };
+    let once = || of(json!(["ReadWriteOncePod"]));
+    let error = volumes.mount(&labelled(["s0:c1", "s0:c2"]), "v", once(), false).await.unwrap_err();
+    let expected = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: multiple SELinux labels found: system_u:object_r:container_file_t:s0:c1,system_u:object_r:container_file_t:s0:c2";
+    assert_eq!((error.reason(), error.to_string().as_str()), ("FailedMount", expected));
+    let mounts =
+        || calls(node.dir.path()).into_iter().filter(|c| c.starts_with("mount ")).collect::<Vec<_>>();
+    let a = labelled(["s0:c1,c2"; 2]);
+    volumes.mount(&a, "v", once(), false).await.unwrap();
+    let label = "context=\"system_u:object_r:container_file_t:s0:c1,c2\"";
+    assert_eq!(mounts(), [format!("mount {label},defaults")]);
+    // The kernel says that it has another label.
+    let error = volumes.mount(&a, "v", once(), false).await.unwrap_err().to_string();
+    let expected = format!(
+        "waiting for unmount of volume \"kubernetes.io/iscsi/192.0.2.1:{TARGET}:1\", because it is already mounted to a different pod with a different SELinux label"
+    );
+    assert!(error.ends_with(&expected), "{error}");
+    volumes.tear_down("a").await.unwrap();
+    // One for several Pods has none, unless the gate says so.
+    volumes.mount(&a, "v", of(json!(["ReadWriteOnce"])), false).await.unwrap();
+    assert_eq!(mounts(), ["mount defaults"]);
+    volumes.tear_down("a").await.unwrap();
+    node.is_clean();
+}
+
+/// A claim that grows on its node, and the answers of an API server about it.
+struct Growing(Mutex<Vec<Value>>);
+
+impl Answers for Growing {
+    fn answer(&self, call: &client::Call) -> Result<Value, Status> {
+        if !call.body.is_empty() {
+            self.0.lock().push(serde_json::from_slice(&call.body).unwrap());
+        }
+        match &*call.name {
+            "c" => Ok(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "c", "namespace": "n", "resourceVersion": "7"},
+                "status": {"capacity": {"storage": "16Mi"}, "allocatedResources": {"storage": "32Mi"},
+                    "allocatedResourceStatuses": {"storage": "NodeResizePending"}}})),
+            "pv" => Ok(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+                "spec": {"capacity": {"storage": "32Mi"}}})),
+            name => Err(Status::failure(404, "NotFound", format!("{name:?} not found"))),
+        }
+    }
+}
+
+/// The file system of a kernel grows only for those who may resize file systems, so its program only says so.
+#[tokio::test]
+async fn a_flex_volume_grows() {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        device = Some(Loop::new(dir));
+        vec![("resize2fs", format!("echo \"resize2fs $*\" >> {}/calls", dir.display()))]
+    });
+    let device = device.unwrap();
+    let attach = format!("init) ok;;\nwaitforattach) ok ', \"device\": \"{}\"';;", device.0.display());
+    install(&node, "k8s.io/d", &attach);
+    let api = Arc::new(Growing(Mutex::default()));
+    let volumes = node.volumes_beside(&api);
+    let a = pod("a", json!({"containers": []}));
+    let disk = || persistent(json!({"flexVolume": {"driver": "k8s.io/d", "fsType": "ext4"}}), false);
+    // The driver leaves it to the kubelet.
+    let at = path(volumes.mount(&a, "v", disk(), false).await.unwrap());
+    let options = r#"{"kubernetes.io/fsType":"ext4","kubernetes.io/pvOrVolumeName":"pv","kubernetes.io/readwrite":"rw"}"#;
+    let call =
+        format!("expandfs {options} {} {} {} {}", device.0.display(), at.display(), 32 << 20, 16 << 20);
+    let made = calls(node.dir.path());
+    assert_eq!(made[made.len() - 2..], [call, format!("resize2fs {}", device.0.display())]);
+    let told = std::mem::take(&mut *api.0.lock());
+    assert_eq!(told[0]["metadata"]["resourceVersion"], "7");
+    assert_eq!(told[0]["status"]["allocatedResourceStatuses"]["storage"], "NodeResizeInProgress");
+    assert_eq!((told.len(), &told[1]["status"]["capacity"]["storage"]), (2, &json!("32Mi")));
+    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"pv\" n".to_owned();
+    assert_eq!(node.events(), vec![("FileSystemResizeSuccessful".to_owned(), grown); 2]);
+    // While containers have it, it is looked at from time to time.
+    let next = volumes.next("a").unwrap();
+    assert!(path(volumes.mount(&a, "v", disk(), true).await.unwrap()) == at && api.0.lock().is_empty());
+    install(
+        &node,
+        "k8s.io/d",
+        &format!("{attach}\nexpandfs) echo '{{\"status\": \"Failure\", \"message\": \"no\"}}'; exit 1;;"),
+    );
+    let driver = volumes.room.drivers.get("k8s.io/d").await.unwrap();
+    for known in volumes.known.lock().get_mut("a").unwrap().values_mut() {
+        (known.next, known.driver) = (Some(Timestamp::MIN), Some(driver.clone()));
+    }
+    let (_, stale) = volumes.mount(&a, "v", disk(), true).await.unwrap();
+    let stale = stale.unwrap();
+    let expected = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : expandfs command failed, status: Failure, reason: no";
+    assert_eq!((stale.reason(), stale.to_string().as_str()), ("VolumeResizeFailed", expected));
+    let told = std::mem::take(&mut *api.0.lock());
+    let condition = &told[1]["status"]["conditions"][0];
+    assert_eq!(condition["type"], "NodeResizeError");
+    assert_eq!(
+        condition["message"],
+        "failed to expand pvc with expandfs command failed, status: Failure, reason: no"
+    );
+    assert!(volumes.next("a").unwrap() >= next);
+    volumes.tear_down("a").await.unwrap();
     node.is_clean();
 }

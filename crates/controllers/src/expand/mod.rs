@@ -1,29 +1,32 @@
 //! Says of claims that want more room that an external resizer is waited for, and names that of the driver that took over
-//! from a built-in plugin (upstream: `pkg/controller/volume/expand`). No volume is made larger by the control plane
-//! itself.
+//! from a built-in plugin (upstream: `pkg/controller/volume/expand`). Volumes of drivers of FlexVolumes are the only ones that
+//! the control plane itself makes larger (`flex`).
+
+mod flex;
 
 use std::sync::Arc;
 
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder};
+use component::Clock;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use objects::attachable::Attachable;
+use objects::expansion::{self, PRE_RESIZE, RESIZER};
 use objects::{quantity, volumes};
 use serde_json::json;
 
 use crate::common::retry;
+use crate::flex_drivers::FlexDrivers;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::persistent_volumes::taken_over;
-
-/// The annotation of a volume that is being made larger.
-const PRE_RESIZE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
-
-/// The annotation of a claim that names who makes its volume larger.
-const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
 
 /// The controller.
 pub(crate) struct Expander {
     client: Client,
+    clock: Clock,
     recorder: Recorder,
+    /// The programs of FlexVolumes' drivers; without, nodes make their volumes larger alone.
+    flex: Option<Arc<dyn FlexDrivers>>,
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
     queue: Queue<Key>,
@@ -39,6 +42,8 @@ impl Controller for Expander {
     fn new(host: &Host<Key>) -> Self {
         Self {
             client: host.client(),
+            clock: host.clock(),
+            flex: host.config().flex_drivers.clone(),
             recorder: host.recorder("volume_expand"),
             claims: host.informer(),
             volumes: host.informer(),
@@ -65,9 +70,10 @@ impl Controller for Expander {
             return Err(retry(format!("persistent Volume is not bound to PVC being updated : {key}")));
         };
         if is_due(&claim, &volume) {
-            match taken_over(&volume) {
-                Some((plugin, driver)) => self.hand_over(&claim, plugin, driver).await?,
-                None => self.say(
+            match (taken_over(&volume), Attachable::persistent(&volume).and_then(|of| of.flex)) {
+                (Some((plugin, driver)), _) => self.hand_over(&claim, plugin, driver).await?,
+                (None, Some(flex)) => Box::pin(self.grow(&claim, &volume, flex)).await?,
+                (None, None) => self.say(
                     &claim,
                     EventType::Normal,
                     "waiting for an external controller to expand this PVC".to_owned(),
@@ -120,13 +126,12 @@ impl Expander {
 
 /// The bytes that a claim asks for.
 fn requested(claim: &PersistentVolumeClaim) -> i64 {
-    let requests = claim.spec.as_ref().and_then(|s| s.resources.as_ref()).and_then(|r| r.requests.as_ref());
-    quantity::value(requests.and_then(|r| r.get("storage")))
+    quantity::value(expansion::requested(claim))
 }
 
 /// The bytes that a claim has.
 fn has(claim: &PersistentVolumeClaim) -> i64 {
-    quantity::value(claim.status.as_ref().and_then(|s| s.capacity.as_ref()).and_then(|c| c.get("storage")))
+    quantity::value(expansion::has(claim))
 }
 
 /// Whether a volume is bound to a claim.

@@ -1,4 +1,4 @@
-//! One thing at a time is done to a volume, a target or a claim, in the order of those who ask.
+//! One thing at a time is done to a volume, a claim or a download, in the order of those who ask.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// The turns of things, by their keys. Nothing is kept of a thing that nobody has or waits for.
 #[derive(Debug)]
-pub(crate) struct Turns<K>(Mutex<HashMap<K, Weak<Turn<()>>>>);
+pub struct Turns<K>(Mutex<HashMap<K, Weak<Turn<()>>>>);
 
 impl<K> Default for Turns<K> {
     fn default() -> Self {
@@ -19,13 +19,13 @@ impl<K> Default for Turns<K> {
 
 impl<K: Hash + Ord> Turns<K> {
     /// Waits for the turn of one thing; it ends with the answer.
-    pub(crate) async fn take(&self, key: K) -> OwnedMutexGuard<()> {
+    pub async fn take(&self, key: K) -> OwnedMutexGuard<()> {
         self.of(key).lock_owned().await
     }
 
     /// Waits for the turns of all these things; they end with the answer. Several are taken in the order of their keys, so
     /// that no two wait for each other.
-    pub(crate) async fn take_all(&self, keys: BTreeSet<K>) -> Vec<OwnedMutexGuard<()>> {
+    pub async fn take_all(&self, keys: BTreeSet<K>) -> Vec<OwnedMutexGuard<()>> {
         let mut held = Vec::with_capacity(keys.len());
         for key in keys {
             held.push(self.take(key).await);
