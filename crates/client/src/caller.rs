@@ -14,9 +14,9 @@ use rustls_pki_types::pem::PemObject;
 use tokio::time::Instant;
 
 use crate::certificate::Certificate;
-use crate::config::{ConfigError, Token, certificates, material, read};
 use crate::exec::{Given, Plugin};
 use crate::kubeconfig::User;
+use crate::material::{ConfigError, Token, certificates, material, read};
 
 /// How long a token file is trusted before it is read again: client-go's minute, less its ten seconds of leeway.
 const TOKEN_AGE: Duration = Duration::from_secs(50);
@@ -266,7 +266,7 @@ impl Files {
         match exchange(place, &chain, &key) {
             Ok(()) => *looked = (looked.0, chain, key),
             Err(error) => {
-                tracing::warn!(file = %self.chain.display(), %error, "a client certificate is not renewed")
+                tracing::warn!(file = %self.chain.display(), %error, "a client certificate is not renewed");
             }
         }
     }
@@ -313,8 +313,9 @@ impl Bearer {
 async fn of_file(path: &PathBuf) -> Result<String, String> {
     let shown = api::go::quote(&path.to_string_lossy());
     let text = tokio::fs::read_to_string(path).await;
-    let text = text
-        .map_err(|e| format!("failed to read token file {shown}: {}", crate::config::file_error(path, &e)))?;
+    let text = text.map_err(|e| {
+        format!("failed to read token file {shown}: {}", crate::material::file_error(path, &e))
+    })?;
     let token = text.trim();
     if token.is_empty() {
         return Err(format!("read empty token from file {shown}"));

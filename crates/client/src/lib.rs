@@ -19,6 +19,7 @@ pub mod json;
 pub mod key;
 pub mod kubeconfig;
 pub mod leader;
+mod material;
 pub mod offer;
 pub mod post;
 pub mod proxy;

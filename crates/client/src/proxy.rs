@@ -178,12 +178,10 @@ async fn tunnel(
     login: Option<&(String, String)>,
 ) -> io::Result<()> {
     let host = bracketed(host);
-    let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
-    if let Some((user, password)) = login {
-        let basic = STANDARD.encode(format!("{user}:{password}"));
-        request.push_str(&format!("Proxy-Authorization: Basic {basic}\r\n"));
-    }
-    request.push_str("\r\n");
+    let login = login.map_or_else(String::new, |(user, password)| {
+        format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
+    });
+    let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n");
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
     let mut answer = Vec::new();
@@ -295,7 +293,8 @@ mod tests {
 
     #[test]
     fn urls() {
-        let check = |url: &str, expected: Result<(Kind, &str, u16, Option<(&str, &str)>), &str>| {
+        type Parts<'p> = (Kind, &'p str, u16, Option<(&'p str, &'p str)>);
+        let check = |url: &str, expected: Result<Parts<'_>, &str>| {
             let got = Proxy::parse(url);
             let login = |p: &Proxy| p.login.clone();
             match (got, expected) {

@@ -235,13 +235,12 @@ impl Inner {
 
     async fn connect(&self) -> Result<Sender, Status> {
         let connecting = async {
-            let stream: Box<dyn proxy::Stream> = match &self.proxy {
-                Some(proxy) => proxy.connect(&self.host, self.port).await?,
-                None => {
-                    let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
-                    tcp.set_nodelay(true)?;
-                    Box::new(tcp)
-                }
+            let stream: Box<dyn proxy::Stream> = if let Some(proxy) = &self.proxy {
+                proxy.connect(&self.host, self.port).await?
+            } else {
+                let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
+                tcp.set_nodelay(true)?;
+                Box::new(tcp)
             };
             let tls = self.tls.connect(self.name.clone(), stream).await?;
             // A dead peer is noticed in 45 seconds, client-go's figures.

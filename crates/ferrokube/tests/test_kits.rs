@@ -321,7 +321,7 @@ fn the_flags_of_upstreams_test_of_kubectl() -> Result<()> {
     let version = kubectl.run(&admin, &["get", "--raw", "/version"])?;
     ensure!(version.starts_with("{\n  \"major\": \"1\",\n  \"minor\": \"36\",\n"), "{version}");
     ensure!(version.contains("\"gitVersion\": \"v1.36.2-custom\""), "{version}");
-    // Who says nothing of themselves, or what nobody reads, is nobody here.
+    // A caller without credentials, or with those that nobody reads, is nobody here.
     for stranger in [&["--token", "other"][..], &["--username=bad", "--password=wrong"], &[]] {
         let refused = kubectl.run(stranger, &["get", "--raw", "/api/v1/pods"]).unwrap_err().to_string();
         ensure!(

@@ -70,7 +70,8 @@ impl Target {
         for authority in config.authorities {
             roots.add(authority)?;
         }
-        let identity = config.caller.certificate().cloned().context("the kubeconfig has no client certificate")?;
+        let identity =
+            config.caller.certificate().cloned().context("the kubeconfig has no client certificate")?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

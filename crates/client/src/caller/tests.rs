@@ -1,4 +1,4 @@
-//! What a real server sees of the credentials in a kubeconfig.
+//! The credentials in a kubeconfig, as a real server sees them.
 
 use std::convert::Infallible;
 use std::fs;

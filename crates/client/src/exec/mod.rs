@@ -159,7 +159,7 @@ impl Plugin {
         let ended = ended
             .map_err(|_| format!("exec: executable {command} did not end within {}", shown(patience)))?;
         let Ended { status, stdout, .. } =
-            ended.map_err(|e| format!("exec: fork/exec {command}: {}", crate::config::errno(&e)))?;
+            ended.map_err(|e| format!("exec: fork/exec {command}: {}", crate::material::errno(&e)))?;
         if !status.success() {
             let code = status.code().unwrap_or(-1);
             return Err(format!("exec: executable {command} failed with exit code {code}"));

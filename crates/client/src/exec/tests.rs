@@ -111,7 +111,7 @@ async fn certificates_take_their_place() {
     let given = plugin.credentials().await.unwrap();
     plugin.refused(&given).await;
     assert_ne!(held(), first);
-    // What does not fit leaves the old one in place.
+    // A certificate that does not fit leaves the old one in place.
     script(dir.path(), &status(&(one.0.clone(), other.1.clone())));
     let error = plugin.renew(&mut *plugin.held.lock().await).await.unwrap_err();
     assert!(error.starts_with("failed parsing client key/certificate: "), "{error}");

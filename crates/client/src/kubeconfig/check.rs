@@ -33,11 +33,11 @@ impl Kubeconfig {
         }
         // As upstream's aggregated errors: each once.
         let mut told: Vec<String> = Vec::new();
-        faults.into_iter().for_each(|f| {
-            if !told.contains(&f) {
-                told.push(f);
+        for fault in faults {
+            if !told.contains(&fault) {
+                told.push(fault);
             }
-        });
+        }
         match &told[..] {
             [] => Ok(()),
             [one] => Err(format!("invalid configuration: {one}")),
@@ -82,7 +82,7 @@ fn opened(file: &Path, what: &str, name: &str, faults: &mut Vec<String>) {
         && let Err(error) = File::open(file)
     {
         let shown = file.display();
-        let why = crate::config::file_error(file, &error);
+        let why = crate::material::file_error(file, &error);
         faults.push(format!("unable to read {what} {shown} for {name} due to {why}"));
     }
 }

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::config::ConfigError;
 use crate::json::or_default;
+use crate::material::ConfigError;
 
 /// The name of the extension of a cluster that a credential plugin is given.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
@@ -233,7 +233,7 @@ impl Kubeconfig {
     /// # Errors
     /// It cannot be read, or is no kubeconfig.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = crate::config::read(path)?;
+        let text = crate::material::read(path)?;
         let mut config = Self::parse(&text, path)?;
         config.resolve(path.parent().unwrap_or(Path::new("")));
         Ok(config)

@@ -4,41 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Change, EventType, Index, Informer, Key, Patch};
+use client::{Cached, Change, EventType, Key, Patch};
 use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use k8s_openapi::api::scheduling::v1alpha2::{PodGroup, PodGroupResourceClaim};
 use objects::claims;
 use serde_json::{Value, json};
 
 use super::plan::Holder;
-use super::{ResourceClaims, Work};
+use super::state::{ResourceClaims, Work};
 use crate::common::{deleting, pods, retry};
 use crate::views::{ClaimPlace, PodView};
-
-/// The PodGroups, and the Pods in each.
-pub(super) struct PodGroups {
-    all: Informer<PodGroup>,
-    by_claim: Index<PodGroup>,
-    by_template: Index<PodGroup>,
-    members: Index<PodView>,
-}
-
-impl PodGroups {
-    pub(super) fn new(all: Informer<PodGroup>, pods: &Informer<PodView>) -> Self {
-        let by_claim = all.index("device claim", |group| {
-            let named = claims::places_in_group(group)
-                .iter()
-                .filter_map(|place| claims::name_in_group(group, place).ok().flatten());
-            named.map(|(name, _)| pods::claim_key(group.namespace(), name).into()).collect()
-        });
-        let by_template = all.index("claim template", |group| {
-            let places = claims::places_in_group(group).iter();
-            let templates = places.filter_map(|place| place.resource_claim_template_name.as_ref());
-            templates.map(|name| pods::claim_key(group.namespace(), name).into()).collect()
-        });
-        Self { all, by_claim, by_template, members: pods::by_group(pods) }
-    }
-}
 
 impl ResourceClaims {
     pub(super) fn watch_groups(self: &Arc<Self>) {
@@ -79,7 +54,9 @@ impl ResourceClaims {
             self.queue.add(Work::Group(group.key()));
         }
         let members = groups.members.get(&pods::claim_key(group.namespace(), group.name()));
-        members.iter().for_each(|pod| self.look_at(pod, false));
+        for pod in members.iter() {
+            self.look_at(pod, false);
+        }
     }
 
     fn group_needs_work(&self, group: &PodGroup) -> bool {

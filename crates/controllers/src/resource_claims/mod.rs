@@ -8,20 +8,20 @@
 
 mod groups;
 mod plan;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use api::{FeatureGates, Gate, Status};
-use client::{Cached, Change, Client, EventType, Index, Informer, Key, Patch, Queue, Recorder, resource_of};
+use api::{Gate, Status};
+use client::{Cached, Change, EventType, Informer, Key, Patch, resource_of};
 use component::Registry;
 use component::metrics::Page;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use objects::claims::{self, EXTENDED, POD_CLAIM_NAME, User, is_allocated, reserved_for};
 use parking_lot::Mutex;
@@ -31,74 +31,10 @@ use crate::common::{pods, retry};
 use crate::config::Config;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{ClaimPlace, Made, PodView};
-use groups::PodGroups;
 use plan::owner;
 use plan::{Holder, Owner, has_alternatives, holder_uid, is_done, wants_admin};
-
-/// How many that are gone are remembered.
-const REMEMBERED: usize = 500;
-
-/// A Pod, a PodGroup or a claim that is to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Work {
-    Pod(Key),
-    Group(Key),
-    Claim(Key),
-}
-
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pod(key) => write!(f, "pod:{key}"),
-            Self::Group(key) => write!(f, "podgroup:{key}"),
-            Self::Claim(key) => write!(f, "claim:{key}"),
-        }
-    }
-}
-
-/// The Pods and PodGroups that were seen to go, by uid: no request is needed to know that.
-#[derive(Default)]
-struct Gone {
-    uids: HashSet<String>,
-    order: VecDeque<String>,
-}
-
-impl Gone {
-    fn add(&mut self, uid: &str) {
-        if self.uids.insert(uid.to_owned()) {
-            self.order.push_back(uid.to_owned());
-        }
-        if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.uids.remove(&oldest);
-        }
-    }
-}
-
-/// The attempts to make claims, by whether they succeeded and whether an administrator's access was asked for.
-#[derive(Default)]
-struct Attempts([[AtomicU64; 2]; 2]);
-
-/// The controller of claims on devices.
-pub(crate) struct ResourceClaims {
-    client: Client,
-    recorder: Recorder,
-    gates: FeatureGates,
-    pods: Informer<PodView>,
-    by_claim: Index<PodView>,
-    by_template: Index<PodView>,
-    /// The PodGroups, where they have claims.
-    groups: Option<PodGroups>,
-    claims: Informer<ResourceClaim>,
-    by_owner: Index<ResourceClaim>,
-    templates: Informer<ResourceClaimTemplate>,
-    queue: Queue<Work>,
-    gone: Mutex<Gone>,
-    /// Claims that were made and are not shown yet, by the holder's uid and the place.
-    made: Mutex<HashMap<(String, String), String>>,
-    attempts: Arc<Attempts>,
-}
+use state::{Attempts, PodGroups};
+pub(crate) use state::{ResourceClaims, Work};
 
 fn text(t: Option<&String>) -> &str {
     t.map(String::as_str).unwrap_or_default()

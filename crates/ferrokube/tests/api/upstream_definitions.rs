@@ -1,4 +1,4 @@
-//! What upstream's e2e tests ask of rules of definitions and of their ratcheting (`test/e2e/apimachinery`:
+//! The questions of upstream's e2e tests about rules of definitions and their ratcheting (`test/e2e/apimachinery`:
 //! `crd_validation_rules.go`, `crd_validation_ratcheting.go`, `apply.go`).
 
 use serde_json::{Value, json};
@@ -239,6 +239,10 @@ fn explain_of_a_kind_with_a_built_in_name() {
 #[test]
 fn apply_of_a_subresource() {
     let s = server();
+    s.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}}))
+        .unwrap()
+        .expect(201)
+        .unwrap();
     let pods = "/api/v1/namespaces/default/pods/test-pod";
     let head = "{\n\t\t\t\t\"apiVersion\": \"v1\",\n\t\t\t\t\"kind\": \"Pod\",\n\t\t\t\t\"metadata\": {\n\t\t\t\t\t\"name\": \"test-pod\"\n\t\t\t\t},\n\t\t\t\t";
     let spec = format!(
