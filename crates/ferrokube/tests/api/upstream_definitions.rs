@@ -240,8 +240,6 @@ fn explain_of_a_kind_with_a_built_in_name() {
 fn apply_of_a_subresource() {
     let s = server();
     s.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}}))
-        .unwrap()
-        .expect(201)
         .unwrap();
     let pods = "/api/v1/namespaces/default/pods/test-pod";
     let head = "{\n\t\t\t\t\"apiVersion\": \"v1\",\n\t\t\t\t\"kind\": \"Pod\",\n\t\t\t\t\"metadata\": {\n\t\t\t\t\t\"name\": \"test-pod\"\n\t\t\t\t},\n\t\t\t\t";

@@ -240,7 +240,7 @@ impl Cadvisor {
     }
 
     /// The page where the runtime tells of Pods; upstream's gate `PodAndContainerStatsFromCRI`.
-    async fn from_runtime(&self) -> Bytes {
+    async fn told_by_runtime(&self) -> Bytes {
         let service = self.runtime.service();
         let (described, told, listing) = tokio::join!(
             service.list_metric_descriptors(pb::ListMetricDescriptorsRequest {}),
@@ -268,7 +268,7 @@ impl Cadvisor {
 
     async fn scrape(&self) -> Bytes {
         if self.config.gates.enabled(Gate::PodAndContainerStatsFromCRI) {
-            return self.from_runtime().await;
+            return self.told_by_runtime().await;
         }
         let listing = Listing::of(&self.runtime, &self.config.root_dir).await;
         let failed = listing.is_err();

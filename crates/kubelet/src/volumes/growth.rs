@@ -58,13 +58,12 @@ impl Growth<'_> {
     pub(crate) async fn due(&self, capacity: Option<i64>) -> Option<Due> {
         let claims = self.client.api::<PersistentVolumeClaim>(&self.claim.0);
         let claim = timeout(PATIENCE, claims.get(&self.claim.1)).await.ok()?.ok()?;
-        let capacity = match capacity {
-            Some(capacity) => capacity,
-            None => {
-                let volumes = self.client.api::<PersistentVolume>("");
-                let volume = timeout(PATIENCE, volumes.get(self.volume)).await.ok()?.ok()?;
-                quantity::value(expansion::capacity(&volume))
-            }
+        let capacity = if let Some(capacity) = capacity {
+            capacity
+        } else {
+            let volumes = self.client.api::<PersistentVolume>("");
+            let volume = timeout(PATIENCE, volumes.get(self.volume)).await.ok()?.ok()?;
+            quantity::value(expansion::capacity(&volume))
         };
         let (part, has) = (expansion::node_part(&claim, capacity), quantity::value(expansion::has(&claim)));
         // The claim says up to which size this growth goes.

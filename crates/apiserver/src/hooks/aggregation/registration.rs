@@ -121,7 +121,7 @@ fn plan(wanted: Option<&Wanted>, there: Option<&ApiService>, synced: bool, at_st
 /// The APIServices of what is built in, by name.
 fn built_in(objects: &Objects) -> BTreeMap<Text, Wanted> {
     let mut all = BTreeMap::new();
-    for (group, versions) in objects.catalog().resources.groups().iter() {
+    for (group, versions) in &objects.catalog().resources.groups() {
         if group == API_SERVICES.group || group == COMPUTED {
             continue;
         }

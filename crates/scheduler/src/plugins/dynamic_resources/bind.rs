@@ -111,7 +111,9 @@ impl Held {
                 }
             } else if !is_allocated(&claim) {
                 allocation = results.next();
-                allocation.iter().for_each(|chosen| known.set_pending(&uid, chosen.clone()));
+                if let Some(chosen) = &allocation {
+                    known.set_pending(&uid, chosen.clone());
+                }
             }
             let in_flight = allocation.is_some();
             let consumer = needs.consumers.get(i).cloned();
