@@ -104,3 +104,16 @@ impl PodGroups {
         Self { all, by_claim, by_template, members: pods::by_group(pods) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let mut gone = Gone::default();
+        (0..2 * REMEMBERED).for_each(|i| gone.add(&i.to_string()));
+        assert_eq!((gone.uids.len(), gone.order.len()), (REMEMBERED, REMEMBERED));
+        assert!(gone.uids.contains(&(2 * REMEMBERED - 1).to_string()) && !gone.uids.contains("0"));
+    }
+}

@@ -137,14 +137,6 @@ fn places_of_pods() {
     assert!(pod.device_claims().eq(["named", "made", "extended"]));
 }
 
-#[test]
-fn only_so_many_are_remembered() {
-    let mut gone = Gone::default();
-    (0..2 * REMEMBERED).for_each(|i| gone.add(&i.to_string()));
-    assert_eq!((gone.uids.len(), gone.order.len()), (REMEMBERED, REMEMBERED));
-    assert!(gone.uids.contains(&(2 * REMEMBERED - 1).to_string()) && !gone.uids.contains("0"));
-}
-
 /// Upstream's own cases of `TestSyncHandler` about claims, with what upstream v1.36.2 makes of each. One case a line, in
 /// `cases.jsonl`; those about Pods are played in `crates/simulation/tests/devices.rs`.
 #[test]
