@@ -260,7 +260,9 @@ mod tests {
                 for block in taken {
                     ranges.occupy(block, cidrs(&[block]));
                 }
-                back.iter().for_each(|block| ranges.release(block));
+                for block in back {
+                    ranges.release(block);
+                }
                 let got = ranges.allocate("node0").unwrap_or_default();
                 assert_eq!(got, cidrs(want), "{list} {services:?} {taken:?} {back:?}");
             };
