@@ -506,15 +506,17 @@ impl Schema {
     /// The kinds of this schema with those of definitions above them.
     pub fn with_custom<'k>(&'static self, custom: impl IntoIterator<Item = &'k CustomKind>) -> Self {
         let above = Above { base: Some(self), ..Above::default() };
-        Self { mark: self.mark, above, ..Self::default() }.replacing([], custom)
+        Self { mark: self.mark, above, ..Self::default() }.replacing([], custom, |_| false)
     }
     /// The same schema without some kinds of definitions, and with others. The cost is that of these kinds: all others
-    /// are shared with this schema.
+    /// are shared with this schema. A kind that is built in and `reserved` is found as it was; any other one is that of the
+    /// definition, be it built in or not: nobody serves that one.
     #[must_use]
     pub fn replacing<'k>(
         &self,
         gone: impl IntoIterator<Item = &'k CustomKind>,
         new: impl IntoIterator<Item = &'k CustomKind>,
+        reserved: impl Fn(&Gvk) -> bool,
     ) -> Self {
         let mut above = self.above.clone();
         let place = |kind: &CustomKind| self.base().structs.len() + kind.number;
@@ -526,7 +528,9 @@ impl Schema {
         }
         for kind in new {
             above.roots.insert(place(kind), Arc::clone(&kind.root));
-            above.kinds.insert(kind.kind.clone(), StructId::unmarked(place(kind)).with(self.mark));
+            if !reserved(&kind.kind) {
+                above.kinds.insert(kind.kind.clone(), self.custom_id(kind));
+            }
         }
         Self { mark: self.mark, above, ..Self::default() }
     }
@@ -620,6 +624,10 @@ impl Schema {
             None => foreign(),
         }
     }
+    /// The id of the root struct of a definition's kind.
+    pub fn custom_id(&self, kind: &CustomKind) -> StructId {
+        StructId::unmarked(self.base().structs.len() + kind.number).with(self.mark)
+    }
     /// The root struct of a definition's kind.
     fn custom(&self, id: StructId) -> Option<&StructType> {
         self.above.roots.get(&id.place()).filter(|_| id.mark() == self.mark).map(|st| &**st)
@@ -636,7 +644,7 @@ impl Schema {
     }
     /// The root struct of a kind.
     pub fn kind(&self, gvk: &Gvk) -> Option<StructId> {
-        self.base().kinds.get(gvk).or_else(|| self.above.kinds.get(gvk)).copied()
+        self.above.kinds.get(gvk).or_else(|| self.base().kinds.get(gvk)).copied()
     }
     /// Every built-in kind with its root struct, in no order.
     pub fn kinds(&self) -> impl Iterator<Item = (&Gvk, StructId)> {
@@ -709,15 +717,26 @@ mod tests {
         let (first, second, other) = (kind(1, "v1"), kind(2, "v1"), kind(3, "v2"));
         let one = base.with_custom([&first, &other]);
         let root = one.kind(&first.kind).unwrap();
-        let next = one.replacing([&first], [&second]);
+        let next = one.replacing([&first], [&second], |_| false);
         // A tree of the former form is of the former schema only.
         assert!(one.owns(root) && !next.owns(root));
         assert!(next.owns(next.kind(&second.kind).unwrap()));
         assert_eq!(next.kind(&other.kind), one.kind(&other.kind));
         // A form that was replaced goes without the one that took its place.
-        let both = one.replacing([], [&second]).replacing([&first], []);
+        let both = one.replacing([], [&second], |_| false).replacing([&first], [], |_| false);
         assert_eq!(both.kind(&second.kind), next.kind(&second.kind));
-        assert_eq!(both.replacing([&second, &other], []).kind(&second.kind), None);
+        assert_eq!(both.replacing([&second, &other], [], |_| false).kind(&second.kind), None);
+        // Nobody serves that type, unless somebody says so.
+        let review =
+            CustomKind { kind: Gvk::new("admission.k8s.io", "v1", "AdmissionReview"), ..kind(4, "v1") };
+        let built_in = base.kind(&review.kind);
+        assert!(built_in.is_some());
+        let taken = one.replacing([], [&review], |_| false);
+        assert_eq!(taken.kind(&review.kind), Some(taken.custom_id(&review)));
+        assert_eq!(taken.replacing([&review], [], |_| false).kind(&review.kind), built_in);
+        let reserved = one.replacing([], [&review], |kind| *kind == review.kind);
+        assert_eq!(reserved.kind(&review.kind), built_in);
+        assert!(reserved.owns(reserved.custom_id(&review)));
     }
 
     #[test]

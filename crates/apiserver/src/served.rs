@@ -1,6 +1,6 @@
 //! Which of the built-in resources are served: upstream's defaults, `--runtime-config` and feature gates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::FeatureGates;
 use api::go::parse_bool;
@@ -30,9 +30,12 @@ pub enum RuntimeConfigError {
     /// No API would be left.
     #[error("invalid runtime-config with only api/all=false")]
     Nothing,
-    /// The group is not built in.
+    /// A key names no version.
+    #[error("runtime-config invalid key {0}")]
+    Key(String),
+    /// Groups are not built in.
     #[error("unknown api groups {0}")]
-    Group(String),
+    Groups(String),
     /// The group does not have this version.
     #[error("group version {0} that has not been registered")]
     Version(String),
@@ -50,25 +53,57 @@ fn stability(version: &str) -> usize {
     }
 }
 
+/// The present form of a key: older ones name the core group differently, and one has no meaning any more.
+fn present(key: &str) -> Option<&str> {
+    let is_core =
+        |core: &str| key.strip_prefix(core).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match key {
+        "api/legacy" => None,
+        // As in upstream, a resource of the older forms stands for its version.
+        _ if is_core("v1") || is_core("api/v1") => Some("/v1"),
+        _ => Some(key),
+    }
+}
+
 impl RuntimeConfig {
-    /// Reads settings such as `resource.k8s.io/v1beta1=true`.
+    /// Reads settings such as `resource.k8s.io/v1beta1=true`. The last one of a key counts.
+    ///
+    /// # Errors
+    /// The first that upstream finds: keys before groups, groups before values.
     pub fn parse<'a>(settings: impl IntoIterator<Item = &'a str>) -> Result<Self, RuntimeConfigError> {
-        let mut out = Self::default();
+        let mut of_keys = BTreeMap::new();
         for setting in settings.into_iter().map(str::trim).filter(|s| !s.is_empty()) {
             let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
-            if let Some(i) = TOGETHER.iter().position(|t| *t == key) {
-                out.together[i] = Some(match value {
-                    "true" => true,
-                    "false" => false,
-                    _ => return Err(RuntimeConfigError::Together(key.into(), value.into())),
-                });
-                continue;
+            if let Some(key) = present(key) {
+                of_keys.insert(key, value);
             }
+        }
+        if of_keys.len() == 1 && of_keys.get(TOGETHER[0]) == Some(&"false") {
+            return Err(RuntimeConfigError::Nothing);
+        }
+        let mut named = Vec::new();
+        for (key, value) in of_keys.iter().filter(|(key, _)| !TOGETHER.contains(key)) {
             let parts: Vec<&str> = key.split('/').collect();
-            let ([group, version] | [group, version, _]) = parts[..] else { continue };
-            if !builtin().iter().any(|r| r.group == group) {
-                return Err(RuntimeConfigError::Group(format!("{group}/{version}")));
-            }
+            let ([group, version] | [group, version, _]) = parts[..] else {
+                return Err(RuntimeConfigError::Key((*key).into()));
+            };
+            named.push((*key, (group, version, parts.get(2).copied()), *value));
+        }
+        let unknown = named.iter().filter(|(_, (group, ..), _)| !builtin().iter().any(|r| r.group == *group));
+        let unknown: BTreeSet<String> = unknown.map(|(_, (g, v, _), _)| format!("{g}/{v}")).collect();
+        if !unknown.is_empty() {
+            return Err(RuntimeConfigError::Groups(unknown.into_iter().collect::<Vec<_>>().join(",")));
+        }
+        let mut out = Self::default();
+        for (i, key) in TOGETHER.iter().enumerate() {
+            out.together[i] = match of_keys.get(key) {
+                None => None,
+                Some(&"true") => Some(true),
+                Some(&"false") => Some(false),
+                Some(value) => return Err(RuntimeConfigError::Together((*key).into(), (*value).into())),
+            };
+        }
+        for (key, (group, version, resource), value) in named {
             if !builtin().iter().any(|r| r.group == group && r.version == version) {
                 return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
             }
@@ -76,22 +111,19 @@ impl RuntimeConfig {
                 "" => true,
                 _ => parse_bool(value).ok_or_else(|| RuntimeConfigError::Value(key.into(), value.into()))?,
             };
-            match parts.get(2) {
+            match resource {
                 None => {
                     out.versions.insert((group.into(), version.into()), on);
                 }
                 Some(resource) if resource.chars().any(char::is_uppercase) => {
-                    return Err(RuntimeConfigError::Resource(key.into(), (*resource).into()));
+                    return Err(RuntimeConfigError::Resource(key.into(), resource.into()));
                 }
                 Some(resource) => {
-                    out.resources.insert((group.into(), version.into(), (*resource).into()), on);
+                    out.resources.insert((group.into(), version.into(), resource.into()), on);
                 }
             }
         }
-        let only_nothing = out.together == [Some(false), None, None, None]
-            && out.versions.is_empty()
-            && out.resources.is_empty();
-        if only_nothing { Err(RuntimeConfigError::Nothing) } else { Ok(out) }
+        Ok(out)
     }
 
     fn serves(&self, row: &ResourceInfo, gates: FeatureGates) -> bool {
@@ -155,6 +187,11 @@ mod tests {
         );
         check(&["apps/v1=false"], &[], "apps/v1/deployments", false);
         check(&["api/ga=false"], &[], "/v1/pods", true);
+        for core in ["v1", "/v1", "api/v1", "v1/pods", "api/v1/pods"] {
+            check(&[core], &[], "/v1/pods", true);
+            check(&[&format!("{core}=false")], &[], "/v1/pods", false);
+        }
+        check(&["apps/v1=false", "apps/v1=true", "api/legacy=nonsense"], &[], "apps/v1/deployments", true);
         let pod_groups = "scheduling.k8s.io/v1alpha2/podgroups";
         check(&["scheduling.k8s.io/v1alpha2=true"], &[], pod_groups, false);
         check(&["scheduling.k8s.io/v1alpha2=true"], &["GenericWorkload=true"], pod_groups, true);
@@ -162,8 +199,15 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense() {
+        let check = |settings: &[&str], expected: &str| {
+            assert_eq!(RuntimeConfig::parse(settings.iter().copied()).unwrap_err().to_string(), expected);
+        };
         for (settings, expected) in [
             (["api/all=maybe"], "invalid value api/all=maybe"),
+            (["apps"], "runtime-config invalid key apps"),
+            (["v2"], "runtime-config invalid key v2"),
+            (["a/b/c/d=true"], "runtime-config invalid key a/b/c/d"),
+            (["api/v2"], "unknown api groups api/v2"),
             (["api/all=false"], "invalid runtime-config with only api/all=false"),
             (["example.com/v1=true"], "unknown api groups example.com/v1"),
             (["apps/v7=true"], "group version apps/v7 that has not been registered"),
@@ -176,7 +220,10 @@ mod tests {
                 "invalid key apps/v1/Deployments: group/version/resource and resource is always lowercase plural, not \"Deployments\"",
             ),
         ] {
-            assert_eq!(RuntimeConfig::parse(settings).unwrap_err().to_string(), expected);
+            check(&settings, expected);
         }
+        check(&["b.io/v1", "api/all=maybe", "a.io/v1/as", "apps/v7"], "unknown api groups a.io/v1,b.io/v1");
+        check(&["b.io/v1", "apps"], "runtime-config invalid key apps");
+        check(&["apps/v7", "api/all=maybe"], "invalid value api/all=maybe");
     }
 }

@@ -49,8 +49,13 @@ impl Client {
     /// The same client, whose requests are counted from now on.
     #[must_use]
     pub fn counted(self) -> Self {
-        let requests = Requests::new(self.transport.server().unwrap_or("in-process"));
-        let counted = Counted { inner: self.transport, requests: requests.clone() };
+        self.counted_among(Requests::default())
+    }
+    /// The same client, whose requests are counted among those of others.
+    #[must_use]
+    pub fn counted_among(self, requests: Requests) -> Self {
+        let host = self.transport.server().unwrap_or("in-process").into();
+        let counted = Counted { inner: self.transport, host, requests: requests.clone() };
         Self { transport: Arc::new(counted), requests: Some(requests), ..self }
     }
     /// The requests so far, of a client that counts them.

@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::config::{Config, ConfigError, Token, TokenSource};
 use crate::factory::Factory;
 use crate::remote::Remote;
+use crate::requests::Requests;
 
 /// How long a service account's token is asked for; upstream's.
 const TOKEN_LIFE: Duration = Duration::from_hours(1);
@@ -29,12 +30,16 @@ type ByName = dyn Fn(&str) -> Client + Send + Sync;
 pub struct Clients {
     by_name: Arc<ByName>,
     factories: Arc<parking_lot::Mutex<HashMap<String, Factory>>>,
+    requests: Requests,
 }
 
 impl Clients {
-    /// As a function gives them.
+    /// As a function gives them. Their requests are counted together.
     pub fn new(by_name: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
-        Self { by_name: Arc::new(by_name), factories: Arc::default() }
+        let requests = Requests::default();
+        let counted = requests.clone();
+        let by_name = move |user: &str| by_name(user).counted_among(counted.clone());
+        Self { by_name: Arc::new(by_name), factories: Arc::default(), requests }
     }
 
     /// Over HTTPS, with the one identity that a configuration has, whoever is named; but with `accounts` a service
@@ -60,6 +65,11 @@ impl Clients {
     /// The client of a user.
     pub fn of(&self, user: &str) -> Client {
         (self.by_name)(user)
+    }
+
+    /// The requests of all these clients so far.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// The informers of a user: the same for all parts of the process that work as this user, and for nobody else. So

@@ -110,7 +110,12 @@ impl Proxy {
 
     /// Opens a way to a host's port through it.
     pub(crate) async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>> {
-        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        // Not the server is out of reach: an environment's proxy may be forgotten, so its address is told.
+        let unreached = |e: io::Error| {
+            let place = format!("{}:{}", bracketed(&self.host), self.port);
+            io::Error::new(e.kind(), format!("proxyconnect tcp: dial tcp {place}: {e}"))
+        };
+        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreached)?;
         tcp.set_nodelay(true)?;
         match self.kind {
             Kind::Socks5 => {

@@ -33,44 +33,40 @@ const BYTES: &[f64] = &[
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// By code and method.
-    requests: BTreeMap<(u16, String), u64>,
-    /// By method: how long, how large.
-    took: BTreeMap<String, [Histogram; 3]>,
+    /// By code, server and method.
+    requests: BTreeMap<(u16, Arc<str>, String), u64>,
+    /// By server and method: how long, how large.
+    took: BTreeMap<(Arc<str>, String), [Histogram; 3]>,
 }
 
-/// The requests of a client so far. Clones count together.
-#[derive(Debug, Clone)]
-pub struct Requests(Arc<str>, Arc<Mutex<Counts>>);
+/// The requests of clients so far. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Requests(Arc<Mutex<Counts>>);
 
 impl Requests {
-    /// Those to a server.
-    pub(crate) fn new(host: &str) -> Self {
-        Self(host.into(), Arc::default())
-    }
-
-    /// Counts an answer: its code, how long it took, and the sizes of both bodies in bytes.
-    fn count(&self, verb: Verb, code: u16, took: Duration, sizes: [usize; 2]) {
+    /// Counts an answer of a server: its code, how long it took, and the sizes of both bodies in bytes.
+    fn count(&self, host: &Arc<str>, verb: Verb, code: u16, took: Duration, sizes: [usize; 2]) {
         let method = wire(verb).0.to_string();
-        let mut counts = self.1.lock();
-        *counts.requests.entry((code, method.clone())).or_default() += 1;
+        let mut counts = self.0.lock();
+        *counts.requests.entry((code, Arc::clone(host), method.clone())).or_default() += 1;
         let [seconds, sent, received] = counts
             .took
-            .entry(method)
+            .entry((Arc::clone(host), method))
             .or_insert_with(|| [Histogram::new(SECONDS), Histogram::new(BYTES), Histogram::new(BYTES)]);
         seconds.observe(took.as_secs_f64());
         sent.observe(sizes[0] as f64);
         received.observe(sizes[1] as f64);
     }
 
-    /// Writes all of them.
+    /// Writes all of them, and the runs of credential plugins.
     pub fn write(&self, page: &mut Page) {
-        let counts = self.1.lock();
-        let host = &*self.0;
+        let counts = self.0.lock();
         let name = "rest_client_requests_total";
         let help = "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.";
-        page.metric(name, "counter", help);
-        for ((code, method), n) in &counts.requests {
+        if !counts.requests.is_empty() {
+            page.metric(name, "counter", help);
+        }
+        for ((code, host, method), n) in &counts.requests {
             let code = if *code == 0 { "<error>".to_owned() } else { code.to_string() };
             page.value(name, &[("code", &code), ("host", host), ("method", method)], *n as f64);
         }
@@ -89,17 +85,21 @@ impl Requests {
             ),
         ];
         for (at, (name, help)) in of.into_iter().enumerate() {
-            page.metric(name, "histogram", help);
-            for (method, all) in &counts.took {
+            if !counts.took.is_empty() {
+                page.metric(name, "histogram", help);
+            }
+            for ((host, method), all) in &counts.took {
                 page.histogram(name, &[("host", host), ("verb", method)], &all[at]);
             }
         }
+        crate::exec::counts::write(page);
     }
 }
 
 /// A transport whose requests are counted.
 pub(crate) struct Counted {
     pub(crate) inner: Arc<dyn Transport>,
+    pub(crate) host: Arc<str>,
     pub(crate) requests: Requests,
 }
 
@@ -128,7 +128,7 @@ impl Counted {
         let began = Instant::now();
         let answer = call.await;
         let received = answer.as_ref().map(size).unwrap_or_default();
-        self.requests.count(verb, code(verb, &answer), began.elapsed(), [sent, received]);
+        self.requests.count(&self.host, verb, code(verb, &answer), began.elapsed(), [sent, received]);
         answer
     }
 }

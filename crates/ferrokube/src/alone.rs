@@ -337,6 +337,8 @@ where
     let Part { clients, election, limit, clock } = part;
     let shutdown = Shutdown::new();
     let own = clients.of(&format!("system:{name}"));
+    let requests = clients.requests().clone();
+    telling.metrics.register("rest-client", move |page| requests.write(page));
     if flags.secure_port != 0 {
         let asked = reviewers(&flags.serving, &own, name)?;
         let serving = endpoints::serve(about, telling, asked, flags, clock, &shutdown);

@@ -14,6 +14,7 @@ use apiserver::config::{self, Config, Given};
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
 use client::{Client, Clients, Election};
+use component::metrics::Registry;
 use component::{Clock, Shutdown};
 use controllers::certificates::{Authority, Signers};
 use kubelet::config::VOLUME_PLUGIN_DIR;
@@ -446,20 +447,24 @@ impl Parts {
             gates: self.gates,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
-        let clients = self.clients("kube-controller-manager");
         let told = &self.controllers_tell;
+        let clients = self.clients("kube-controller-manager", &told.metrics);
         controllers::run(&config, &clients, &told.metrics, &told.health, stop)
             .with_context(|| format!("--cluster-cidr {:?} can't be used", self.cluster_cidr))
     }
 
     fn scheduler(&self, stop: Shutdown) -> impl Future<Output = ()> + Send + use<> {
         let metrics = self.scheduler_tells.metrics.clone();
-        scheduler::run::run(self.gates, self.clients("kube-scheduler"), self.clock, metrics, stop)
+        let clients = self.clients("kube-scheduler", &metrics);
+        scheduler::run::run(self.gates, clients, self.clock, metrics, stop)
     }
 
-    /// Clients in this process, by user name.
-    fn clients(&self, agent: &'static str) -> Clients {
-        clients(&self.server, agent)
+    /// Clients in this process, by user name; their requests are among the metrics.
+    fn clients(&self, agent: &'static str, metrics: &Registry) -> Clients {
+        let clients = clients(&self.server, agent);
+        let requests = clients.requests().clone();
+        metrics.register("rest-client", move |page| requests.write(page));
+        clients
     }
 
     /// The settings by which the controllers act.
@@ -494,7 +499,7 @@ impl Parts {
             ("kube-scheduler", self.scheduler_settings(), 10259, &self.scheduler_tells),
         ];
         for (name, settings, port, telling) in all {
-            let client = self.clients(name).of(&format!("system:{name}"));
+            let client = clients(&self.server, name).of(&format!("system:{name}"));
             let served = settings.and_then(|PartSettings { settings, flags }| {
                 let about = About { name, settings, flags, uid: false, tolerant: true };
                 endpoints::serve_here(about, telling, client, port, roots.clone(), self.clock, stop)

@@ -94,6 +94,17 @@ fn controllers_and_scheduler_run_in_processes_of_their_own() -> Result<()> {
             ensure!(component.get(path, &["-H", "Authorization: Bearer x"])?.0 == "401", "{path}");
             ensure!(component.get(path, &admin)?.0 == "200", "{path} to the administrator");
         }
+        // The alert KubeClientErrors reads the first one.
+        let metrics = component.get("/metrics", &admin)?.1;
+        let root = server.url("");
+        let server = root.trim_start_matches("https://");
+        for line in [
+            format!("rest_client_requests_total{{code=\"200\",host=\"{server}\",method=\"GET\"}} "),
+            format!("rest_client_request_duration_seconds_count{{host=\"{server}\",verb=\"POST\"}} "),
+            "rest_client_exec_plugin_ttl_seconds +Inf\n".to_owned(),
+        ] {
+            ensure!(metrics.contains(&line), "{line} is not in\n{metrics}");
+        }
     }
     let verbose = controllers.get("/healthz?verbose", &[])?.1;
     ensure!(verbose.contains("[+]deployment-controller ok\n") && !verbose.contains("root-ca"), "{verbose}");

@@ -209,6 +209,7 @@ fn a_proxy_alone_does_the_same_until_it_cleans_up() -> Result<()> {
     }
     let metrics = get(host, "http://127.0.0.1:10249/metrics")?;
     ensure!(metrics.contains("kubeproxy_sync_proxy_rules_duration_seconds_count"), "{metrics}");
+    ensure!(metrics.contains("rest_client_requests_total{code=\"200\","), "{metrics}");
     let pid = Pid::from_raw(Host::pid_of(&proxy)?.cast_signed()).context("no process id")?;
     kill_process(pid, Signal::TERM)?;
     ensure!(proxy.wait()?.success(), "{}", host.log("kube-proxy"));

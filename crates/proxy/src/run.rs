@@ -101,6 +101,9 @@ pub async fn run(
     }
     let place = Place { node: node_name.into(), zone: "".into() };
     let writer = Writer::start(&config, settings.clone(), place, &metrics, shutdown)?;
+    if let Some(requests) = client.requests().cloned() {
+        config.registry.register("rest-client", move |page| requests.write(page));
+    }
     serve_pages(&config, writer.mode(), &health, &metrics, shutdown).await?;
 
     let watches = Watches::start(client, node_name, &config, &health, &metrics, shutdown);

@@ -166,7 +166,8 @@ impl Server {
         curl
     }
 
-    fn url(&self, path: &str) -> String {
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
         format!("https://127.0.0.1:{}{path}", self.port)
     }
 

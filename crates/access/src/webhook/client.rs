@@ -58,7 +58,7 @@ impl Webhooks {
         if let Some((call, own)) = own::call(to, &body).zip(network.own()) {
             let status = |status| CallError::Status(Box::new(status));
             let call = call.map_err(status)?;
-            let answer = tokio::time::timeout(timeout, own.transport().call(call)).await;
+            let answer = tokio::time::timeout(timeout, network.call_own(own, call)).await;
             return answer.map_err(|_| failed("context deadline exceeded".into()))?.map_err(status);
         }
         let pool = self.pools.of(to, || {

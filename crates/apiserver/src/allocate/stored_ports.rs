@@ -42,7 +42,8 @@ impl Ports {
         let lacks = || "the schema lacks RangeAllocation".to_owned();
         let strategy = kinds::strategy("", PLURAL);
         let storage = strategy.facts().storage.clone().ok_or_else(lacks)?;
-        let resource = Stored::new(schema, &objects.store, storage, PLURAL, &strategy)?;
+        let root = schema.kind(&storage.kind).ok_or_else(lacks)?;
+        let resource = Stored::new((schema, root), &objects.store, storage, PLURAL, &strategy)?;
         let meta = Meta::new(schema).ok_or_else(lacks)?;
         Ok(Self { range, objects, resource, meta, turn: Mutex::default() })
     }

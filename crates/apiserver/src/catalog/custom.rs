@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::schema::{CustomKind, Gvk};
+use api::schema::{CustomKind, Gvk, StructId};
 use api::{Schema, Text};
 use bytes::Bytes;
 use component::Shutdown;
@@ -140,7 +140,8 @@ impl CustomResource {
                 terminating: made_of.2,
                 ended: ended.clone(),
             };
-            entry(&own, store, &definition, version, Arc::clone(strategy), custom).map(Arc::new)
+            let root = |kind: &Gvk| kinds.iter().find(|k| k.kind == *kind).map(|k| own.custom_id(k));
+            entry((&own, &root), store, &definition, version, Arc::clone(strategy), custom).map(Arc::new)
         };
         let stored = make(storage, &storage_strategy)?;
         let mut entries = Vec::new();
@@ -161,8 +162,9 @@ fn gvk(definition: &Definition, version: &str) -> Gvk {
     Gvk::new(&definition.group, version, &definition.names.kind)
 }
 
+/// The entry of a version. The definition's kinds have these roots, whatever else the schema has by their names.
 fn entry(
-    schema: &Schema,
+    (schema, root_of): (&Schema, &dyn Fn(&Gvk) -> Option<StructId>),
     store: &Store,
     definition: &Definition,
     version: &Version,
@@ -171,10 +173,11 @@ fn entry(
 ) -> Result<ResourceEntry, String> {
     let names = &definition.names;
     let kind = gvk(definition, &version.name);
-    let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
+    let root_of = |kind: &Gvk| root_of(kind).ok_or_else(|| missing(kind));
+    let root = root_of(&kind)?;
     let facts = strategy.facts();
     let storage = facts.storage.clone().ok_or("the kind is not stored")?;
-    let stored = Stored::new(schema, store, storage, &names.plural, &strategy)?;
+    let stored = Stored::new((schema, root_of(&storage.kind)?), store, storage, &names.plural, &strategy)?;
     let mut subresources = Vec::new();
     if version.status {
         subresources.push(SubresourceEntry {
@@ -189,7 +192,7 @@ fn entry(
         let scale = Gvk::new("autoscaling", "v1", "Scale");
         subresources.push(SubresourceEntry {
             name: "scale".into(),
-            root: schema.kind(&scale),
+            root: Schema::builtin().kind(&scale),
             kind: scale,
             verbs: texts(&STATUS_VERBS),
             is_scale: true,

@@ -132,6 +132,9 @@ enum Ties {
 }
 
 /// All groups, by their places: whether they are served here or elsewhere.
+///
+/// DIFFERENCE: upstream's older documents also list a version that only definitions without accepted names have, since it
+/// has an APIService; who follows it finds nothing.
 fn groups(resources: &Resources, services: &Services, ties: Ties) -> Vec<Group> {
     let mut all: BTreeMap<Text, Vec<Version>> = BTreeMap::new();
     for (group, versions) in &resources.groups() {

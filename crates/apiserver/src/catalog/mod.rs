@@ -100,7 +100,10 @@ impl Catalog {
     pub(crate) fn changed(&self, changes: &[Change]) -> Self {
         let former = changes.iter().filter_map(|c| self.resources.definitions().get(&c.group, &c.plural));
         let new = changes.iter().filter_map(|c| c.resource.as_ref());
-        let schema = self.schema.replacing(former.flat_map(|r| &r.kinds), new.flat_map(|r| &r.kinds));
+        let schema =
+            self.schema.replacing(former.flat_map(|r| &r.kinds), new.flat_map(|r| &r.kinds), |kind| {
+                self.resources.is_built_in_kind(kind)
+            });
         let resources = Arc::new(self.resources.changed(changes));
         Self {
             schema: Arc::new(schema),

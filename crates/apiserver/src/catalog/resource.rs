@@ -145,16 +145,15 @@ impl ResourceEntry {
 }
 
 impl Stored {
-    /// Registers a resource with the store.
+    /// Registers a resource with the store, whose objects have this root in the version that is stored.
     pub(crate) fn new(
-        schema: &Schema,
+        (schema, root): (&Schema, StructId),
         store: &Store,
         storage: Storage,
         plural: &str,
         strategy: &Arc<dyn Strategy>,
     ) -> Result<Self, String> {
         let Storage { kind, path, expires, .. } = storage;
-        let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
         let fields = strategy.facts().fields.iter().enumerate();
         let indexed = fields.filter(|(_, f)| f.indexed).map(|(i, _)| i).collect();
         let id = store.register(ResourceSpec { group: kind.group.clone(), plural: plural.into(), indexed });

@@ -87,7 +87,8 @@ impl Resources {
         let facts = strategy.facts();
         let stored = if row.has_verb("update") {
             let storage = facts.storage.clone().unwrap_or_else(|| Storage::of(&kind, row.resource));
-            Some(Stored::new(schema, store, storage, row.resource, &strategy)?)
+            let root = schema.kind(&storage.kind).ok_or_else(|| missing(&storage.kind))?;
+            Some(Stored::new((schema, root), store, storage, row.resource, &strategy)?)
         } else {
             None
         };
@@ -162,6 +163,11 @@ impl Resources {
     /// Whether a built-in resource keeps its objects under this group and name.
     pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {
         self.built_in.stored(group, plural).is_some()
+    }
+    /// Whether a built-in resource, or a part of one, is of a kind.
+    pub(super) fn is_built_in_kind(&self, kind: &Gvk) -> bool {
+        let parts = || self.built_in.resources.iter().flat_map(|r| &r.subresources);
+        self.built_in.by_kind.contains_key(kind) || parts().any(|part| part.kind == *kind)
     }
     /// The resource whose objects are of a kind.
     pub(crate) fn of_kind(&self, kind: &Gvk) -> Option<&Arc<ResourceEntry>> {

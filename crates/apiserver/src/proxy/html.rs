@@ -28,11 +28,14 @@ const LINKS: [(&str, &[&str]); 24] = [
     ("source", &["src"]),
 ];
 
-/// Rewrites the links of a page; everything else stays byte for byte.
-pub(super) fn rewrite(page: &[u8], link: impl Fn(&str) -> Option<String>) -> Vec<u8> {
+/// Rewrites the links of a page; everything else stays byte for byte. Nothing if more than `most` bytes would come of it:
+/// links may become as long as the name that the reader has for the host.
+pub(super) fn rewrite(page: &[u8], most: usize, link: impl Fn(&str) -> Option<String>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(page.len());
     let mut at = 0;
-    while let Some(open) = page[at..].iter().position(|b| *b == b'<') {
+    while out.len() <= most
+        && let Some(open) = page[at..].iter().position(|b| *b == b'<')
+    {
         let open = at + open;
         out.extend_from_slice(&page[at..open]);
         let rest = &page[open..];
@@ -42,7 +45,7 @@ pub(super) fn rewrite(page: &[u8], link: impl Fn(&str) -> Option<String>) -> Vec
             tag_length(rest)
         };
         let tag = &rest[..length];
-        tag_links(tag, &link, &mut out);
+        tag_links(tag, most, &link, &mut out);
         at = open + length;
         // The content of these is text, not elements.
         for raw in ["script", "style"] {
@@ -54,7 +57,7 @@ pub(super) fn rewrite(page: &[u8], link: impl Fn(&str) -> Option<String>) -> Vec
         }
     }
     out.extend_from_slice(&page[at..]);
-    out
+    Some(out).filter(|out| out.len() <= most)
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
@@ -86,8 +89,8 @@ fn name_of(tag: &[u8]) -> &str {
     std::str::from_utf8(&name[..end]).unwrap_or_default()
 }
 
-/// Appends a tag with its links rewritten.
-fn tag_links(tag: &[u8], link: &impl Fn(&str) -> Option<String>, out: &mut Vec<u8>) {
+/// Appends a tag with its links rewritten, up to so many bytes.
+fn tag_links(tag: &[u8], most: usize, link: &impl Fn(&str) -> Option<String>, out: &mut Vec<u8>) {
     let name = name_of(tag);
     let attributes = LINKS.iter().find(|(n, _)| name.eq_ignore_ascii_case(n)).map(|(_, a)| *a);
     let Some(attributes) = attributes else {
@@ -96,7 +99,7 @@ fn tag_links(tag: &[u8], link: &impl Fn(&str) -> Option<String>, out: &mut Vec<u
     };
     let mut at = 1 + name.len();
     let mut copied = 0;
-    while at < tag.len() {
+    while at < tag.len() && out.len() <= most {
         if !tag[at].is_ascii_alphabetic() {
             at += 1;
             continue;
@@ -148,8 +151,12 @@ mod tests {
     #[test]
     fn rewrites() {
         let check = |page: &str, expected: &str| {
-            let got = rewrite(page.as_bytes(), |l| l.strip_prefix('/').map(|rest| format!("/p/{rest}")));
+            let below = |l: &str| l.strip_prefix('/').map(|rest| format!("/p/{rest}"));
+            let got = rewrite(page.as_bytes(), expected.len(), below).unwrap();
             assert_eq!(String::from_utf8(got).unwrap(), expected);
+            if let Some(less) = expected.len().checked_sub(1) {
+                assert_eq!(rewrite(page.as_bytes(), less, below), None);
+            }
         };
         check("plain text", "plain text");
         check(
@@ -166,5 +173,20 @@ mod tests {
         check("<a href=\"/unfinished", "<a href=\"/p/unfinished");
         check("<", "<");
         check("<a href=", "<a href=");
+    }
+
+    #[test]
+    fn a_page_does_not_grow_beyond_its_limit() {
+        let host = "h".repeat(8 << 10);
+        let calls = std::cell::Cell::new(0);
+        let long = |_: &str| {
+            calls.set(calls.get() + 1);
+            Some(host.clone())
+        };
+        for page in ["<a href=/>".repeat(10_000), format!("<a{}>", " href=/".repeat(10_000))] {
+            calls.set(0);
+            assert_eq!(rewrite(page.as_bytes(), 1 << 20, long), None);
+            assert!(calls.get() < 200, "{}", calls.get());
+        }
     }
 }

@@ -20,6 +20,8 @@ use crate::front::{Body, BodyError, full};
 /// The longest HTML page whose links are rewritten; a longer one is passed on as it is. DIFFERENCE: upstream keeps a page of
 /// any length in memory.
 const MAX_HTML: usize = 4 << 20;
+/// The longest page that may come of it; a page whose links would make it longer is passed on as it is.
+const MAX_REWRITTEN: usize = 4 * MAX_HTML;
 
 /// Where a proxied page lies, as its reader sees it.
 #[derive(Debug, Clone, Default)]
@@ -121,12 +123,21 @@ impl Place {
         if page.is_empty() {
             return Ok((parts, full(Bytes::new())));
         }
-        let plain = encoding.decode(&page).map_err(|e| e.to_string())?;
-        let Some(plain) = plain else { return Ok((parts, full(Bytes::from(page)))) };
-        let rewritten = html::rewrite(&plain, |link| self.rewrite(link).ok());
-        let encoded = encoding.encode(&rewritten).map_err(|e| e.to_string())?;
+        // Packing a page takes longer than others may wait for their turn.
+        let (place, page) = (self.clone(), Bytes::from(page));
+        let of = page.clone();
+        let rewriting = tokio::task::spawn_blocking(move || place.rewritten(&of, encoding));
+        let rewritten = rewriting.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+        let Some(rewritten) = rewritten else { return Ok((parts, full(page))) };
         parts.headers.remove(header::CONTENT_LENGTH);
-        Ok((parts, full(Bytes::from(encoded))))
+        Ok((parts, full(Bytes::from(rewritten))))
+    }
+
+    /// A page with its links rewritten; nothing if it is too long, or would become so.
+    fn rewritten(&self, page: &[u8], encoding: Encoding) -> std::io::Result<Option<Vec<u8>>> {
+        let Some(plain) = encoding.decode(page)? else { return Ok(None) };
+        let rewritten = html::rewrite(&plain, MAX_REWRITTEN, |link| self.rewrite(link).ok());
+        rewritten.map(|rewritten| encoding.encode(&rewritten)).transpose()
     }
 }
 

@@ -4,6 +4,7 @@
 //! A program is run when credentials are needed and there are none, or their end has come, or a server refused them; those
 //! who come meanwhile wait for it.
 
+pub(crate) mod counts;
 mod document;
 mod hint;
 mod path;
@@ -22,7 +23,9 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
+use self::counts::{Present, Run, Validity};
 use self::document::Answer;
 use self::hint::Sometimes;
 use crate::certificate::Certificate;
@@ -41,6 +44,7 @@ pub struct Plugin {
     exec: Exec,
     cluster: Option<Value>,
     certificate: Certificate,
+    present: Present,
     hints: Sometimes,
     held: Arc<Mutex<Option<Held>>>,
     patience: [Duration; 2],
@@ -79,6 +83,7 @@ impl Plugin {
             exec,
             cluster,
             certificate: Certificate::default(),
+            present: Present::default(),
             hints: Sometimes::default(),
             held: Arc::default(),
             patience: [PATIENCE, PATIENCE_WITH_PEOPLE],
@@ -123,12 +128,17 @@ impl Plugin {
         let bearer = bearer(&answer.token)?;
         let old = held.as_ref().and_then(|h| h.answer.certificate.as_ref());
         if old != answer.certificate.as_ref() {
-            match &answer.certificate {
-                Some((chain, key)) => self
-                    .exchange(chain.as_bytes(), key.as_bytes())
-                    .map_err(|why| format!("failed parsing client key/certificate: {why}"))?,
-                None => self.certificate.clear(),
-            }
+            let validity = match &answer.certificate {
+                Some((chain, key)) => {
+                    let exchanged = self.exchange(chain.as_bytes(), key.as_bytes());
+                    Some(exchanged.map_err(|why| format!("failed parsing client key/certificate: {why}"))?)
+                }
+                None => {
+                    self.certificate.clear();
+                    None
+                }
+            };
+            self.present.exchange(validity);
         }
         let number = held.as_ref().map_or(0, |h| h.given.number + 1);
         let given = Given { bearer, number };
@@ -136,41 +146,62 @@ impl Plugin {
         Ok(given)
     }
 
-    fn exchange(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
+    /// Puts a certificate in its place; begin and end of it.
+    fn exchange(&self, chain: &[u8], key: &[u8]) -> Result<Validity, String> {
         let chain: Vec<_> =
             CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
-        if chain.is_empty() {
+        let Some(leaf) = chain.first() else {
             return Err("tls: failed to find any PEM data in certificate input".into());
-        }
+        };
+        let (_, leaf) = X509Certificate::from_der(leaf).map_err(|e| e.to_string())?;
+        let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp());
+        let validity =
+            time(leaf.validity.not_before).and_then(|begin| Ok((begin, time(leaf.validity.not_after)?)));
+        let validity = validity.map_err(|e| e.to_string())?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| e.to_string())?;
-        self.certificate.exchange(chain, key).map_err(|e| e.to_string())
+        self.certificate.exchange(chain, key).map_err(|e| e.to_string())?;
+        Ok(validity)
     }
 
     /// Runs the program; its output.
     async fn run(&self) -> Result<Vec<u8>, String> {
-        let Exec { command, args, env, interactive_mode, .. } = &self.exec;
-        let interactive = document::interactive(interactive_mode, io::stdin().is_terminal())?;
+        let interactive = document::interactive(&self.exec.interactive_mode, io::stdin().is_terminal())?;
+        let (run, output) = self.run_once(interactive).await;
+        counts::ran(run);
+        output
+    }
+
+    /// Runs it with the terminal, or without; the way in which it ended.
+    async fn run_once(&self, interactive: bool) -> (Run, Result<Vec<u8>, String>) {
+        let Exec { command, args, env, .. } = &self.exec;
         let question = document::question(&self.exec, self.cluster.as_ref(), interactive);
-        let program = path::find(command).ok_or_else(|| self.not_found())?;
+        let Some(program) = path::find(command) else { return (Run::NotFound, Err(self.not_found())) };
         let mut run = Command::new(program);
         run.args(args).envs(env.iter().map(|v| (&v.name, &v.value))).env(QUESTION, question);
         let patience = self.patience[usize::from(interactive)];
-        let ended = timeout(patience, program::consult(&mut run, interactive)).await;
-        let ended = ended
-            .map_err(|_| format!("exec: executable {command} did not end within {}", shown(patience)))?;
-        let Ended { status, stdout, .. } =
-            ended.map_err(|e| format!("exec: fork/exec {command}: {}", crate::material::errno(&e)))?;
+        let Ended { status, stdout, .. } = match timeout(patience, program::consult(&mut run, interactive))
+            .await
+        {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(e)) => {
+                let why = crate::material::errno(&e);
+                return (Run::NotFound, Err(format!("exec: fork/exec {command}: {why}")));
+            }
+            Err(_) => {
+                let within = shown(patience);
+                return (Run::Lost, Err(format!("exec: executable {command} did not end within {within}")));
+            }
+        };
         if !status.success() {
             let code = status.code().unwrap_or(-1);
-            return Err(format!("exec: executable {command} failed with exit code {code}"));
+            let told = format!("exec: executable {command} failed with exit code {code}");
+            return (Run::Failed(code), Err(told));
         }
         if stdout.len() >= program::MOST {
-            return Err(format!(
-                "exec: executable {command} wrote too much, {} bytes or more",
-                program::MOST
-            ));
+            let told = format!("exec: executable {command} wrote too much, {} bytes or more", program::MOST);
+            return (Run::Done, Err(told));
         }
-        Ok(stdout)
+        (Run::Done, Ok(stdout))
     }
 
     fn not_found(&self) -> String {

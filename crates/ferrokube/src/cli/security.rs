@@ -69,8 +69,8 @@ pub(crate) struct Security {
     /// Key of the certificate with which to serve
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Directory of apiserver.crt and apiserver.key, with which to serve if they are there and no other certificate is
-    /// given; without --data-dir everything else is kept there, too
+    /// Directory of apiserver.crt and apiserver.key, with which to serve if no other certificate is given; they are made
+    /// if they are not there. Without --data-dir everything else is kept there, too
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// Audiences of the API server, of which a token must have one [default: the issuers]

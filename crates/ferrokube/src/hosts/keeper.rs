@@ -105,8 +105,11 @@ impl Keeper {
 
     fn spawn(&self) -> Result<Child> {
         let program = std::env::current_exe().context("this program is gone")?;
+        let without = without_proxy(&self.cluster.server, |name| std::env::var(name).ok());
         let mut child = Command::new(program)
             .args(&self.arguments)
+            // A proxy of the environment is for images; it does not reach this machine's own networks.
+            .envs(["NO_PROXY", "no_proxy"].map(|name| (name, &without)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -200,5 +203,30 @@ async fn tell(name: String, from: impl AsyncRead + Unpin) {
     }
     if !line.is_empty() {
         say(&format!("{name}: {}", String::from_utf8_lossy(&line)));
+    }
+}
+
+/// The value of `NO_PROXY` with which a node reaches this server, and everything that the environment exempts, directly.
+fn without_proxy(server: &str, variable: impl Fn(&str) -> Option<String>) -> String {
+    let given =
+        ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| variable(name).filter(|v| !v.is_empty()));
+    let host = |uri: http::Uri| Some(uri.host()?.trim_matches(['[', ']']).to_owned());
+    given.into_iter().chain(server.parse().ok().and_then(host)).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_reached_without_a_proxy() {
+        let check = |server: &str, given: &[(&str, &str)], expected: &str| {
+            let variable = |name: &str| given.iter().find(|g| g.0 == name).map(|g| g.1.to_owned());
+            assert_eq!(without_proxy(server, variable), expected, "{server} {given:?}");
+        };
+        check("https://10.242.0.1:6443", &[], "10.242.0.1");
+        check("https://[fd00::1]:6443", &[("NO_PROXY", "")], "fd00::1");
+        check("https://10.242.0.1:6443", &[("NO_PROXY", ".in,10.0.0.0/8")], ".in,10.0.0.0/8,10.242.0.1");
+        check("https://10.242.0.1:6443", &[("NO_PROXY", ""), ("no_proxy", "a")], "a,10.242.0.1");
     }
 }

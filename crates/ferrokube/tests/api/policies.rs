@@ -112,6 +112,27 @@ fn a_policy_with_parameters_refuses_warns_and_asks_the_authorizer() {
     assert_eq!(made.header("warning"), "");
 }
 
+/// As recorded from upstream.
+#[test]
+fn a_policy_knows_variables_if_it_has_some() {
+    let s = server();
+    let check = |variables: Value, told: &str| {
+        let spec = json!({
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
+            }]},
+            "variables": variables,
+            "validations": [{"expression": "variables.n == 1"}],
+        });
+        let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+        let path = format!("{GROUP}/validatingadmissionpolicies?dryRun=All");
+        let refused = try_create(&s, &path, &policy).expect(422).unwrap().json().unwrap();
+        assert!(refused["message"].as_str().unwrap().contains(told), "{refused}");
+    };
+    check(json!([]), "ERROR: <input>:1:1: undeclared reference to 'variables' (in container '')");
+    check(json!([{"name": "m", "expression": "1"}]), "ERROR: <input>:1:10: undefined field 'n'");
+}
+
 #[test]
 fn policies_see_deletions_and_connections_and_other_versions() {
     let s = server();

@@ -154,3 +154,53 @@ fn a_conversion_that_lies_loses_nothing() -> Result<()> {
     })?;
     Ok(())
 }
+
+/// A definition of reviews, and a webhook that sends each review of a review to the server itself: every call leads to the
+/// next, until the first one's time is over.
+#[test]
+fn a_webhook_that_asks_the_server_itself_ends() -> Result<()> {
+    let server = Server::start(&[])?;
+    let definition = json!({
+        "metadata": {
+            "name": "admissionreviews.admission.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {
+            "group": "admission.k8s.io", "scope": "Cluster",
+            "names": {"plural": "admissionreviews", "singular": "admissionreview", "kind": "AdmissionReview"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)?;
+    let reviews = "/apis/admission.k8s.io/v1/admissionreviews";
+    eventually("the reviews", || Ok(server.get(reviews).send()?.expect(200).ok()))?;
+    let itself = json!({"namespace": "default", "name": "kubernetes", "path": reviews});
+    let configuration = json!({"metadata": {"name": "circle"}, "webhooks": [{
+        "name": "circle.example.com", "clientConfig": {"service": itself}, "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
+        "rules": [{
+            "operations": ["*"], "apiGroups": ["admission.k8s.io"], "apiVersions": ["v1"],
+            "resources": ["admissionreviews"],
+        }],
+    }]});
+    // A mutating one: what it sends on has no name, which is seen only after it.
+    server.create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", &configuration)?;
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "metadata": {"name": "first"},
+    });
+    let told = eventually("the webhook", || {
+        let answer = server.request("POST", reviews).json(&review).send()?;
+        if answer.status == 201 {
+            server.request("DELETE", &format!("{reviews}/first")).send()?;
+            return Ok(None);
+        }
+        Ok(Some(answer.text()))
+    })?;
+    ensure!(told.contains("failed calling webhook") || told.contains("failed to call webhook"), "{told}");
+    // Others are served meanwhile and afterwards.
+    server.create(MAPS, &map("fine"))?;
+    ensure!(server.get("/livez").send()?.status == 200);
+    Ok(())
+}

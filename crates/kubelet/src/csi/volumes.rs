@@ -28,6 +28,8 @@ use crate::work::{to_end, try_blocking};
 /// How often the volume of a running Pod is looked at: whether it is to be published again or made larger. Upstream does
 /// so with each sync of the Pod, about as often.
 const PERIOD: Duration = Duration::from_mins(1);
+/// The most letters that are kept of a driver's words on a volume.
+const MAX_MESSAGE: usize = 1024;
 
 /// A volume that a Pod has.
 struct Known {
@@ -413,7 +415,7 @@ fn usage(
     }
     let condition = told.then(|| {
         let of = stats.volume_condition.unwrap_or_default();
-        Condition { abnormal: of.abnormal, message: of.message }
+        Condition { abnormal: of.abnormal, message: of.message.chars().take(MAX_MESSAGE).collect() }
     });
     let number = |n: i64| u64::try_from(n).unwrap_or(0);
     let mut found = Usage { name, used: 0, inodes_used: 0, room: Filesystem::default(), claim, condition };

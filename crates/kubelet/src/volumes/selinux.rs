@@ -76,11 +76,20 @@ pub(crate) fn label(pod: &Pod, volume: &str, files: &FileLabel) -> Result<Option
         return Ok(None);
     }
     let labels: BTreeSet<String> = options(pod, volume).filter_map(|options| files.of(options)).collect();
+    // Users choose their levels, and the label becomes an option of a mount: a quote would end it and begin another.
+    if let Some(odd) = labels.iter().find(|label| !label.bytes().all(is_of_label)) {
+        return Err(format!("invalid SELinux label {}", api::go::quote(odd)));
+    }
     if labels.len() > 1 {
         let labels: Vec<String> = labels.into_iter().collect();
         return Err(format!("multiple SELinux labels found: {}", labels.join(",")));
     }
     Ok(labels.into_iter().next())
+}
+
+/// Whether a byte can stand in a label: in names, and in levels such as `s0-s0:c0.c1023`.
+fn is_of_label(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-.:,".contains(&byte)
 }
 
 /// The option of a mount with a label; upstream's form.
@@ -159,6 +168,13 @@ mod tests {
         check(recursive, json!([plain()]), Ok(None));
         let several = "multiple SELinux labels found: system_u:object_r:container_file_t:s0:c1,c2,system_u:object_r:container_file_t:s0:c3";
         check(of_pod("s0:c1,c2"), json!([plain(), own(json!({"level": "s0:c3"}))]), Err(several));
+        for level in ["s0\",suid,x=\"", "s0 ", "s0\\", "s0\n", "é"] {
+            let label = api::go::quote(&format!("system_u:object_r:container_file_t:{level}"));
+            check(of_pod(level), json!([plain()]), Err(&format!("invalid SELinux label {label}")));
+        }
+        let user = json!({"level": "s0", "user": "\",suid,x=\""});
+        let odd = api::go::quote("\",suid,x=\":object_r:container_file_t:s0");
+        check(json!({}), json!([own(user)]), Err(&format!("invalid SELinux label {odd}")));
     }
 
     /// Upstream's cases of `TestVolumeSupportsSELinuxMount`.

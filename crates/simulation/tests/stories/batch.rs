@@ -93,15 +93,15 @@ async fn a_cron_job() -> Result<()> {
     disturbed(&["cronjob-controller", "job-controller", COLLECTOR], async |stage| {
         let cluster = stage.cluster;
         let mut seen = BTreeSet::new();
-        made(stage, "2026-01-01T00:10:10Z", &mut seen).await?;
+        made(stage, "2026-01-01T00:02:10Z", &mut seen).await?;
         let spec = json!({"schedule": "*/2 * * * *", "successfulJobsHistoryLimit": 2, "concurrencyPolicy": "Forbid",
             "jobTemplate": {"spec": {"template": template()}}});
         cluster.create::<CronJob>(&json!({"metadata": {"name": "tick", "namespace": "default"}, "spec": spec})).await?;
-        made(stage, "2026-01-01T00:17:10Z", &mut seen).await?;
+        made(stage, "2026-01-01T00:09:10Z", &mut seen).await?;
         let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
         cluster.admin().api::<CronJob>("default").patch("tick", &suspend).await?;
-        made(stage, "2026-01-01T00:23:10Z", &mut seen).await?;
-        ensure!(seen == BTreeSet::from([12, 14, 16]), "Jobs were made at {seen:?}");
+        made(stage, "2026-01-01T00:13:10Z", &mut seen).await?;
+        ensure!(seen == BTreeSet::from([4, 6, 8]), "Jobs were made at {seen:?}");
         let names: Vec<Option<String>> =
             cluster.list::<Job>("default").await?.into_iter().map(|j| j.metadata.name).collect();
         let end = json!([names, state::<CronJob>(cluster).await?]);

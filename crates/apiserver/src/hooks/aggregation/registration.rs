@@ -162,34 +162,59 @@ impl Definition {
         let served = spec.versions.into_iter().filter(|v| v.served).map(|v| v.name).collect();
         Some(Self { group: spec.group, served })
     }
-    fn serves(&self, group: &str, version: &str) -> bool {
-        self.group == group && self.served.iter().any(|v| v == version)
+    /// Its versions that are not built in, by the names of their APIServices.
+    ///
+    /// DIFFERENCE: in upstream the APIService of a built-in version gets the places of definitions as soon as a definition
+    /// has that version, and goes with it.
+    fn services(&self) -> BTreeMap<Text, &Text> {
+        let own = self.served.iter().filter(|version| of_builtin(&self.group, version).is_none());
+        own.map(|version| (Text::from(format!("{version}.{}", self.group)), version)).collect()
     }
 }
 
-/// Takes a definition's state, and notes what should be there of its versions; the names of those APIServices.
-fn follow_definition(
-    (definitions, wanted): (&mut BTreeMap<Text, Definition>, &mut BTreeMap<Text, Wanted>),
-    name: &Text,
-    now: Option<Definition>,
-) -> BTreeSet<Text> {
-    let before = match &now {
-        Some(now) => definitions.insert(name.clone(), now.clone()),
-        None => definitions.remove(name),
-    };
-    let mut names = BTreeSet::new();
-    for Definition { group, served } in before.iter().chain(&now) {
-        for version in served.iter().filter(|version| of_builtin(group, version).is_none()) {
-            let name = Text::from(format!("{version}.{group}"));
-            if definitions.values().any(|d| d.serves(group, version)) {
-                wanted.insert(name.clone(), Wanted::new(group, version));
+/// The definitions by their names, and how many of them serve each version.
+#[derive(Debug, Default)]
+struct Definitions {
+    all: BTreeMap<Text, Definition>,
+    /// By the names of the APIServices.
+    serving: BTreeMap<Text, usize>,
+}
+
+impl Definitions {
+    /// Takes a definition's state, and notes what should be there of its versions; the names of the APIServices that may
+    /// differ. It costs work for this definition alone.
+    fn follow(
+        &mut self,
+        wanted: &mut BTreeMap<Text, Wanted>,
+        name: &Text,
+        now: Option<Definition>,
+    ) -> BTreeSet<Text> {
+        let before = self.all.remove(name);
+        let [former, present] =
+            [&before, &now].map(|d| d.as_ref().map(Definition::services).unwrap_or_default());
+        let mut names = BTreeSet::new();
+        for service in former.keys().filter(|service| !present.contains_key(*service)) {
+            let count = self.serving.get(service).copied().unwrap_or_default();
+            if count > 1 {
+                self.serving.insert(service.clone(), count - 1);
             } else {
-                wanted.remove(&name);
+                self.serving.remove(service);
+                wanted.remove(service);
             }
-            names.insert(name);
+            names.insert(service.clone());
         }
+        for (service, version) in present.iter().filter(|(service, _)| !former.contains_key(*service)) {
+            *self.serving.entry(service.clone()).or_default() += 1;
+            if let Some(Definition { group, .. }) = &now {
+                wanted.entry(service.clone()).or_insert_with(|| Wanted::new(group, version));
+            }
+            names.insert(service.clone());
+        }
+        if let Some(now) = now {
+            self.all.insert(name.clone(), now);
+        }
+        names
     }
-    names
 }
 
 /// All APIServices as they are, and as they should be.
@@ -197,8 +222,7 @@ struct Registration {
     objects: Arc<Objects>,
     transport: Arc<dyn Transport>,
     wanted: BTreeMap<Text, Wanted>,
-    /// The definitions by their names.
-    definitions: BTreeMap<Text, Definition>,
+    definitions: Definitions,
     known: BTreeMap<Text, ApiService>,
     at_start: BTreeSet<Text>,
     synced: BTreeSet<Text>,
@@ -248,7 +272,7 @@ pub(crate) async fn run(env: &Env) -> Result<(), Status> {
         objects: Arc::clone(&env.objects),
         transport: Arc::clone(&env.transport),
         wanted: built_in(&env.objects),
-        definitions: BTreeMap::new(),
+        definitions: Definitions::default(),
         known: BTreeMap::new(),
         at_start: BTreeSet::new(),
         synced: BTreeSet::new(),
@@ -293,10 +317,9 @@ impl Registration {
         let mut services = self.objects.watch(API_SERVICES.names())?;
         let known = all_of(&mut services, ApiService::of).await?;
         let now = Instant::now();
-        let names: BTreeSet<Text> = self.definitions.keys().chain(named.keys()).cloned().collect();
+        let names: BTreeSet<Text> = self.definitions.all.keys().chain(named.keys()).cloned().collect();
         for name in names {
-            let place = (&mut self.definitions, &mut self.wanted);
-            let changed = follow_definition(place, &name, named.remove(&name));
+            let changed = self.definitions.follow(&mut self.wanted, &name, named.remove(&name));
             self.due.extend(changed.into_iter().map(|name| (name, now)));
         }
         // Changes of the meantime are looked at once more.
@@ -330,8 +353,7 @@ impl Registration {
                 next = next_of(definitions) => match next {
                     Some(Ok(Batch::Events(events))) => events.iter().flat_map(|event| {
                         let now = Definition::of(&event.object).filter(|_| event.cause != Cause::Deleted);
-                        let place = (&mut self.definitions, &mut self.wanted);
-                        follow_definition(place, &event.object.data.name, now)
+                        self.definitions.follow(&mut self.wanted, &event.object.data.name, now)
                     }).collect(),
                     Some(Ok(_)) => BTreeSet::new(),
                     Some(Err(_)) | None => return,
@@ -417,27 +439,29 @@ mod tests {
     /// Upstream's cases (`crdregistration_controller_test.go`), and changes.
     #[test]
     fn versions_of_definitions() {
-        let (mut definitions, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+        let (mut definitions, mut wanted) = (Definitions::default(), BTreeMap::new());
         let mut check = |name: &str, served: Option<&[&str]>, changed: &[&str], there: &[&str]| {
             let now = served.map(|served| Definition {
                 group: "group.com".into(),
                 served: served.iter().map(|v| Text::from(*v)).collect(),
             });
-            let names = follow_definition((&mut definitions, &mut wanted), &name.into(), now);
+            let names = definitions.follow(&mut wanted, &name.into(), now);
             assert_eq!(names.into_iter().collect::<Vec<_>>(), changed, "{name}");
             assert_eq!(wanted.keys().collect::<Vec<_>>(), there, "{name}");
+            assert_eq!(definitions.serving.keys().collect::<Vec<_>>(), there, "{name}");
             assert!(wanted.values().all(|w| w.keep == Keep::Always && w.spec.priority == of_definition()));
         };
         let (v1, v2) = ("v1.group.com", "v2.group.com");
         check("one", Some(&["v1"]), &[v1], &[v1]);
-        check("two", Some(&["v1", "v2"]), &[v1, v2], &[v1, v2]);
-        check("one", Some(&["v1"]), &[v1], &[v1, v2]);
-        check("two", Some(&["v1"]), &[v1, v2], &[v1]);
+        check("two", Some(&["v1", "v2", "v2"]), &[v1, v2], &[v1, v2]);
+        check("one", Some(&["v1"]), &[], &[v1, v2]);
+        check("two", Some(&["v1"]), &[v2], &[v1]);
         check("one", None, &[v1], &[v1]);
         check("two", Some(&[]), &[v1], &[]);
         check("two", None, &[], &[]);
+        check("gone", None, &[], &[]);
         let built_in = Definition { group: "apps".into(), served: vec!["v1".into()] };
-        assert!(follow_definition((&mut definitions, &mut wanted), &"x".into(), Some(built_in)).is_empty());
+        assert!(definitions.follow(&mut wanted, &"x".into(), Some(built_in)).is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(super) fn environment(params: bool) -> Environment {
     admission::admission(Version::NEW, Parts { params, authorizer: true, mutations: false })
 }
 
-/// The environments of a policy's expressions: its variables are there.
+/// The environments of a policy's expressions.
 pub(super) struct Composed {
     variables: Arc<admission::Composed>,
     /// Of variables, validations and annotations.
@@ -22,12 +22,12 @@ pub(super) struct Composed {
 }
 
 impl Composed {
-    /// No variable is there yet.
-    pub(super) fn new(params: bool) -> Self {
+    /// No variable is there yet; `has_variables` says whether expressions know `variables` at all.
+    pub(super) fn new(params: bool, has_variables: bool) -> Self {
         let variables = Arc::new(admission::Composed::default());
         let of = |authorizer, mutations| {
             let env = admission::admission(Version::NEW, Parts { params, authorizer, mutations });
-            admission::with_composed(env, variables.clone())
+            if has_variables { admission::with_composed(env, variables.clone()) } else { env }
         };
         let (common, messages, mutations) = (of(true, false), of(false, false), of(true, true));
         Self { variables, common, messages, mutations }

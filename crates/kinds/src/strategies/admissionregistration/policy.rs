@@ -117,7 +117,9 @@ fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool)
         match_conditions(errs, &at, spec, spec.has("paramKind"));
     }
     let at = at.field("variables");
-    let composed = Composed::new(spec.has("paramKind"));
+    // As in upstream, a validating policy without variables does not know of any.
+    let has_variables = mutating || spec.len("variables") > 0;
+    let composed = Composed::new(spec.has("paramKind"), has_variables);
     for (i, variable) in spec.items("variables").enumerate() {
         let at = at.index(i);
         let name = variable.str("name");
