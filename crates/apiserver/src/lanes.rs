@@ -231,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_too_long_is_never_begun() {
-        let lanes = Lanes::new(1);
+        let lanes = Arc::new(Lanes::new(1));
         let (end, work) = stubborn();
         let soon = || Some(Instant::now() + Duration::from_millis(10));
         let begun = Arc::new(AtomicUsize::default());
@@ -239,8 +239,18 @@ mod tests {
             let begun = Arc::clone(begun);
             async move { begun.fetch_add(1, Ordering::Relaxed) }
         };
-        let first = tokio::time::timeout(Duration::from_millis(10), lanes.run(1, soon(), work));
-        assert!(first.await.is_err(), "it has not ended at its deadline");
+        let (tell, is_there) = oneshot::channel();
+        let own = Arc::clone(&lanes);
+        let first = tokio::spawn(async move {
+            let work = async {
+                let _ = tell.send(());
+                work.await;
+            };
+            own.run(1, None, work).await
+        });
+        is_there.await.unwrap();
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
         let second = tokio::time::timeout(Duration::from_millis(10), lanes.run(1, soon(), count(&begun)));
         assert!(second.await.is_err());
         assert_eq!(occupied(&lanes), 1, "the first holds its thread");

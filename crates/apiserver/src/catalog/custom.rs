@@ -140,8 +140,7 @@ impl CustomResource {
                 terminating: made_of.2,
                 ended: ended.clone(),
             };
-            let root = |kind: &Gvk| kinds.iter().find(|k| k.kind == *kind).map(|k| own.custom_id(k));
-            entry((&own, &root), store, &definition, version, Arc::clone(strategy), custom).map(Arc::new)
+            entry((&own, &kinds), store, &definition, version, Arc::clone(strategy), custom).map(Arc::new)
         };
         let stored = make(storage, &storage_strategy)?;
         let mut entries = Vec::new();
@@ -162,9 +161,9 @@ fn gvk(definition: &Definition, version: &str) -> Gvk {
     Gvk::new(&definition.group, version, &definition.names.kind)
 }
 
-/// The entry of a version. The definition's kinds have these roots, whatever else the schema has by their names.
+/// The entry of a version. The definition's kinds have their own roots, whatever else the schema has by their names.
 fn entry(
-    (schema, root_of): (&Schema, &dyn Fn(&Gvk) -> Option<StructId>),
+    (schema, kinds): (&Schema, &[CustomKind]),
     store: &Store,
     definition: &Definition,
     version: &Version,
@@ -173,7 +172,10 @@ fn entry(
 ) -> Result<ResourceEntry, String> {
     let names = &definition.names;
     let kind = gvk(definition, &version.name);
-    let root_of = |kind: &Gvk| root_of(kind).ok_or_else(|| missing(kind));
+    let root_of = |kind: &Gvk| -> Result<StructId, String> {
+        let own = kinds.iter().find(|k| k.kind == *kind).ok_or_else(|| missing(kind))?;
+        Ok(schema.custom_id(own))
+    };
     let root = root_of(&kind)?;
     let facts = strategy.facts();
     let storage = facts.storage.clone().ok_or("the kind is not stored")?;

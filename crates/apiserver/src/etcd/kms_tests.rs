@@ -307,7 +307,7 @@ async fn a_seed_is_not_written_with_for_ever() {
     let sealed = kms.seal(AT, b"v".to_vec()).unwrap();
     tokio::time::pause();
     // Some real time passed before the pause.
-    tokio::time::advance(Duration::from_secs(120)).await;
+    tokio::time::advance(Duration::from_mins(2)).await;
     kms.seal(AT, b"v".to_vec()).unwrap();
     tokio::time::advance(Duration::from_secs(90)).await;
     let why = kms.seal(AT, b"v".to_vec()).unwrap_err().to_string();

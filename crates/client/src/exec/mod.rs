@@ -128,15 +128,12 @@ impl Plugin {
         let bearer = bearer(&answer.token)?;
         let old = held.as_ref().and_then(|h| h.answer.certificate.as_ref());
         if old != answer.certificate.as_ref() {
-            let validity = match &answer.certificate {
-                Some((chain, key)) => {
-                    let exchanged = self.exchange(chain.as_bytes(), key.as_bytes());
-                    Some(exchanged.map_err(|why| format!("failed parsing client key/certificate: {why}"))?)
-                }
-                None => {
-                    self.certificate.clear();
-                    None
-                }
+            let validity = if let Some((chain, key)) = &answer.certificate {
+                let exchanged = self.exchange(chain.as_bytes(), key.as_bytes());
+                Some(exchanged.map_err(|why| format!("failed parsing client key/certificate: {why}"))?)
+            } else {
+                self.certificate.clear();
+                None
             };
             self.present.exchange(validity);
         }
