@@ -2,6 +2,8 @@
 
 mod controller;
 mod node;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,8 +21,8 @@ pub use tonic::Code;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::Cluster;
 use crate::plugin::{Faults, Introduction, Serving};
+use crate::{Cluster, Host};
 
 /// The way in which a call goes wrong.
 #[derive(Debug, Clone)]
@@ -68,6 +70,8 @@ struct State {
     topology: BTreeMap<String, String>,
     calls: Vec<Call>,
     sizes: BTreeMap<String, i64>,
+    /// Where volumes are published on the node.
+    published: BTreeMap<String, BTreeSet<PathBuf>>,
     conditions: BTreeMap<String, (bool, String)>,
 }
 
@@ -105,20 +109,29 @@ impl Driver {
         limit: i64,
         topology: &[(&str, &str)],
     ) -> Result<Self> {
-        let root = cluster.data_dir().join("kubelet");
-        let (dir, data) = (root.join("plugins").join(name), cluster.host().path("volumes").join(name));
-        fs::create_dir_all(&dir)?;
-        fs::create_dir_all(&data)?;
         let state = State {
-            abilities: abilities.iter().map(|a| *a as i32).collect(),
             limit,
             topology: topology.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             ..State::default()
         };
+        Self::begin(cluster.host(), &cluster.data_dir().join("kubelet"), name, abilities, state)
+    }
+
+    /// Starts a driver on a host, beside the kubelet whose root directory this is; it need not be there.
+    pub fn on(host: &Host, root: &Path, name: &str, abilities: &[Ability]) -> Result<Self> {
+        fs::create_dir_all(root.join("plugins_registry"))?;
+        Self::begin(host, root, name, abilities, State::default())
+    }
+
+    fn begin(host: &Host, root: &Path, name: &str, abilities: &[Ability], mut state: State) -> Result<Self> {
+        let (dir, data) = (root.join("plugins").join(name), host.path("volumes").join(name));
+        fs::create_dir_all(&dir)?;
+        fs::create_dir_all(&data)?;
+        state.abilities = abilities.iter().map(|a| *a as i32).collect();
         let endpoint = dir.join("csi.sock");
         let inner = Inner {
             name: name.to_owned(),
-            pid: cluster.host().pid(),
+            pid: host.pid(),
             data,
             faults: Faults::default(),
             introduction: Introduction::new("CSIPlugin", name, &endpoint, &["1.0.0"]),
@@ -206,6 +219,14 @@ impl Inner {
         }
     }
 
+    /// The directory of a volume's data.
+    fn dir_of(&self, volume: &str) -> Result<PathBuf, Status> {
+        needs(!volume.is_empty(), "the volume's id")?;
+        let dir = self.data.join(volume);
+        let is_name = volume != "." && volume != ".." && !volume.contains('/');
+        if is_name && dir.is_dir() { Ok(dir) } else { Err(Status::not_found(format!("no volume {volume}"))) }
+    }
+
     /// Runs a command among the host's mounts.
     fn run(&self, program: &str, args: &[&str]) -> Result<(), Status> {
         let mut command = std::process::Command::new("nsenter");
@@ -243,6 +264,11 @@ impl Inner {
         let _ = self.run("rmdir", &[&at.display().to_string()]);
         Ok(())
     }
+}
+
+/// Refuses a request without something that it must have.
+fn needs(has: bool, what: &str) -> Result<(), Status> {
+    if has { Ok(()) } else { Err(Status::invalid_argument(format!("{what} is missing"))) }
 }
 
 fn done<T>(lost: Option<Status>, answer: T) -> Result<Response<T>, Status> {
