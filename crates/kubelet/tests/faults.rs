@@ -252,6 +252,23 @@ async fn a_call_that_hangs_holds_up_its_pod_alone() {
 }
 
 #[tokio::test]
+async fn a_pull_that_is_given_up_leaves_no_trace() {
+    let node = Node::start().await;
+    node.runtime.without_images();
+    node.runtime.fault("PullImage", Fault::Late);
+    node.pod("first");
+    node.runtime.called("PullImage").await;
+    let pulling = node.config.root_dir.join("image_manager/pulling");
+    assert_eq!(names(&pulling).len(), 1);
+    node.force("first");
+    // Otherwise an image that comes by another way would count as one that was pulled for somebody.
+    eventually("the intent to pull is gone", || names(&pulling).is_empty()).await;
+    node.runtime.heal("PullImage");
+    node.empty("a pull that was given up").await;
+    node.finish().await;
+}
+
+#[tokio::test]
 async fn shutdown_waits_for_what_is_being_made() {
     let node = Node::start().await;
     node.runtime.fault("RunPodSandbox", Fault::Late);

@@ -173,12 +173,15 @@ impl ImageManager {
         };
         // From here on the image, if it comes, is not one that was there before.
         let pulled = match self.records.intend(wanted).await {
-            Ok(()) => self.pull(&image_spec, sandbox, &usable).await,
+            Ok(under_way) => {
+                let pulled = self.pull(&image_spec, sandbox, &usable).await;
+                let by = pulled.as_ref().ok();
+                let by = by.map(|p| (p.reference.as_str(), ImageCredentials::of(p.credential.as_ref())));
+                under_way.ended(by).await;
+                pulled
+            }
             Err(error) => Err(PullError::Intent { image: wanted.to_owned(), error }),
         };
-        let by =
-            pulled.as_ref().ok().map(|p| (p.reference.as_str(), ImageCredentials::of(p.credential.as_ref())));
-        self.records.ended(wanted, by).await;
         match pulled {
             Ok(Pull { reference, size, alone, .. }) => {
                 let metrics = &self.runtime.metrics;

@@ -196,26 +196,14 @@ impl Records {
     }
 
     /// Notes that an image is about to be pulled.
-    pub(super) async fn intend(&self, image: &str) -> io::Result<()> {
-        let image = image.to_owned();
-        let noted = self.with(move |inner| inner.intend(image)).await;
-        noted.unwrap_or_else(|| Err(io::Error::other("interrupted")))
-    }
-
-    /// Notes the end of a pull: none if it failed, else the image's reference and by what it was pulled.
-    pub(super) async fn ended(&self, image: &str, by: Option<(&str, ImageCredentials)>) {
-        let (image, by) = (image.to_owned(), by.map(|(reference, by)| (reference.to_owned(), by)));
-        self.with(move |inner| {
-            if let Some((reference, by)) = by
-                && let Err(error) = inner.add(&image, &reference, by)
-            {
-                // The intent stays: so the image is not taken for one that was there before.
-                tracing::error!(%error, image, "failed to write image pulled record");
-                return;
-            }
-            inner.end(&image);
-        })
-        .await;
+    pub(super) async fn intend(&self, image: &str) -> io::Result<UnderWay> {
+        let (inner, image) = (self.0.clone(), image.to_owned());
+        // Made where the work ends, so that it counts also when nobody waits any more.
+        let noted = blocking(move || {
+            inner.intend(image.clone())?;
+            Ok(UnderWay { inner, image: Some(image) })
+        });
+        noted.await.unwrap_or_else(|error| Err(error.into()))
     }
 
     /// Adds to who may use an image.
@@ -238,6 +226,45 @@ impl Records {
     /// Brings the records to the images that there are: their ids, each with its tags and digests.
     pub(super) async fn reconcile(&self, images: Vec<(String, Vec<String>)>) {
         self.with(move |inner| inner.reconcile(&images)).await;
+    }
+}
+
+/// A pull that has begun. One that is dropped was given up: it counts as failed.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    inner: Arc<Inner>,
+    /// None once its end is noted.
+    image: Option<String>,
+}
+
+impl UnderWay {
+    /// Notes the end of the pull: none if it failed, else the image's reference and by what it was pulled.
+    pub(super) async fn ended(mut self, by: Option<(&str, ImageCredentials)>) {
+        let by = by.map(|(reference, by)| (reference.to_owned(), by));
+        // One that is interrupted is dropped with the work.
+        let _ = blocking(move || {
+            let Some(image) = self.image.take() else { return };
+            if let Some((reference, by)) = by
+                && let Err(error) = self.inner.add(&image, &reference, by)
+            {
+                // The intent stays: so the image is not taken for one that was there before.
+                tracing::error!(%error, image, "failed to write image pulled record");
+                return;
+            }
+            self.inner.end(&image);
+        })
+        .await;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let Some(image) = self.image.take() else { return };
+        let inner = self.inner.clone();
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || inner.end(&image))),
+            Err(_) => inner.end(&image),
+        }
     }
 }
 
@@ -414,9 +441,9 @@ mod tests {
         let access = async |image: &str, id: &str| records.access(&policy, image, id).await;
         assert_eq!(access("r.test/old:1", "id-old").await, Access::Everybody, "it was there before");
 
-        records.intend("r.test/a:1").await.unwrap();
+        let pull = records.intend("r.test/a:1").await.unwrap();
         assert_eq!(access("r.test/a:1", "id-a").await, Access::Nobody, "nobody knows yet by whom");
-        records.ended("r.test/a:1", Some(("id-a", by(&[("s", "h")])))).await;
+        pull.ended(Some(("id-a", by(&[("s", "h")])))).await;
         assert_eq!(access("r.test/a:1", "id-a").await, Access::Some(by(&[("s", "h")])));
         assert_eq!(access("r.test/a", "id-a").await, Access::Some(by(&[("s", "h")])), "another tag");
         assert_eq!(access("other.test/a:1", "id-a").await, Access::Nobody, "the same under another name");
@@ -431,11 +458,11 @@ mod tests {
         assert_eq!(access("r.test/a:1", "id-a").await, Access::Everybody, "it stays so");
 
         // A failed pull leaves nothing; of two at once the first one's end is not that of both.
-        records.intend("r.test/b").await.unwrap();
-        records.intend("r.test/b").await.unwrap();
-        records.ended("r.test/b", None).await;
+        let first = records.intend("r.test/b").await.unwrap();
+        let second = records.intend("r.test/b").await.unwrap();
+        first.ended(None).await;
         assert_eq!(access("r.test/b", "id-b").await, Access::Nobody);
-        records.ended("r.test/b", None).await;
+        second.ended(None).await;
         assert_eq!(access("r.test/b", "id-b").await, Access::Everybody);
 
         let broken = records.0.pulled.join(file_name("id-a"));
@@ -449,11 +476,12 @@ mod tests {
     async fn a_restart_finds_what_was_under_way() {
         let dir = tempfile::tempdir().unwrap();
         let before = Records::new(dir.path());
-        before.intend("r.test/a:1").await.unwrap();
-        before.intend("busybox").await.unwrap();
-        before.intend("r.test/never:1").await.unwrap();
-        before.intend("r.test/gone:1").await.unwrap();
-        before.ended("r.test/gone:1", Some(("id-gone", everybody()))).await;
+        for image in ["r.test/a:1", "busybox", "r.test/never:1"] {
+            // The process dies.
+            std::mem::forget(before.intend(image).await.unwrap());
+        }
+        let pull = before.intend("r.test/gone:1").await.unwrap();
+        pull.ended(Some(("id-gone", everybody()))).await;
 
         let records = Records::new(dir.path());
         let images =
