@@ -5,6 +5,7 @@
 //!
 //! The crate depends on `component`, which runs programs. It knows no Pods and decides nothing.
 
+mod authority;
 pub mod flex;
 pub mod socket;
 

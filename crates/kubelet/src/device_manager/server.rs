@@ -10,8 +10,7 @@ use client::Backoff;
 use futures::future::BoxFuture;
 use plugins::device as pb;
 use plugins::device::registration_server::{Registration, RegistrationServer};
-use plugins::socket::listen;
-use tokio_stream::wrappers::UnixListenerStream;
+use plugins::socket::{incoming, listen};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -72,8 +71,7 @@ async fn try_serve(manager: Arc<DeviceManager>) -> io::Result<()> {
     clean(&manager.dir)?;
     let listener = listen(&manager.dir.join(SOCKET))?;
     let service = RegistrationServer::new(ByRequest(manager));
-    let served =
-        Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener));
+    let served = Server::builder().add_service(service).serve_with_incoming(incoming(listener));
     served.await.map_err(io::Error::other)
 }
 

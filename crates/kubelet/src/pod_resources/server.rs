@@ -16,9 +16,8 @@ use plugins::resources_v1alpha1 as v1alpha1;
 use plugins::resources_v1alpha1::pod_resources_lister_server::{
     PodResourcesLister as V1alpha1, PodResourcesListerServer as V1alpha1Server,
 };
-use plugins::socket::listen;
+use plugins::socket::{incoming, listen};
 use tokio::time::Instant;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -83,7 +82,7 @@ impl PodResources {
     }
 
     async fn try_serve(self: &Arc<Self>) -> io::Result<()> {
-        let listener = UnixListenerStream::new(listen(&self.socket)?);
+        let listener = incoming(listen(&self.socket)?);
         let checked = |me: Arc<Self>| {
             move |request: Request<()>| {
                 let allowed = me.limit.lock().allows(Instant::now());
