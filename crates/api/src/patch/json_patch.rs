@@ -245,18 +245,18 @@ impl Operation {
                 "replace operation does not apply: doc is missing path: {path}: missing value"
             ));
         };
-        let there = match c {
-            Doc::Map(m) => m.get_mut(key.as_str()),
-            Doc::List(l) => index(&key, l.len()).ok().and_then(|i| l.get_mut(i)),
-            Doc::Whole(_) => None,
-        };
-        let Some(there) = there else {
-            return fails(format!(
-                "replace operation does not apply: doc is missing key: {path}: missing value"
-            ));
-        };
-        *there = Doc::Whole(value);
-        Ok(())
+        if let Doc::List(list) = c {
+            let there = index(&key, list.len()).ok().and_then(|i| list.get_mut(i));
+            let Some(there) = there else {
+                return fails(format!(
+                    "replace operation does not apply: doc is missing key: {path}: missing value"
+                ));
+            };
+            *there = Doc::Whole(value);
+            return Ok(());
+        }
+        // As upstream's library, and unlike RFC 6902: what is not in a map comes into it.
+        add(c, key, Doc::Whole(value)).map_err(|e| place(&format!("remove for path: '{path}'"), &e))
     }
 
     fn test(self, doc: &mut Doc) -> Result<(), PatchError> {

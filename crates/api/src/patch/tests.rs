@@ -75,9 +75,16 @@ fn json_patch() {
     );
     check(
         r"{}",
-        r#"[{"op":"replace","path":"/a","value":1}]"#,
-        Err("replace operation does not apply: doc is missing key: /a: missing value"),
+        r#"[{"op":"replace","path":"/a/b","value":1}]"#,
+        Err("replace operation does not apply: doc is missing path: /a/b: missing value"),
     );
+    check(
+        r#"{"a":[1]}"#,
+        r#"[{"op":"replace","path":"/a/1","value":2}]"#,
+        Err("replace operation does not apply: doc is missing key: /a/1: missing value"),
+    );
+    // Clients rely on it: the CSI snapshotter's first annotation comes by this.
+    check(r#"{"a":{}}"#, r#"[{"op":"replace","path":"/a/b","value":[1]}]"#, Ok(r#"{"a":{"b":[1]}}"#));
     check(r"{}", r#"[{"path":"/a"}]"#, Err("Unexpected kind: unknown"));
     check(
         r#"{"a":[1]}"#,
