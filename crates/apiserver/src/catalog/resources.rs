@@ -156,9 +156,9 @@ impl Resources {
         let built_in = self.built_in.by_store.values().map(|i| &self.built_in.resources[*i]);
         built_in.chain(self.definitions.iter().filter_map(shown))
     }
-    /// The version in which a definition's objects are stored, served or not.
-    pub(crate) fn instances(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
-        self.definitions.get(group, plural).map(|r| &r.storage)
+    /// The version in which the objects of the definition with this uid are stored, served or not.
+    pub(crate) fn instances(&self, group: &str, plural: &str, uid: &str) -> Option<&Arc<ResourceEntry>> {
+        self.definitions.get(group, plural).filter(|r| r.made_of.0 == uid).map(|r| &r.storage)
     }
     /// Whether a built-in resource keeps its objects under this group and name.
     pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {

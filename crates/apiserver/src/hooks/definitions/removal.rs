@@ -30,29 +30,40 @@ pub(super) struct Env {
     pub(super) shutdown: Shutdown,
 }
 
-/// The removals under way, by the definitions' names.
+/// A definition that goes. A later one may have its name, but not its uid.
+struct Leaving {
+    name: Text,
+    uid: Text,
+    definition: Arc<Definition>,
+}
+
+/// The removals under way, by the definitions' uids.
 #[derive(Default)]
 pub(super) struct Removals(Arc<Mutex<HashSet<Text>>>);
 
 impl Removals {
     /// Begins a removal, unless it is under way.
     pub(super) fn begin(&self, env: Env, known: &Known) {
-        let name = known.name.clone();
-        if !self.0.lock().insert(name.clone()) {
+        if !self.0.lock().insert(known.uid.clone()) {
             return;
         }
-        let (under_way, definition) = (Arc::clone(&self.0), Arc::clone(&known.definition));
-        let is_established = known.is_established();
+        let under_way = Arc::clone(&self.0);
+        let leaving = Leaving {
+            name: known.name.clone(),
+            uid: known.uid.clone(),
+            definition: Arc::clone(&known.definition),
+        };
         let (stop, tasks) = (env.shutdown.clone(), env.shutdown.clone());
         tasks.spawn_one(async move {
             let remove = async {
-                while let Err(error) = remove(&env, &name, &definition, is_established).await {
+                while let Err(error) = remove(&env, &leaving).await {
+                    let name = &leaving.name;
                     tracing::warn!(%name, %error, "cannot remove the objects of a CustomResourceDefinition");
                     tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
                 }
             };
             stop.run(remove).await;
-            under_way.lock().remove(&name);
+            under_way.lock().remove(&leaving.uid);
         });
     }
 }
@@ -66,60 +77,81 @@ fn terminating(status: &str, reason: &str, message: &str) -> Condition {
     }
 }
 
-async fn say(env: &Env, name: &str, condition: &Condition) -> Result<(), Status> {
-    let now = env.objects.now();
-    DEFINITIONS.update_status(&*env.transport, name, |object| set_condition(object, condition, &now)).await
+impl Leaving {
+    fn is(&self, object: &Value) -> bool {
+        object["metadata"]["uid"] == self.uid.as_str()
+    }
+    /// The definition as it is stored; `None` once it is gone.
+    async fn stored(&self, env: &Env) -> Result<Option<Value>, Status> {
+        match env.transport.call(DEFINITIONS.call(Verb::Get, &self.name, "", None)).await {
+            Err(e) if e.is_not_found() => Ok(None),
+            answer => Ok(Some(Value::from_json(&answer?)?).filter(|object| self.is(object))),
+        }
+    }
+    async fn say(&self, env: &Env, condition: &Condition) -> Result<(), Status> {
+        let now = env.objects.now();
+        let change = |object: &mut Value| {
+            if self.is(object) {
+                set_condition(object, condition, &now);
+            }
+        };
+        DEFINITIONS.update_status(&*env.transport, &self.name, change).await
+    }
+    async fn remove_finalizer(&self, env: &Env) -> Result<(), Status> {
+        loop {
+            let Some(mut object) = self.stored(env).await? else { return Ok(()) };
+            let Some(all) = object["metadata"]["finalizers"].as_array_mut() else { return Ok(()) };
+            all.retain(|f| f != FINALIZER);
+            match env.transport.call(DEFINITIONS.call(Verb::Update, &self.name, "", Some(&object))).await {
+                Err(e) if e.is_conflict() => {}
+                Err(e) if e.is_not_found() => return Ok(()),
+                other => return other.map(drop),
+            }
+        }
+    }
 }
 
-async fn remove(env: &Env, name: &str, definition: &Definition, is_established: bool) -> Result<(), Status> {
+fn was_established(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Established" && c["status"] == "True"))
+}
+
+/// Removes a definition's objects and then the definition, unless it is gone: what is known of it may be old.
+async fn remove(env: &Env, leaving: &Leaving) -> Result<(), Status> {
+    let definition = &leaving.definition;
     let progress =
         terminating("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
-    say(env, name, &progress).await?;
+    leaving.say(env, &progress).await?;
+    let Some(object) = leaving.stored(env).await? else { return Ok(()) };
     let end = if env.objects.catalog().resources.is_built_in(&definition.group, &definition.names.plural) {
         terminating(
             "False",
             "OverlappingBuiltInResource",
             "instances overlap with built-in resources in storage",
         )
-    } else if is_established {
-        match remove_objects(env, definition).await {
+    } else if was_established(&object) {
+        match remove_objects(env, leaving).await {
             Ok(()) => terminating("False", "InstanceDeletionCompleted", "removed all instances"),
             Err((condition, error)) => {
-                say(env, name, &condition).await?;
+                leaving.say(env, &condition).await?;
                 return Err(error);
             }
         }
     } else {
         terminating("False", "NeverEstablished", "resource was never established")
     };
-    say(env, name, &end).await?;
-    remove_finalizer(env, name).await
+    leaving.say(env, &end).await?;
+    leaving.remove_finalizer(env).await
 }
 
-async fn remove_finalizer(env: &Env, name: &str) -> Result<(), Status> {
-    loop {
-        let mut object = match env.transport.call(DEFINITIONS.call(Verb::Get, name, "", None)).await {
-            Err(e) if e.is_not_found() => return Ok(()),
-            answer => Value::from_json(&answer?)?,
-        };
-        let Some(all) = object["metadata"]["finalizers"].as_array_mut() else { return Ok(()) };
-        all.retain(|f| f != FINALIZER);
-        match env.transport.call(DEFINITIONS.call(Verb::Update, name, "", Some(&object))).await {
-            Err(e) if e.is_conflict() => {}
-            Err(e) if e.is_not_found() => return Ok(()),
-            other => return other.map(drop),
-        }
-    }
-}
-
-async fn remove_objects(env: &Env, definition: &Definition) -> Result<(), (Condition, Status)> {
-    let (group, plural) = (definition.group.as_str(), definition.names.plural.as_str());
+async fn remove_objects(env: &Env, leaving: &Leaving) -> Result<(), (Condition, Status)> {
+    let (group, plural) = (&leaving.definition.group, &leaving.definition.names.plural);
     let failed = |reason: &str, what: &str, error: Status| {
         (terminating("True", reason, &format!("{what}: {error}")), error)
     };
     // The definition is read anew at each try: it may have changed since the last one.
     let catalog = env.objects.catalog();
-    let Some(instances) = catalog.resources.instances(group, plural) else {
+    let Some(instances) = catalog.resources.instances(group, plural, &leaving.uid) else {
         let why = Status::internal("the definition is not served");
         return Err(failed("InstanceDeletionFailed", "could not list instances", why));
     };
@@ -207,4 +239,122 @@ async fn marked(
     meta.set_deleted(now);
     meta.set_grace(Some(0));
     catalog.custom_at_rest(instances, tree, None).await
+}
+
+#[cfg(test)]
+mod tests {
+    use access::webhook::Network;
+    use serde_json::json;
+
+    use super::super::state;
+    use super::*;
+    use crate::catalog::custom::CustomResource;
+    use crate::catalog::definitions::Change;
+    use crate::catalog::webhook_converter::ConversionWebhooks;
+    use crate::testing::Cluster;
+
+    const DEFINITION: &str = "apiextensions.k8s.io/v1/customresourcedefinitions/-/widgets.example.com";
+
+    fn environment(cluster: &Cluster) -> Env {
+        Env {
+            objects: Arc::clone(cluster.server.objects()),
+            transport: Arc::clone(&cluster.transport),
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    /// Makes a definition, which is established, and an object of it.
+    async fn with_widget(cluster: &Cluster) -> Known {
+        let version = json!({"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+        let names =
+            json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"});
+        let made = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}});
+        let definitions = "apiextensions.k8s.io/v1/customresourcedefinitions";
+        cluster.call(Verb::Create, definitions, made).await.unwrap();
+        let established = json!({"type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+            "message": "the initial names have been accepted", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"status": {"conditions": [established], "acceptedNames": names, "storedVersions": ["v1"]}});
+        let stored = cluster.call(Verb::MergePatch, &format!("{DEFINITION}/status"), status).await.unwrap();
+        let known = state::of_json(&stored);
+        serve(cluster, Some(&known));
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
+        cluster.call(Verb::Create, "example.com/v1/widgets/ns", widget).await.unwrap();
+        known
+    }
+
+    fn serve(cluster: &Cluster, known: Option<&Known>) {
+        let objects = cluster.server.objects();
+        let resource = |known: &Known| -> Arc<CustomResource> {
+            let network = Network::new(Arc::clone(objects) as _, |_| true);
+            let webhooks = Arc::new(ConversionWebhooks::new(Arc::new(network)));
+            let accepted = known.accepted.clone();
+            Arc::new(known.resources(&objects.store, accepted, &webhooks, &Shutdown::new()).unwrap())
+        };
+        let (group, plural) = ("example.com".into(), "widgets".into());
+        objects.serve_definitions(&[Change { group, plural, resource: known.map(resource) }]);
+    }
+
+    fn leaving(known: &Known) -> Leaving {
+        let definition = Arc::clone(&known.definition);
+        Leaving { name: known.name.clone(), uid: known.uid.clone(), definition }
+    }
+
+    async fn count(cluster: &Cluster) -> usize {
+        let list = cluster.call(Verb::List, "example.com/v1/widgets", Value::Null).await.unwrap();
+        list["items"].as_array().unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn a_definition_goes_after_its_objects() {
+        let cluster = Cluster::new();
+        let known = with_widget(&cluster).await;
+        cluster.call(Verb::Delete, DEFINITION, Value::Null).await.unwrap();
+        remove(&environment(&cluster), &leaving(&known)).await.unwrap();
+        assert_eq!(count(&cluster).await, 0);
+        let gone = cluster.call(Verb::Get, DEFINITION, Value::Null).await.unwrap_err();
+        assert_eq!(gone.code, 404);
+    }
+
+    #[tokio::test]
+    async fn a_removal_ends_if_its_definition_is_gone() {
+        let cluster = Cluster::new();
+        let known = with_widget(&cluster).await;
+        cluster.call(Verb::Delete, DEFINITION, Value::Null).await.unwrap();
+        remove(&environment(&cluster), &leaving(&known)).await.unwrap();
+        serve(&cluster, None);
+        remove(&environment(&cluster), &leaving(&known)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_removal_leaves_a_later_definition_of_the_same_name_alone() {
+        let cluster = Cluster::new();
+        let first = with_widget(&cluster).await;
+        cluster.call(Verb::Delete, DEFINITION, Value::Null).await.unwrap();
+        remove(&environment(&cluster), &leaving(&first)).await.unwrap();
+        let second = with_widget(&cluster).await;
+        assert_ne!(first.uid, second.uid);
+        let before = cluster.call(Verb::Get, DEFINITION, Value::Null).await.unwrap();
+
+        remove(&environment(&cluster), &leaving(&first)).await.unwrap();
+        assert_eq!(count(&cluster).await, 1, "the object is the later definition's");
+        assert_eq!(cluster.call(Verb::Get, DEFINITION, Value::Null).await.unwrap(), before);
+    }
+
+    #[tokio::test]
+    async fn the_removal_of_a_later_definition_of_the_same_name_begins_while_that_of_the_first_is_under_way()
+    {
+        let cluster = Cluster::new();
+        let first = with_widget(&cluster).await;
+        let removals = Removals::default();
+        removals.0.lock().insert(first.uid.clone());
+        cluster.call(Verb::Delete, DEFINITION, Value::Null).await.unwrap();
+        remove(&environment(&cluster), &leaving(&first)).await.unwrap();
+        let second = with_widget(&cluster).await;
+        cluster.call(Verb::Delete, DEFINITION, Value::Null).await.unwrap();
+        removals.begin(environment(&cluster), &second);
+        assert!(removals.0.lock().contains(&second.uid));
+    }
 }

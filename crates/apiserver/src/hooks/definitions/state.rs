@@ -35,7 +35,7 @@ pub(super) struct Condition {
 /// A definition as it is known.
 pub(super) struct Known {
     pub(super) name: Text,
-    uid: Text,
+    pub(super) uid: Text,
     generation: i64,
     pub(super) definition: Arc<Definition>,
     schemas: Vec<(Text, Bytes)>,
