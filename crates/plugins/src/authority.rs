@@ -366,7 +366,7 @@ mod tests {
     fn frames_go_on_however_they_arrive() {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let sent = |authority| {
-            let (settings, data) = (frame(4, 0, &[]), frame(0, 1, &[1; 40_000]));
+            let (settings, data) = (frame(4, 0, &[]), frame(0, 1, &vec![1; 40_000]));
             [preface.clone(), settings, frame(1, 4, &block(authority)), data, frame(1, 4, &[])].concat()
         };
         let (from, to) = (sent(ESCAPED.0), sent(ESCAPED.1));
