@@ -89,7 +89,7 @@ impl Filter {
             }
             State::Headers(_) => {
                 let flags = self.held.get(4).copied().unwrap_or_default();
-                // What cannot be read goes on as it is: the server says what is wrong with it.
+                // Content that cannot be read goes on as it is: the server says why it is wrong.
                 let _ = self.held.get_mut(HEAD..).and_then(|content| mend(content, flags));
                 State::Head
             }
