@@ -37,6 +37,7 @@ mod error;
 mod exec;
 mod hooks;
 mod inside;
+mod kept_namespaces;
 mod make;
 mod oci;
 mod oom;

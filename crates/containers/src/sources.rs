@@ -1,8 +1,9 @@
 //! Opens the descriptors that a plan needs. It may wait for a disk.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{LinuxIdMapping, LinuxResources};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -10,6 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
 
 use crate::cgroups::Group;
 use crate::error::{Doing, Error, Result};
+use crate::kept_namespaces;
 use crate::plan::{Bind, Source};
 use crate::raw::{self, Change, propagation};
 use crate::spec::{IdMappings, Root};
@@ -31,6 +33,18 @@ pub(crate) struct Given {
     pub(crate) cgroup: Vec<OwnedFd>,
     /// The scope around the process, which is made as soon as the process is there; its files are then [`Given::cgroup`].
     pub(crate) scope: Option<Box<(Group, Option<LinuxResources>)>>,
+    /// Where namespaces of mounts are kept, once that was looked up.
+    pub(crate) kept_namespaces: OnceCell<Vec<PathBuf>>,
+}
+
+impl Given {
+    /// Whether a namespace of mounts is kept in a directory.
+    fn keep_namespaces_in(&self, directory: &Path) -> Result<bool> {
+        if self.kept_namespaces.get().is_none() {
+            let _ = self.kept_namespaces.set(kept_namespaces::places()?);
+        }
+        Ok(self.kept_namespaces.get().is_some_and(|all| kept_namespaces::lie_below(all, directory)))
+    }
 }
 
 /// The mappings of mounts that are not the sandbox's own.
@@ -107,7 +121,11 @@ fn tree(path: &Path, recursive: bool) -> Result<OwnedFd> {
 }
 
 fn bind(b: &Bind, given: &Given) -> Result<OwnedFd> {
-    let mount = tree(&b.path, b.recursive)?;
+    let mount = if b.recursive && b.path.is_dir() && given.keep_namespaces_in(&b.path)? {
+        kept_namespaces::without(|| tree(&b.path, true))?
+    } else {
+        tree(&b.path, b.recursive)?
+    };
     let deed = || format!("set the options of the mount of {:?}", b.path.display().to_string());
     if let Some((maps, recursive)) = &b.idmap {
         let mut known = given.user.iter().chain(&given.maps);

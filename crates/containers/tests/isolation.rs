@@ -314,6 +314,48 @@ async fn mounts_spread_as_they_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_volume_may_hold_files_that_keep_namespaces_of_mounts() {
+    let place = Place::new();
+    let sandbox = place.start("one").await;
+    let volume = place.directory.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    let run = |args: &[&str]| {
+        assert!(std::process::Command::new(args[0]).args(&args[1..]).status().unwrap().success());
+    };
+    let at = volume.to_str().unwrap();
+    // Namespaces are kept only where mounts are private.
+    run(&["mount", "-t", "tmpfs", "x", at]);
+    run(&["mount", "--make-private", at]);
+    fs::create_dir(volume.join("below")).unwrap();
+    run(&["mount", "-t", "tmpfs", "x", &format!("{at}/below")]);
+    fs::write(volume.join("below/file"), "content\n").unwrap();
+    let kept = volume.join("kept");
+    fs::write(&kept, "").unwrap();
+    run(&["unshare", &format!("--mount={}", kept.display()), "true"]);
+    let mut container = place.container("c", &[]);
+    container.spec = spec(&["sh", "-c", "cat /volume/below/file; ls /volume"], |s| {
+        let mount =
+            json!({"destination": "/volume", "type": "bind", "source": at, "options": ["rbind", "rslave"]});
+        s["mounts"].as_array_mut().unwrap().push(mount);
+    });
+    let created = sandbox.create(container).await;
+    let ended = match &created {
+        Ok(container) => {
+            container.start().await.unwrap();
+            wait(container).await;
+            Ok(place.output("c"))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    drop(created);
+    run(&["umount", &format!("{at}/kept")]);
+    run(&["umount", "-l", &format!("{at}/below")]);
+    run(&["umount", "-l", at]);
+    assert_eq!(ended, Ok("content\nbelow\nkept\n".to_owned()));
+    place.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kernel_parameters_are_the_sandboxs() {
     let place = Place::new();
     let mut spec = place.sandbox("one");
