@@ -24,7 +24,7 @@ const TABLES: [(&str, &str); 5] = [
 /// A command line, read by upstream's rules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The arguments for [`Cli`](crate::cli::Cli).
+    /// The arguments for [`crate::cli::Cli`].
     pub(crate) arguments: Vec<OsString>,
     /// A sentence for each flag that has no effect.
     pub(crate) warnings: Vec<String>,
