@@ -2,15 +2,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 
 use crate::archives;
-use crate::cli::CgroupDriver;
+use crate::footprint::{self, Footprint, Lost, id_of};
 use crate::private;
 
 /// The version of the layout that this program writes. It is raised when an older program could not read the layout.
@@ -32,35 +30,6 @@ const OWNER: &str = "ferrokube-data-dir";
 pub(crate) struct DataDir {
     path: PathBuf,
     _lock: File,
-}
-
-/// The things that a cluster made outside its data directory, so that `down` finds them also after a crash.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Footprint {
-    /// The runtime's socket, "" if the cluster has no node.
-    pub(crate) runtime_endpoint: String,
-    /// Whether that is the built-in runtime.
-    pub(crate) built_in: bool,
-    /// The maker of the cgroups of that one's containers.
-    pub(crate) cgroup_driver: CgroupDriver,
-    /// The directory of the CNI configuration.
-    pub(crate) cni_conf_dir: PathBuf,
-    /// The directory of the CNI plugin.
-    pub(crate) cni_bin_dir: PathBuf,
-    /// The kubelet's root directory; "" in notes of older versions, which had it in the data directory. Where a cluster
-    /// has several nodes on this machine, the place at which each has its own.
-    pub(crate) kubelet_root: PathBuf,
-    /// The parent cgroup of Pods.
-    pub(crate) cgroup_root: String,
-    /// The kubeconfig, if it is outside the data directory.
-    pub(crate) kubeconfig: PathBuf,
-    /// The node's name.
-    pub(crate) node_name: String,
-    /// The Pods' range.
-    pub(crate) cluster_cidr: String,
-    /// The addresses of the cluster's DNS, which this machine has.
-    pub(crate) dns: Vec<IpAddr>,
 }
 
 impl DataDir {
@@ -97,6 +66,12 @@ impl DataDir {
                 ),
             },
             Err(e) if e.kind() == ErrorKind::NotFound => {
+                if let Some(lost) = Lost::find(&path)?.filter(Lost::remains) {
+                    bail!(
+                        "the files of the cluster of {0} were removed while its containers ran, and they still run: remove them with `ferrokube down --data-dir {0}`, and start again",
+                        lost.path.display()
+                    );
+                }
                 if has_foreign(&path)? {
                     bail!(
                         "{shown} is not empty and not a data directory of FerroKube; choose another --data-dir"
@@ -187,8 +162,9 @@ impl DataDir {
     pub(crate) fn write_footprint(&self, footprint: &Footprint) -> Result<()> {
         let text = serde_json::to_vec_pretty(footprint)?;
         let new = self.path.join("footprint.json.new");
-        fs::write(&new, text)?;
-        Ok(fs::rename(new, self.path.join("footprint.json"))?)
+        fs::write(&new, &text)?;
+        fs::rename(new, self.path.join("footprint.json"))?;
+        footprint::note(&self.id(), &text)
     }
 
     /// Reads the list of things made outside.
@@ -216,15 +192,6 @@ fn has_foreign(path: &Path) -> std::io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// The name of the cluster whose data directory has this path, without links.
-pub(crate) fn id_of(path: &Path) -> String {
-    let mut hash: u32 = 0x811c_9dc5;
-    for b in path.as_os_str().as_encoded_bytes() {
-        hash = (hash ^ u32::from(*b)).wrapping_mul(0x0100_0193);
-    }
-    format!("{hash:08x}")
 }
 
 #[cfg(test)]

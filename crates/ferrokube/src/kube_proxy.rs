@@ -11,7 +11,6 @@ use proxy::file::{self, Fields};
 use proxy::{Config, DetectLocal, LocalTraffic};
 use tokio::sync::oneshot;
 
-use crate::data_dir::DataDir;
 use crate::logging::LoggingConfiguration;
 use crate::say::warn;
 use crate::seat::Seat;
@@ -25,8 +24,8 @@ const TABLE: &str = "ferrokube-kube-proxy";
 const HEALTHZ_PORT: u16 = 10256;
 
 /// The table of a cluster's own proxy.
-pub(crate) fn table(dir: &DataDir) -> String {
-    format!("ferrokube-{}-services", dir.id())
+pub(crate) fn table(id: &str) -> String {
+    format!("ferrokube-{id}-services")
 }
 
 /// The configuration of the proxy on a cluster's own node, whose pages listen where the kubelet does.
@@ -36,7 +35,7 @@ pub(crate) fn of_node(flags: &cli::Node, listening: IpAddr, seat: &Seat<'_>) -> 
         detect_local: DetectLocal::By(LocalTraffic::Blocks(pods)),
         healthz: Some(SocketAddr::new(listening, HEALTHZ_PORT)),
         clock: seat.clock,
-        ..Config::new(table(seat.dir))
+        ..Config::new(table(&seat.dir.id()))
     };
     let Some(path) = &flags.kube_proxy_config else { return Ok(config) };
     let fields = read(path, "--kube-proxy-config")?;

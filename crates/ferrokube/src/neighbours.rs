@@ -14,10 +14,7 @@ use anyhow::{Context, Result, bail};
 use objects::Cidr;
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::DataDir;
-
-/// The directory in which the clusters of this machine write their claims, emptied when it starts.
-pub(crate) const DIR: &str = "/run/ferrokube";
+use crate::footprint::DIR;
 
 /// The things that a cluster holds on its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,12 +39,12 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 pub(crate) struct Held(#[expect(dead_code, reason = "its lock tells others that this process lives")] File);
 
-/// Claims the things that a cluster needs of this machine.
+/// Claims the things that the cluster of this name needs of this machine.
 ///
 /// # Errors
 /// One sentence that names the other cluster, and the flag that avoids the conflict.
-pub(crate) fn claim(dir: &DataDir, claim: &Claim) -> Result<Held> {
-    claim_in(Path::new(DIR), &dir.id(), claim, &has_link)
+pub(crate) fn claim(id: &str, claim: &Claim) -> Result<Held> {
+    claim_in(Path::new(DIR), id, claim, &has_link)
 }
 
 /// Whether a link of this machine has a name that begins so.
@@ -58,11 +55,16 @@ fn has_link(prefix: &str) -> bool {
 }
 
 /// Forgets a cluster's claim, once all that it made is removed.
-pub(crate) fn forget(dir: &DataDir) -> Result<()> {
-    match fs::remove_file(Path::new(DIR).join(file_name(&dir.id()))) {
+pub(crate) fn forget(id: &str) -> Result<()> {
+    match fs::remove_file(Path::new(DIR).join(file_name(id))) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).context("its claim can't be removed"),
         _ => Ok(()),
     }
+}
+
+/// Whether the process of the cluster of this name runs.
+pub(crate) fn runs(id: &str) -> bool {
+    read(&Path::new(DIR).join(file_name(id))).is_some_and(|(_, runs)| runs)
 }
 
 fn file_name(id: &str) -> String {

@@ -25,8 +25,8 @@ const METRICS_PORT: u16 = 9080;
 const ROLE: &str = "system:ferrokube-network-policy";
 
 /// The table of a cluster's network policies.
-pub(crate) fn table(dir: &DataDir) -> String {
-    format!("ferrokube-{}-policies", dir.id())
+pub(crate) fn table(id: &str) -> String {
+    format!("ferrokube-{id}-policies")
 }
 
 /// The gate of policies, as the pod network asks it.
@@ -57,7 +57,7 @@ impl Guard for Door {
 /// filter no Pod can start: nobody would notice that policies do not hold.
 pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
     let gate = Gate::default();
-    let config = Config { table: table(seat.dir), node: seat.name.clone(), gate: gate.clone(), registry };
+    let config = Config { table: table(&seat.dir.id()), node: seat.name.clone(), gate: gate.clone(), registry };
     let (admin, client) = (seat.admin.clone(), (seat.clients)("network-policy").of(POLICY_USER));
     let shutdown = seat.shutdown.clone();
     seat.shutdown.spawn(async move {
@@ -103,7 +103,7 @@ pub(crate) fn announce(plane: &ControlPlane) {
 
 /// Removes what an enforcer left, so that no policy of then holds.
 pub(crate) fn clear(dir: &DataDir) {
-    if let Err(error) = policy::remove(table(dir)) {
+    if let Err(error) = policy::remove(table(&dir.id())) {
         tracing::debug!(%error, "the rules of network policies");
     }
 }

@@ -15,7 +15,8 @@ use network::Place;
 use crate::built_in::{self, NodeRuntime, Places};
 use crate::cli::{Network, Node as Flags, Up};
 use crate::cluster_dns;
-use crate::data_dir::{DATA_DIR, DataDir, Footprint, IMAGES, KUBELET_ROOT};
+use crate::data_dir::{DATA_DIR, DataDir, IMAGES, KUBELET_ROOT};
+use crate::footprint::{self, Footprint};
 use crate::kube_proxy;
 use crate::load_balancers;
 use crate::machine;
@@ -319,7 +320,7 @@ fn start_network(
 
 /// The places of a cluster's pod network.
 pub(crate) fn place(conf_dir: &Path, bin_dir: &Path, data_dir: &Path) -> Place {
-    Place::new(conf_dir, bin_dir, data_dir, neighbours::DIR)
+    Place::new(conf_dir, bin_dir, data_dir, footprint::DIR)
 }
 
 /// The addresses of the cluster's DNS.

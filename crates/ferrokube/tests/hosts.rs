@@ -58,8 +58,13 @@ fn traces(cluster: &Cluster) -> Result<BTreeMap<&'static str, String>> {
 /// The cgroups of the nodes, wherever they are.
 fn cgroups(cluster: &Cluster) -> Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
-    for node in std::fs::read_dir(cluster.data_dir().join("nodes"))?.flatten() {
-        let notes: Value = serde_json::from_slice(&std::fs::read(node.path().join("data/footprint.json"))?)?;
+    let nodes = std::fs::read_dir(cluster.data_dir().join("nodes")).into_iter().flatten().flatten();
+    let mut nodes: Vec<_> = nodes.map(|node| node.path().join("data")).collect();
+    if nodes.is_empty() {
+        nodes.push(cluster.data_dir());
+    }
+    for node in nodes {
+        let notes: Value = serde_json::from_slice(&std::fs::read(node.join("footprint.json"))?)?;
         let root = notes["cgroupRoot"].as_str().context("no cgroup")?.trim_start_matches('/').to_owned();
         let bases =
             std::fs::read_dir("/sys/fs/cgroup")?.flatten().map(|e| e.path()).chain(["/sys/fs/cgroup".into()]);
@@ -171,29 +176,53 @@ fn two_nodes_on_one_machine() -> Result<()> {
 
 #[test]
 fn nothing_is_left_of_nodes_on_one_machine() -> Result<()> {
+    nothing_is_left("traces", 2, false)
+}
+
+#[test]
+fn nothing_is_left_of_a_cluster_whose_files_were_removed_by_hand() -> Result<()> {
+    nothing_is_left("lost", 0, true)
+}
+
+#[test]
+fn nothing_is_left_of_nodes_whose_files_were_removed_by_hand() -> Result<()> {
+    nothing_is_left("lost-nodes", 2, true)
+}
+
+/// Starts a cluster of nodes on this machine, or of the machine itself, with Pods, kills it, removes its files by hand if they are to be `lost`, and has `down` remove it.
+fn nothing_is_left(name: &str, nodes: usize, lost: bool) -> Result<()> {
     let images = vec![Image::busybox("test.local/app:1")?];
     let options = Options { control_plane_only: true, ..Options::default() };
-    let bare = Cluster::start("traces", options)?;
+    let bare = Cluster::start(name, options)?;
     let before = traces(&bare)?;
     drop(bare);
-    let options = Options { images, nodes: 2, ..Options::default() };
-    let mut cluster = Cluster::start("traces", options)?;
-    cluster.apply(WEB)?;
+    let options = Options { images, nodes, ..Options::default() };
+    let mut cluster = Cluster::start(name, options)?;
+    // On a node alone the Pods do not spread.
+    cluster.apply(&if nodes > 1 { WEB.to_owned() } else { WEB.replace("replicas: 2", "replicas: 1") })?;
     cluster
         .kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"])
         .with_context(|| cluster.report())?;
     let during = traces(&cluster)?;
-    for key in ["links", "tables", "mounts", "processes", "namespaces"] {
+    for key in ["links", "tables", "processes", "namespaces"] {
         ensure!(during[key] != before[key], "{key}");
     }
     let cgroups = cgroups(&cluster)?;
-    ensure!(cgroups.len() >= 2, "{cgroups:?}");
+    ensure!(cgroups.len() >= nodes.max(1), "{cgroups:?}");
     cluster.stop_ferrokube(testkit::Signal::KILL)?;
-    let down = |cluster: &Cluster| {
-        let data = cluster.data_dir().display().to_string();
-        cluster.host().run(&binary().to_string_lossy(), &["down", "--data-dir", &data])
+    let data = cluster.data_dir().display().to_string();
+    let ferrokube = |args: &[&str]| {
+        let args = [args, &["--data-dir", &data]].concat();
+        cluster.host().run(&binary().to_string_lossy(), &args)
     };
-    down(&cluster)?;
+    if lost {
+        cluster.host().run("sh", &["-c", &format!("rm -rf {data} 2> /dev/null; test ! -e {data}/version")])?;
+        let up = if nodes > 0 { vec!["up", "--nodes", "2"] } else { vec!["up"] };
+        let refused = ferrokube(&up).unwrap_err().to_string();
+        let sentence = format!("and they still run: remove them with `ferrokube down --data-dir {data}`");
+        ensure!(refused.contains(&sentence), "{refused}");
+    }
+    ferrokube(&["down"])?;
     ensure!(!cluster.data_dir().exists());
     eventually("nothing is left", || {
         let mut after = traces(&cluster)?;

@@ -55,19 +55,26 @@ pub(crate) fn cgroup() -> String {
     format!("ferrokube-alone-{}", std::process::id())
 }
 
-pub(crate) fn remove_cgroups() -> Result<()> {
+/// Ends a cluster with all processes of its host, and takes the cgroups that a kubelet beside it made.
+pub(crate) fn end(cluster: Cluster) -> Result<()> {
+    drop(cluster);
     let below = format!("*/{}*", cgroup());
-    let find = ["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &below, "-exec", "rmdir", "{}", "+"];
-    Command::new("find").args(find).output()?;
-    Ok(())
+    let find = |and: &[&str]| {
+        let args = [&["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &below], and].concat();
+        Command::new("find").args(args).output()
+    };
+    eventually("the cgroups of a kubelet are gone", || {
+        find(&["-exec", "rmdir", "{}", "+"])?;
+        Ok(find(&[])?.stdout.is_empty().then_some(()))
+    })
 }
 
 /// Runs a test of kubelets beside a control plane, and takes what they leave; a failure shows what they said.
 pub(crate) fn on_a_control_plane(test: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let cluster = control_plane()?;
-    let result = test(&cluster);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    let result =
+        test(&cluster).with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()));
+    result.and(end(cluster))
 }
 
 /// The flags of a kubelet, and the files that they name.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::{Cluster, Host, eventually};
 
 use crate::kubelet_alone::{
-    IMAGE, NODE, control_plane, flags, kill, node_is_ready, on_a_control_plane, remove_cgroups, start,
+    IMAGE, NODE, control_plane, flags, kill, node_is_ready, on_a_control_plane, end, start,
 };
 
 /// Writes the settings anew with other thresholds.
@@ -149,6 +149,6 @@ fn a_disk_that_fills_costs_the_greediest_pod() -> Result<()> {
     let small = Small::mount(cluster.host(), &root)?;
     let result = fills(&cluster);
     drop(small);
-    remove_cgroups()?;
-    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+    let result = result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()));
+    result.and(end(cluster))
 }

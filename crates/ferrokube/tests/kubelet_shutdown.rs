@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::{Cluster, Logind, binary, eventually};
 
-use crate::kubelet_alone::{IMAGE, NODE, control_plane, flags, kill, node_is_ready, remove_cgroups};
+use crate::kubelet_alone::{IMAGE, NODE, control_plane, flags, kill, node_is_ready, end};
 
 /// A Pod on the node that takes no notice of being asked to end.
 fn pod(name: &str, class: &str) -> String {
@@ -147,7 +147,8 @@ fn pods_end_in_order_before_their_machine_goes_down() -> Result<()> {
     let drop_in = cluster.host().path("logind.conf.d/99-kubelet.conf");
     let logind = Logind::start(&cluster.host().path("bus"), 5, drop_in)?;
     let result = goes_down(&cluster, &logind);
-    remove_cgroups()?;
     let calls = logind.calls().join("\n");
-    result.with_context(|| format!("{}\n{}\n{calls}", cluster.host().log("kubelet"), cluster.report()))
+    let result =
+        result.with_context(|| format!("{}\n{}\n{calls}", cluster.host().log("kubelet"), cluster.report()));
+    result.and(end(cluster))
 }

@@ -9,7 +9,7 @@ use testkit::device_plugin::PodResources;
 use testkit::image::Image;
 use testkit::{Cluster, Options, binary, eventually};
 
-use crate::kubelet_alone::{IMAGE, NODE, cgroup, flags, kill, node_is_ready, remove_cgroups, start};
+use crate::kubelet_alone::{IMAGE, NODE, cgroup, flags, kill, node_is_ready, end, start};
 use crate::limits::is_unified;
 
 /// One processor is the system's; the memory of the only NUMA node is what is kept for evictions.
@@ -228,8 +228,7 @@ pub(crate) fn on_the_built_in_runtime(name: &str, test: impl FnOnce(&Cluster) ->
     cluster.kubectl(&["delete", "pods", "--all", "--wait=false"]).ok();
     runtime.kill()?;
     runtime.wait()?;
-    remove_cgroups()?;
-    result
+    result.and(end(cluster))
 }
 
 #[test]

@@ -158,6 +158,13 @@ impl Cgroups {
         self.parts(names).iter().fold(base, |dir, part| dir.join(part))
     }
 
+    /// The path of the cgroup below which Pods' are.
+    pub(crate) fn root(&self) -> String {
+        let all = self.names(Qos::Guaranteed, None);
+        let path = self.below(PathBuf::from("/"), &all[..all.len() - 1]);
+        path.to_string_lossy().into_owned()
+    }
+
     fn create(&self, names: &[String]) -> io::Result<()> {
         if let Some(slices) = &self.slices {
             slices.start(&unit(names))?;

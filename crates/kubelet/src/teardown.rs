@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cri::runtime as pb;
+use cri::runtime::{self as pb, CgroupDriver};
 
 use crate::cgroups::Cgroups;
 use crate::config::Config;
@@ -61,9 +61,15 @@ pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
 }
 
 /// Removes the cgroups of a kubelet whose Pods' processes were killed without their runtime; `cgroup_root` is that of
-/// its settings, and the runtime's cgroup driver was `cgroupfs`.
-pub async fn remove_root_cgroup(cgroup_root: &str) {
-    remove_cgroups(&Cgroups::new(cgroup_root, cri::runtime::CgroupDriver::Cgroupfs, Limits::default())).await;
+/// its settings, `driver` the runtime's.
+pub async fn remove_root_cgroup(cgroup_root: &str, driver: CgroupDriver) {
+    remove_cgroups(&Cgroups::new(cgroup_root, driver, Limits::default())).await;
+}
+
+/// The cgroups below which the Pods of a kubelet with this `cgroup_root` are, by the one cgroup driver and by the other.
+pub fn root_cgroups(cgroup_root: &str) -> [String; 2] {
+    [CgroupDriver::Cgroupfs, CgroupDriver::Systemd]
+        .map(|driver| Cgroups::new(cgroup_root, driver, Limits::default()).root())
 }
 
 async fn remove_cgroups(cgroups: &Cgroups) {
@@ -116,7 +122,8 @@ async fn remove_sandbox(service: &cri::Runtime, id: &str) -> Result<(), CallErro
     )
 }
 
-async fn remove_dir(path: PathBuf) -> Result<(), TearDownError> {
+/// Unmounts what is mounted in a directory tree, and removes it. It need not be there.
+pub async fn remove_dir(path: PathBuf) -> Result<(), TearDownError> {
     let dir = path.clone();
     let removed = tokio::task::spawn_blocking(move || mounts::remove_unmounted(&dir))
         .await

@@ -172,7 +172,7 @@ async fn serve(
         &settings.service_cidrs,
         settings.parts.network,
     );
-    *held = Some(neighbours::claim(dir, &claim)?);
+    *held = Some(neighbours::claim(&dir.id(), &claim)?);
     say(&format!("joined {} as node {name}: {}", at.url(), runtime.name));
 
     let store = |file: &'static str| Store::new(&pki, file);

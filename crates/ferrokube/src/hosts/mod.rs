@@ -35,7 +35,8 @@ use self::keeper::{Cluster, Keeper};
 use self::namespaces::Kept;
 use self::plan::{Host, Plan};
 use crate::control_plane::{ControlPlane, Settings};
-use crate::data_dir::{DataDir, Footprint, IMAGES, KUBELET_ROOT};
+use crate::data_dir::{DataDir, IMAGES, KUBELET_ROOT};
+use crate::footprint::Footprint;
 use crate::neighbours::{self, Claim};
 use crate::say::{say, took};
 use crate::until::until_stopped;
@@ -55,7 +56,7 @@ pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<(
     let plan = Plan::new(dir.path(), &dir.id(), &name, count, &flags.hosts.nodes_cidr)?;
     let ranges = server.cluster_cidr.split(',').chain(server.service_cidr.iter().map(String::as_str));
     network::check(&plan, &ranges.filter_map(|range| range.trim().parse().ok()).collect::<Vec<Cidr>>())?;
-    let _held = neighbours::claim(&dir, &claim(flags, &plan, &dir))?;
+    let _held = neighbours::claim(&dir.id(), &claim(flags, &plan, &dir))?;
     let kubeconfig = server.write_kubeconfig.clone().unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(kubeconfig)?;
     let kubelet_root = kubelet_root(flags);

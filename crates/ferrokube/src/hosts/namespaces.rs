@@ -1,6 +1,7 @@
 //! The namespaces of a node: network, mounts, host name. Files keep them (`NAME.net`, `NAME.mnt`, `NAME.uts` below
 //! `/run/ferrokube`), so that containers go on without any process of ours.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -20,7 +21,7 @@ use rustix::thread::{
 };
 
 use super::plan::Host;
-use crate::neighbours;
+use crate::footprint;
 
 /// The kinds of namespaces with their names below `/proc/PID/ns`, in the order in which they are entered.
 const KINDS: [(&str, LinkNameSpaceType); 3] = [
@@ -38,7 +39,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Those of the cluster with this name.
     pub(super) fn of(id: &str) -> Self {
-        Self { dir: Path::new(neighbours::DIR).join(format!("nodes-{id}")) }
+        Self { dir: footprint::namespaces(id) }
     }
 
     /// The beginning of the paths of a node's files, by which its process enters them.
@@ -149,6 +150,12 @@ impl Kept {
         let mut routing = Routing::open()?;
         let loopback = routing.link("lo")?.context("there is no loopback")?;
         Ok(routing.change_link(loopback.index, &LinkChange { up: Some(true), ..LinkChange::default() })?)
+    }
+
+    /// The names of the nodes whose namespaces are kept.
+    pub(super) fn names(&self) -> impl Iterator<Item = OsString> + use<> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.path().file_stem().map(OsStr::to_owned))
     }
 
     /// The namespaces that are kept, as `/proc/PID/ns` shows them.

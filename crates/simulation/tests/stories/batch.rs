@@ -75,8 +75,9 @@ async fn a_job_that_goes_when_it_has_ended() -> Result<()> {
 async fn made(stage: &Stage<'_>, until: &str, seen: &mut BTreeSet<i64>) -> Result<()> {
     let until: Timestamp = until.parse()?;
     let clock = stage.cluster.clock();
+    // Minutes pass: a look every 100 ms would be most of the work.
     stage
-        .until("time passes", async |cluster| {
+        .until_every(Duration::from_secs(1), "time passes", async |cluster| {
             for job in cluster.list::<Job>("default").await? {
                 let name = job.metadata.name.unwrap_or_default();
                 let minute: i64 = name.trim_start_matches("tick-").parse()?;

@@ -100,6 +100,16 @@ impl Stage<'_> {
     pub(crate) async fn until(
         &self,
         what: &str,
+        holds: impl AsyncFnMut(&Cluster) -> Result<bool>,
+    ) -> Result<()> {
+        self.until_every(LOOK, what, holds).await
+    }
+
+    /// Waits until something holds, at which it looks at this pace.
+    pub(crate) async fn until_every(
+        &self,
+        pace: Duration,
+        what: &str,
         mut holds: impl AsyncFnMut(&Cluster) -> Result<bool>,
     ) -> Result<()> {
         let end = Instant::now() + LONG;
@@ -109,7 +119,7 @@ impl Stage<'_> {
                 return Ok(());
             }
             ensure!(Instant::now() < end, "{what}: not within {LONG:?}");
-            sleep(LOOK).await;
+            sleep(pace).await;
         }
     }
 
