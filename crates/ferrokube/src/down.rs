@@ -66,9 +66,8 @@ async fn remove_node(data_dir: &Path, footprint: &Footprint) -> Result<()> {
     let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, data_dir);
     let shutdown = Shutdown::new();
     // The runtime takes each Pod out of the network before it removes it.
-    let agent = network::Agent::start(place, None, &shutdown)
-        .await
-        .context("the pod network's agent can't run")?;
+    let agent =
+        network::Agent::start(place, None, &shutdown).await.context("the pod network's agent can't run")?;
     let runtime = if footprint.built_in {
         let places =
             Places { data_dir, images: None, handlers: Vec::new(), cgroup_driver: footprint.cgroup_driver };
@@ -95,7 +94,8 @@ async fn remove_network(data_dir: &Path, id: &str, footprint: &Footprint) -> Res
     let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, data_dir);
     network::teardown::teardown(&place).await.context("the pod network could not be removed")?;
     proxy::remove(kube_proxy::table(id)).context("the rules of Services could not be removed")?;
-    policy::remove(network_policy::table(id)).context("the rules of network policies could not be removed")?;
+    policy::remove(network_policy::table(id))
+        .context("the rules of network policies could not be removed")?;
     cluster_dns::take_addresses(&footprint.dns)
         .context("the address of the cluster's DNS could not be removed")
 }

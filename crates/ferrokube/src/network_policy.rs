@@ -57,7 +57,8 @@ impl Guard for Door {
 /// filter no Pod can start: nobody would notice that policies do not hold.
 pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
     let gate = Gate::default();
-    let config = Config { table: table(&seat.dir.id()), node: seat.name.clone(), gate: gate.clone(), registry };
+    let config =
+        Config { table: table(&seat.dir.id()), node: seat.name.clone(), gate: gate.clone(), registry };
     let (admin, client) = (seat.admin.clone(), (seat.clients)("network-policy").of(POLICY_USER));
     let shutdown = seat.shutdown.clone();
     seat.shutdown.spawn(async move {

@@ -20,7 +20,7 @@ use crate::footprint::{self, Footprint};
 use crate::kube_proxy;
 use crate::load_balancers;
 use crate::machine;
-use crate::neighbours::{self, Claim};
+use crate::neighbours::Claim;
 use crate::network_policy;
 use crate::say::warn;
 use crate::seat::{NodeParts, Seat};

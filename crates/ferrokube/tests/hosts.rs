@@ -216,7 +216,9 @@ fn nothing_is_left(name: &str, nodes: usize, lost: bool) -> Result<()> {
         cluster.host().run(&binary().to_string_lossy(), &args)
     };
     if lost {
-        cluster.host().run("sh", &["-c", &format!("rm -rf {data} 2> /dev/null; test ! -e {data}/version")])?;
+        cluster
+            .host()
+            .run("sh", &["-c", &format!("rm -rf {data} 2> /dev/null; test ! -e {data}/version")])?;
         let up = if nodes > 0 { vec!["up", "--nodes", "2"] } else { vec!["up"] };
         let refused = ferrokube(&up).unwrap_err().to_string();
         let sentence = format!("and they still run: remove them with `ferrokube down --data-dir {data}`");

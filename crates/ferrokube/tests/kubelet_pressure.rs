@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::{Cluster, Host, eventually};
 
 use crate::kubelet_alone::{
-    IMAGE, NODE, control_plane, flags, kill, node_is_ready, on_a_control_plane, end, start,
+    IMAGE, NODE, control_plane, end, flags, kill, node_is_ready, on_a_control_plane, start,
 };
 
 /// Writes the settings anew with other thresholds.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::{Cluster, Logind, binary, eventually};
 
-use crate::kubelet_alone::{IMAGE, NODE, control_plane, flags, kill, node_is_ready, end};
+use crate::kubelet_alone::{IMAGE, NODE, control_plane, end, flags, kill, node_is_ready};
 
 /// A Pod on the node that takes no notice of being asked to end.
 fn pod(name: &str, class: &str) -> String {

@@ -9,7 +9,7 @@ use testkit::device_plugin::PodResources;
 use testkit::image::Image;
 use testkit::{Cluster, Options, binary, eventually};
 
-use crate::kubelet_alone::{IMAGE, NODE, cgroup, flags, kill, node_is_ready, end, start};
+use crate::kubelet_alone::{IMAGE, NODE, cgroup, end, flags, kill, node_is_ready, start};
 use crate::limits::is_unified;
 
 /// One processor is the system's; the memory of the only NUMA node is what is kept for evictions.

@@ -1,6 +1,7 @@
 //! Jobs, and CronJobs that make them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use client::Patch;
