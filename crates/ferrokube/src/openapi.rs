@@ -1,6 +1,7 @@
 //! The documents of OpenAPI: the schema with its descriptions, made when a client asks for it.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use api::openapi::{self as make, CustomKinds, CustomResource, Part};
 use api::resources::ResourceInfo;
@@ -10,6 +11,10 @@ use bytes::Bytes;
 
 /// Of the built-in kinds.
 pub(crate) struct Builtin;
+
+/// The descriptions that the documents of definitions ask for: always the same few blocks, which stay unpacked, since
+/// definitions come by the hundred.
+static COMMON: LazyLock<docs::Docs> = LazyLock::new(docs::Docs::load);
 
 impl Documents for Builtin {
     fn v2(&self, rows: &[ResourceInfo], custom: &CustomKinds, protobuf: bool) -> Bytes {
@@ -25,12 +30,10 @@ impl Documents for Builtin {
         if protobuf { make::v3_protobuf(&json).map(Into::into) } else { Some(json.into()) }
     }
     fn v3_part(&self, resource: &CustomResource) -> Part {
-        let docs = docs::Docs::load();
-        make::v3_part(Schema::builtin(), resource, &|definition, field| docs.get(definition, field))
+        make::v3_part(Schema::builtin(), resource, &|definition, field| COMMON.get(definition, field))
     }
     fn v3_frame(&self, group_version: (&str, &str), refers: &BTreeSet<Text>) -> [Vec<u8>; 3] {
-        let docs = docs::Docs::load();
-        let describe = |definition: &str, field: Option<&str>| docs.get(definition, field);
+        let describe = |definition: &str, field: Option<&str>| COMMON.get(definition, field);
         make::v3_frame(Schema::builtin(), group_version, refers, &describe)
     }
     fn sources(&self) -> Vec<&'static [u8]> {
