@@ -5,6 +5,7 @@
 //! The crate is pure: no I/O, no clock, no async. It depends on no other crate of the workspace and must never know a
 //! kind by name: the rules of single kinds stand in the `kinds` crate.
 
+pub mod accept;
 pub mod builtin;
 mod by_value;
 pub mod codec;
@@ -32,6 +33,7 @@ pub mod tree;
 pub mod version_order;
 pub mod view;
 pub mod yaml;
+pub mod zpages;
 
 pub use by_value::ByValue;
 pub use gate::{FeatureGates, Gate};

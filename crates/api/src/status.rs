@@ -231,13 +231,17 @@ impl Status {
     }
     /// The JSON of the status as upstream writes it, with kind and version.
     pub fn to_json(&self) -> Vec<u8> {
-        self.json(Some(("Status", "v1")))
+        self.json(Some(("Status", "v1")), false)
+    }
+    /// The same, indented for people.
+    pub fn to_pretty_json(&self) -> Vec<u8> {
+        self.json(Some(("Status", "v1")), true)
     }
     /// The JSON of the status without kind and version, as it ends a stream.
     pub fn to_untyped_json(&self) -> Vec<u8> {
-        self.json(None)
+        self.json(None, false)
     }
-    fn json(&self, kind: Option<(&str, &str)>) -> Vec<u8> {
+    fn json(&self, kind: Option<(&str, &str)>, pretty: bool) -> Vec<u8> {
         #[derive(Serialize)]
         struct Meta<'a> {
             #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
@@ -260,7 +264,8 @@ impl Status {
             metadata: Meta { token: &self.continue_token },
             status: self,
         };
-        serde_json::to_vec(&full).unwrap_or_default()
+        let written = if pretty { serde_json::to_vec_pretty(&full) } else { serde_json::to_vec(&full) };
+        written.unwrap_or_default()
     }
 }
 

@@ -52,8 +52,8 @@ pub struct Config {
     pub pages: Option<Arc<dyn Pages>>,
     /// The files of this machine's logs, if they are served (`--enable-logs-handler`).
     pub logs: Option<LogFiles>,
-    /// The page `/flagz`.
-    pub flags: String,
+    /// The flags of the command line with their values, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -276,7 +276,7 @@ impl Config {
             documents: Arc::new(NoDocuments),
             pages: None,
             logs: None,
-            flags: String::new(),
+            flags: BTreeMap::new(),
             clock: Clock::system(),
         }
     }

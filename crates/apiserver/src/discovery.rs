@@ -14,6 +14,7 @@ use crate::front::{Body, full, header as header_of, status_response};
 use crate::negotiate::{self, Allowed, Format};
 use crate::routes::method_not_allowed;
 use crate::version::info;
+use crate::zpages::{self, Told};
 
 /// Whether a path is one of those that upstream's aggregator answers itself, whatever the method.
 pub(crate) fn of_aggregator(path: &str) -> bool {
@@ -39,24 +40,8 @@ fn aggregated_version(accept: &str) -> Option<&'static str> {
     None
 }
 
-fn root_paths(catalog: &Catalog) -> Value {
-    let mut paths: Vec<String> = vec![
-        "/.well-known/openid-configuration".into(),
-        "/api".into(),
-        "/api/v1".into(),
-        "/apis".into(),
-        "/apis/".into(),
-        "/healthz".into(),
-        "/livez".into(),
-        "/metrics".into(),
-        "/metrics/slis".into(),
-        "/openapi/v2".into(),
-        "/openapi/v3".into(),
-        "/openapi/v3/".into(),
-        "/openid/v1/jwks".into(),
-        "/readyz".into(),
-        "/version".into(),
-    ];
+fn root_paths(catalog: &Catalog, told: &Told) -> Value {
+    let mut paths: Vec<String> = zpages::paths(told).into_iter().map(str::to_owned).collect();
     paths.extend(catalog.discovery.paths());
     paths.sort();
     json!({"paths": paths})
@@ -75,13 +60,13 @@ fn json_response(body: Bytes, media: &'static str) -> Response<Body> {
 
 /// Answers a path of discovery. `server` is the host and port that clients are told.
 pub(crate) fn serve(
-    (catalog, server): (&Catalog, &str),
+    (catalog, server, told): (&Catalog, &str, &Told),
     parts: &http::request::Parts,
     path: &str,
     query: &Query,
 ) -> Option<Response<Body>> {
     match path.trim_end_matches('/') {
-        "" => return Some(json_response(indented(&root_paths(catalog)), "application/json")),
+        "" => return Some(json_response(indented(&root_paths(catalog, told)), "application/json")),
         "/version" => return Some(json_response(indented(&info()), "application/json")),
         _ => {}
     }

@@ -61,6 +61,7 @@ mod version;
 mod versions;
 mod watch;
 mod weight;
+mod zpages;
 
 pub use config::Config;
 pub use objects::{CatalogError, Objects};

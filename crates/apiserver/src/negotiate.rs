@@ -2,6 +2,7 @@
 
 use access::Query;
 use api::Status;
+use api::accept::{Clause, clauses};
 
 /// A media type of bodies and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,10 +31,6 @@ impl Format {
             Self::Yaml => None,
             Self::Protobuf => Some("application/vnd.kubernetes.protobuf;stream=watch"),
         }
-    }
-    fn parts(self) -> (&'static str, &'static str) {
-        let m = self.media_type();
-        m.split_once('/').unwrap_or((m, ""))
     }
 }
 
@@ -129,43 +126,6 @@ fn not_acceptable(accepted: &[&str]) -> Status {
 pub(crate) const STREAM_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
-struct Clause<'a> {
-    kind: &'a str,
-    sub: &'a str,
-    params: Vec<(&'a str, &'a str)>,
-    q: f32,
-}
-
-fn clauses(header: &str) -> Vec<Clause<'_>> {
-    let mut all: Vec<Clause<'_>> = header
-        .split(',')
-        .filter_map(|part| {
-            let mut bits = part.split(';').map(str::trim);
-            let media = bits.next()?;
-            let (kind, sub) = if media == "*" { ("*", "*") } else { media.split_once('/')? };
-            let mut clause = Clause { kind: kind.trim(), sub: sub.trim(), params: Vec::new(), q: 1.0 };
-            for bit in bits {
-                let Some((k, v)) = bit.split_once('=') else { continue };
-                let (k, v) = (k.trim(), v.trim().trim_matches('"'));
-                if k == "q" {
-                    clause.q = v.parse().unwrap_or(1.0);
-                } else {
-                    clause.params.push((k, v));
-                }
-            }
-            Some(clause)
-        })
-        .collect();
-    // As upstream's parser: more specific types win between equal weights only by their place.
-    all.sort_by(|a, b| b.q.total_cmp(&a.q));
-    all
-}
-
-/// The media ranges of an Accept header, what is wanted most first.
-pub(crate) fn ranges(header: &str) -> impl Iterator<Item = (&str, &str)> {
-    clauses(header).into_iter().map(|clause| (clause.kind, clause.sub))
-}
-
 fn accept(clause: &Clause<'_>, format: Format, allowed: Allowed, stream: bool) -> Option<(Convert, bool)> {
     let (mut kind, mut group, mut version) = (None, "", "");
     let mut pretty = false;
@@ -226,10 +186,7 @@ pub(crate) fn output(
     let mut found = accept_header.is_empty();
     'all: for clause in clauses(accept_header) {
         for format in ALL {
-            let (kind, sub) = format.parts();
-            let fits = clause.kind == kind && (clause.sub == sub || clause.sub == "*")
-                || clause.kind == "*" && clause.sub == "*";
-            if !fits {
+            if !clause.takes(format.media_type()) {
                 continue;
             }
             if let Some((convert, pretty)) = accept(&clause, format, allowed, stream) {
@@ -248,11 +205,7 @@ pub(crate) fn output(
         }
         return Err(not_acceptable(&ALL.map(Format::media_type)));
     }
-    let agent = ["curl", "Wget", "Mozilla/5.0"].iter().any(|p| user_agent.starts_with(p));
-    form.pretty |= match query.get("pretty") {
-        Some(v) if !v.is_empty() => api::go::parse_bool(v) == Some(true),
-        _ => agent,
-    };
+    form.pretty |= api::accept::is_for_people(query.get("pretty"), user_agent);
     if let Convert::Table(_) = form.convert {
         form.include = match query.str("includeObject") {
             "" | "Metadata" => IncludeObject::Metadata,

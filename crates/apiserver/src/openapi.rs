@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 
 use access::Query;
+use api::accept::clauses;
 use bytes::Bytes;
 use flate2::write::GzEncoder;
 use http::header::{self, HeaderValue};
@@ -15,7 +16,6 @@ use sha2::{Digest, Sha512};
 use crate::catalog::Document;
 use crate::encoder::Encoder;
 use crate::front::{Body, full, header as header_of};
-use crate::negotiate;
 
 /// Whether the client has the document of this hash.
 fn has(parts: &Parts, hash: &str) -> bool {
@@ -51,7 +51,7 @@ fn protobuf_wanted(accept: &str, protobuf: [&str; 2]) -> Option<bool> {
     if accept.is_empty() {
         return Some(false);
     }
-    negotiate::ranges(accept).find_map(|(kind, sub)| match (kind, sub) {
+    clauses(accept).into_iter().find_map(|clause| match (clause.kind, clause.sub) {
         ("*" | "application", "*" | "json") => Some(false),
         ("*" | "application", sub) if protobuf.contains(&sub) => Some(true),
         _ => None,

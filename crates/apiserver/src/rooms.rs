@@ -17,6 +17,7 @@ use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::proxy::Connect;
+use crate::zpages::Told;
 
 /// The front: the stages of a request before its handler.
 pub(crate) struct Front {
@@ -38,8 +39,8 @@ pub(crate) struct Front {
     pub(crate) reject_redirects: bool,
     /// The files of this machine's logs, if they are served.
     pub(crate) logs: Option<LogFiles>,
-    /// The page `/flagz`, if it is served.
-    pub(crate) flags: Option<String>,
+    /// The facts of `/statusz` and `/flagz`.
+    pub(crate) told: Told,
     /// How long a request that does not go on may take.
     pub(crate) request_timeout: Duration,
     /// The end of the server.

@@ -24,6 +24,7 @@ use crate::proxy::Connect;
 use crate::rooms::{Front, Rooms};
 use crate::store_metrics::ObjectCounts;
 use crate::usage::{Pages, Usage};
+use crate::zpages::Told;
 
 /// A service CIDR or a range of ports cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +83,11 @@ impl Server {
             strangers_leave: config.gates.enabled(Gate::UnauthenticatedHTTP2DOSMitigation),
             reject_redirects: config.calls.reject_redirects,
             logs: config.logs.clone(),
-            flags: config.gates.enabled(Gate::ComponentFlagz).then(|| config.flags.clone()),
+            told: Told {
+                status: config.gates.enabled(Gate::ComponentStatusz),
+                started: config.clock.now(),
+                flags: config.gates.enabled(Gate::ComponentFlagz).then(|| config.flags.clone()),
+            },
             request_timeout: config.limits.request_timeout,
             ending,
             http2_streams: config.serving.http2_streams,

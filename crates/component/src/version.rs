@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 /// The release of Kubernetes that every component is.
 pub const KUBERNETES: &str = "v1.36.2";
 
+/// The version of the API that every component has.
+pub const EMULATION: &str = "1.36";
+
 static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// The version that the command line gave, if it gave one.

@@ -50,7 +50,7 @@ impl Page {
 
 /// Serves a page until `shutdown`; returns the address.
 pub async fn serve(page: Page, address: SocketAddr, shutdown: &Shutdown) -> io::Result<SocketAddr> {
-    plain::serve(Arc::new(move |path, _| Some(page.answer(path))), address, shutdown).await
+    plain::serve(Arc::new(move |head, _| Some(page.answer(head.uri.path()))), address, shutdown).await
 }
 
 #[cfg(test)]

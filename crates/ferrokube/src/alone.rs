@@ -46,7 +46,7 @@ pub(crate) async fn controller_manager(
         name: NAME,
         settings: json!({ "kubecontrollermanager.config.k8s.io": manager_settings::settings(&values) }),
         flags: values,
-        uid: gates.enabled(Gate::RemoteRequestHeaderUID),
+        gates,
         tolerant: false,
     };
     let started = clients.clone();
@@ -128,7 +128,7 @@ pub(crate) async fn scheduler(flags: &cli::Scheduler, told: BTreeMap<String, Str
         name: NAME,
         settings: json!({ "componentconfig": scheduler::config::write::value(&document).map_err(Error::msg)? }),
         flags: values,
-        uid: gates.enabled(Gate::RemoteRequestHeaderUID),
+        gates,
         tolerant: true,
     };
     let (started, metrics) = (clients.clone(), telling.metrics.clone());

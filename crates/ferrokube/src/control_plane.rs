@@ -55,11 +55,12 @@ fn chosen(named: &[String]) -> Result<controllers::Choice, controllers::ChoiceEr
 }
 
 impl Settings {
-    /// Of the flags of a control plane.
-    pub(crate) fn of_server(f: &cli::Server) -> Result<Self> {
+    /// Of the flags of a control plane; `flags` are all of them with their values.
+    pub(crate) fn of_server(f: &cli::Server, flags: &BTreeMap<String, String>) -> Result<Self> {
         controllers::check_ranges(&f.cluster_cidr, &f.service_cidr)
             .context("--cluster-cidr cannot be used with this --service-cidr")?;
         let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.port))?;
+        api.flags.clone_from(flags);
         api.services.cidrs.clone_from(&f.service_cidr);
         api.security.bootstrap_tokens = f.enable_bootstrap_token_auth;
         Ok(Self {
@@ -81,7 +82,7 @@ impl Settings {
         f.security.configure(&mut api.security)?;
         f.times.configure(&mut api.limits)?;
         f.behaviour.configure(&mut api)?;
-        api.flags = serving::pages::flagz("apiserver", flags);
+        api.flags.clone_from(flags);
         api.security.toleration_seconds = f.times.toleration_seconds();
         for warning in f.https.configure(&mut api.serving)? {
             warn(&warning);
@@ -501,7 +502,7 @@ impl Parts {
         for (name, settings, port, telling) in all {
             let client = clients(&self.server, name).of(&format!("system:{name}"));
             let served = settings.and_then(|PartSettings { settings, flags }| {
-                let about = About { name, settings, flags, uid: false, tolerant: true };
+                let about = About { name, settings, flags, gates: self.gates, tolerant: true };
                 endpoints::serve_here(about, telling, client, port, roots.clone(), self.clock, stop)
             });
             if let Err(error) = served {

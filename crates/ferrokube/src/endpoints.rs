@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use api::{FeatureGates, Gate};
 use client::{Certificate, Client};
 use component::{Clock, Health, Registry, Shutdown};
 use rustls::RootCertStore;
@@ -36,8 +37,8 @@ pub(crate) struct About {
     pub(crate) settings: Value,
     /// The flags with their values.
     pub(crate) flags: BTreeMap<String, String>,
-    /// Whether the feature RemoteRequestHeaderUID is on.
-    pub(crate) uid: bool,
+    /// The features that are on.
+    pub(crate) gates: FeatureGates,
     /// Whether the endpoint serves without the authorities that the cluster does not tell, if no flag says it.
     pub(crate) tolerant: bool,
 }
@@ -63,6 +64,7 @@ impl About {
             health: telling.health.clone(),
             settings: self.settings,
             flags: self.flags,
+            gates: self.gates,
         }
     }
 }
@@ -120,7 +122,7 @@ pub(crate) async fn serve(
     // without an answer.
     let tolerant = tolerant || !asked;
     let Reviewers { authentication, authorization } = reviewers;
-    let callers = Callers::start(serving, about.uid, &authentication, tolerant, clock, shutdown).await?;
+    let callers = Callers::start(serving, about.gates.enabled(Gate::RemoteRequestHeaderUID), &authentication, tolerant, clock, shutdown).await?;
     let auth = Auth::with(authentication, serving.trust()).authorized_by(authorization).recognizing(callers);
     let endpoint = about.endpoint(telling, auth, serving.open()?, clock);
     serving::serve_on(endpoint, listener, Arc::new(tls), manners, shutdown);

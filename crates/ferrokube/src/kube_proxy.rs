@@ -1,5 +1,6 @@
 //! The Service proxy: on a cluster's own node, and in a process of its own.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,11 @@ pub(crate) fn start(config: Config, seat: &Seat<'_>) {
 }
 
 /// Runs `ferrokube kube-proxy` until a signal stops it; Services stay in force.
-pub(crate) async fn run(flags: &cli::KubeProxy, warnings: &[String]) -> Result<()> {
+pub(crate) async fn run(
+    flags: &cli::KubeProxy,
+    values: BTreeMap<String, String>,
+    warnings: &[String],
+) -> Result<()> {
     if flags.cleanup {
         for warning in warnings {
             warn(warning);
@@ -92,7 +97,8 @@ pub(crate) async fn run(flags: &cli::KubeProxy, warnings: &[String]) -> Result<(
     for warning in told {
         warn(&warning);
     }
-    let mut config = Config::new(TABLE);
+    let on = FeatureGates::parse(gates.iter().map(String::as_str)).context("invalid feature gates")?;
+    let mut config = Config { flags: values, gates: on, ..Config::new(TABLE) };
     fields.apply(&mut config).context("the configuration cannot be used")?;
     let kubeconfig = match &flags.kubeconfig {
         Some(path) => path.clone(),

@@ -206,9 +206,9 @@ async fn run(command: Command, told: Told) -> Result<()> {
         Command::ControllerManager(flags) => alone::controller_manager(&flags, told.flags).await,
         Command::Scheduler(flags) => alone::scheduler(&flags, told.flags).await,
         Command::Kubelet(flags) => node_agent::run(&flags, &told.warnings).await,
-        Command::KubeProxy(flags) => kube_proxy::run(&flags, &told.warnings).await,
+        Command::KubeProxy(flags) => kube_proxy::run(&flags, told.flags, &told.warnings).await,
         Command::Server(flags) => {
-            let settings = Settings::of_server(&flags)?;
+            let settings = Settings::of_server(&flags, &told.flags)?;
             let dns = cluster_dns::dns_of(&flags.service_cidr)?;
             let plane = ControlPlane::start(DataDir::open(&flags.data_dir)?, settings).await?;
             plane.start_components()?;
@@ -232,16 +232,16 @@ async fn run(command: Command, told: Told) -> Result<()> {
             until_stopped(plane, None, "stopping").await
         }
         Command::Up(flags) => match flags.hosts.nodes {
-            Some(count) => hosts::up(&flags, count, started).await,
-            None => Box::pin(up(&flags, started)).await,
+            Some(count) => hosts::up(&flags, &told.flags, count, started).await,
+            None => Box::pin(up(&flags, &told.flags, started)).await,
         },
     }
 }
 
 /// Runs a control plane with a node.
-async fn up(flags: &cli::Up, started: Instant) -> Result<()> {
+async fn up(flags: &cli::Up, told: &BTreeMap<String, String>, started: Instant) -> Result<()> {
     let server = &flags.server;
-    let settings = Settings::of_server(server)?;
+    let settings = Settings::of_server(server, told)?;
     let name = machine::node_name(flags.node.node_name.as_deref())?;
     let runtime = node::check_runtime(&flags.node).await?;
     let addresses = node::addresses(&flags.node, server.bind_address)?;
@@ -331,7 +331,7 @@ mod tests {
         let arguments = arguments.map(Into::into).into_iter().chain([data.into_os_string()]);
         let Command::Server(flags) = Cli::parse_from(arguments).command else { panic!("another command") };
         let dir = DataDir::open(&flags.data_dir).unwrap();
-        let plane = ControlPlane::start(dir, Settings::of_server(&flags).unwrap()).await.unwrap();
+        let plane = ControlPlane::start(dir, Settings::of_server(&flags, &BTreeMap::new()).unwrap()).await.unwrap();
         let part = plane.shutdown().child();
         part.spawn(async { panic!("the part is gone") });
         let why = until_stopped(plane, None, "").await.unwrap_err().to_string();

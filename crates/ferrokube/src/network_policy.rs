@@ -79,8 +79,8 @@ pub(crate) fn start(registry: Registry, seat: &Seat<'_>) -> Arc<dyn Guard> {
 
 /// Serves the metrics of policies where no Service proxy of ours does, on this machine's loopback.
 pub(crate) fn serve_metrics(registry: Registry, seat: &Seat<'_>) {
-    let handler: Arc<Handler> = Arc::new(move |path, _| {
-        Some(match path {
+    let handler: Arc<Handler> = Arc::new(move |head, _| {
+        Some(match head.uri.path() {
             "/metrics" => metrics_of(&registry),
             _ => not_found(),
         })

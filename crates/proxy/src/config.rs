@@ -1,8 +1,10 @@
 //! The configuration of a running proxy.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use api::FeatureGates;
 use api::time::format_duration;
 use component::{Clock, Registry};
 use jiff::SignedDuration;
@@ -65,6 +67,10 @@ pub struct Config {
     pub bind_address_hard_fail: bool,
     /// The release whose hidden metrics are shown, which are none here; upstream's `showHiddenMetricsForVersion`.
     pub hidden_metrics_for: String,
+    /// The flags with their values, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
+    /// The features that are on: `ComponentStatusz` and `ComponentFlagz` count here.
+    pub gates: FeatureGates,
     /// The clock.
     pub clock: Clock,
     /// Those whose metrics are told at `/metrics`, too.
@@ -89,6 +95,8 @@ impl Config {
             metrics: Some(([127, 0, 0, 1], 10249).into()),
             bind_address_hard_fail: false,
             hidden_metrics_for: String::new(),
+            flags: BTreeMap::new(),
+            gates: FeatureGates::default(),
             clock: Clock::system(),
             registry: Registry::default(),
         }

@@ -6,9 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Gate;
+use api::zpages::{self, Running};
 use client::{Change, Client, Informer, Key, Recorder, Selection};
 use component::{Shutdown, Slis};
 use http::StatusCode;
+use http::request::Parts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,8 +19,8 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use netlink::nft::{Batch, Family, Filter, Table};
 use objects::Cidr;
 use parking_lot::Mutex;
-use serving::answer::TEXT;
-use serving::plain::{Handler, answer, metrics_of, not_found, serve};
+use serving::answer::{TEXT, asked};
+use serving::plain::{Handler, answer, metrics_of, not_found, page, serve};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -31,6 +34,10 @@ use crate::proxier::Proxier;
 use crate::service::{HEADLESS, OTHER_PROXY};
 use crate::settings::{LocalTraffic, Settings};
 
+/// The component's name on its pages.
+const NAME: &str = "kube-proxy";
+/// The paths of its pages.
+const PATHS: [&str; 6] = ["/configz", "/flagz", "/healthz", "/metrics", "/proxyMode", "/statusz"];
 /// The time for which changes are gathered before a commit.
 const WINDOW: Duration = Duration::from_millis(2);
 /// How often every element is compared with the kernel's; upstream's `FullSyncPeriod`.
@@ -409,6 +416,11 @@ fn seconds(of: Timestamp) -> f64 {
     of.as_millisecond() as f64 / 1000.0
 }
 
+/// The parameter `pretty` of a query.
+fn pretty(head: &Parts) -> Option<&str> {
+    head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("pretty="))
+}
+
 /// Serves health and metrics.
 async fn serve_pages(
     config: &Config,
@@ -422,8 +434,9 @@ async fn serve_pages(
     registry.register("proxy", move |page| own.write(page));
     let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown(mode) }).to_string();
     let slis = Slis::default();
-    let pages: Arc<Handler> = Arc::new(move |path, _| {
-        Some(match path {
+    let (gates, flags, clock, started) = (config.gates, config.flags.clone(), config.clock, config.clock.now());
+    let pages: Arc<Handler> = Arc::new(move |head, _| {
+        Some(match head.uri.path() {
             "/healthz" => {
                 slis.note("ping", "healthz", true);
                 answer(StatusCode::OK, TEXT, "ok")
@@ -434,12 +447,26 @@ async fn serve_pages(
             }
             "/proxyMode" => answer(StatusCode::OK, TEXT, mode),
             "/configz" => answer(StatusCode::OK, "application/json", configz.clone()),
+            "/statusz" if gates.enabled(Gate::ComponentStatusz) => {
+                let running = Running {
+                    component: NAME,
+                    version: component::version::told(),
+                    api_version: component::version::EMULATION,
+                    started,
+                    now: clock.now(),
+                    paths: &PATHS,
+                };
+                page(zpages::statusz(asked(&head.headers, pretty(head)), &running))
+            }
+            "/flagz" if gates.enabled(Gate::ComponentFlagz) => {
+                page(zpages::flagz(asked(&head.headers, pretty(head)), NAME, &flags))
+            }
             "/metrics" => metrics_of(&registry),
             _ => not_found(),
         })
     });
     let own = health.clone();
-    let probes: Arc<Handler> = Arc::new(move |path, _| Some(own.answer(path)));
+    let probes: Arc<Handler> = Arc::new(move |head, _| Some(own.answer(head.uri.path())));
     for (address, handler) in [(config.metrics, pages), (config.healthz, probes)] {
         let Some(address) = address else { continue };
         match serve(handler.clone(), address, shutdown).await {

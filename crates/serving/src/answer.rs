@@ -1,7 +1,8 @@
 //! The forms of answers.
 
+use api::zpages::{Answer, Asked};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT, WARNING};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 
@@ -24,6 +25,23 @@ pub fn typed(bytes: impl Into<Bytes>, kind: &'static str) -> Response<Body> {
 pub fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
     let mut response = typed(text.into().into_bytes(), TEXT);
     *response.status_mut() = code;
+    response
+}
+
+/// The way in which a client asks for a page that tells of a component. `pretty` is that parameter of its query.
+pub fn asked<'a>(headers: &'a HeaderMap, pretty: Option<&'a str>) -> Asked<'a> {
+    let header = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    Asked { accept: header(ACCEPT), user_agent: header(USER_AGENT), pretty }
+}
+
+/// A page that tells of a component.
+pub fn page(answer: Answer) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(answer.body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if let Some(warning) = answer.warning.and_then(|text| HeaderValue::try_from(text).ok()) {
+        response.headers_mut().insert(WARNING, warning);
+    }
     response
 }
 

@@ -6,8 +6,10 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use api::zpages::{self, Asked, Running};
+use api::{FeatureGates, Gate};
 use component::{Clock, Health, Registry, Shutdown, metrics};
-use http::header::{ACCEPT, HeaderMap};
+use http::header::HeaderMap;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
@@ -16,10 +18,9 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::answer::{Body, Failure, TEXT, text, typed};
+use crate::answer::{Body, Failure, asked, full, page, text, typed};
 use crate::auth::{Access, Auth, User};
 use crate::connection::{Manners, Service, accept};
-use crate::pages;
 
 /// All paths of the endpoint.
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
@@ -88,6 +89,8 @@ pub struct Endpoint {
     pub settings: Value,
     /// The component's flags with their values.
     pub flags: BTreeMap<String, String>,
+    /// The features that are on: `ComponentStatusz` and `ComponentFlagz` count here.
+    pub gates: FeatureGates,
 }
 
 /// The reason for which an endpoint cannot be served.
@@ -156,11 +159,9 @@ impl Service for Endpoint {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
         }
-        let text_wanted = request.headers().get(ACCEPT).is_none_or(|accepted| {
-            let accepted = accepted.to_str().unwrap_or_default();
-            accepted.is_empty() || accepted.contains("*/*") || accepted.contains("text/")
-        });
-        self.route(path, request.uri().query().unwrap_or_default(), text_wanted)
+        let query = request.uri().query().unwrap_or_default();
+        let pretty = query.split('&').find_map(|pair| pair.strip_prefix("pretty="));
+        self.route(path, query, asked(request.headers(), pretty))
     }
 }
 
@@ -185,7 +186,7 @@ impl Endpoint {
         }
     }
 
-    fn route(&self, path: &str, query: &str, text_wanted: bool) -> Result<Response<Body>, Failure> {
+    fn route(&self, path: &str, query: &str, asked: Asked<'_>) -> Result<Response<Body>, Failure> {
         match path {
             "/metrics" => {
                 let mut page = self.metrics.page();
@@ -203,17 +204,12 @@ impl Endpoint {
                 Ok(typed(text.into_bytes(), metrics::CONTENT_TYPE))
             }
             "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),
-            // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
-            "/statusz" | "/flagz" if !text_wanted => {
-                let text = "only the following media types are accepted: text/plain\n";
-                Err(Failure::new(StatusCode::NOT_ACCEPTABLE, text))
+            "/statusz" if self.gates.enabled(Gate::ComponentStatusz) => {
+                Ok(page(zpages::statusz(asked, &self.running())).map(full))
             }
-            "/statusz" => {
-                let now = self.clock.now();
-                let page = pages::statusz(self.name, self.version, self.started, now, &PATHS);
-                Ok(typed(page.into_bytes(), TEXT))
+            "/flagz" if self.gates.enabled(Gate::ComponentFlagz) => {
+                Ok(page(zpages::flagz(asked, self.name, &self.flags)).map(full))
             }
-            "/flagz" => Ok(typed(pages::flagz(self.name, &self.flags).into_bytes(), TEXT)),
             other => {
                 let parts: Vec<&str> = other.trim_start_matches('/').splitn(2, '/').collect();
                 match parts.as_slice() {
@@ -222,6 +218,17 @@ impl Endpoint {
                     _ => Err(Failure::not_found()),
                 }
             }
+        }
+    }
+
+    fn running(&self) -> Running<'_> {
+        Running {
+            component: self.name,
+            version: self.version,
+            api_version: component::version::EMULATION,
+            started: self.started,
+            now: self.clock.now(),
+            paths: &PATHS,
         }
     }
 

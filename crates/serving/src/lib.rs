@@ -7,7 +7,6 @@ pub mod answer;
 pub mod auth;
 pub mod connection;
 pub mod endpoint;
-pub mod pages;
 pub mod plain;
 #[cfg(test)]
 mod testing;

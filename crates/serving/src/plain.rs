@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::zpages;
 use bytes::Bytes;
 use component::{Registry, Shutdown, metrics};
 use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderName};
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -34,8 +36,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// An answer.
 pub type Answer = Response<Full<Bytes>>;
 
-/// The answer to a request for a path at one of the machine's addresses; `None` closes the connection.
-pub type Handler = dyn Fn(&str, SocketAddr) -> Option<Answer> + Send + Sync;
+/// The answer to a request, of which the head is told, at one of the machine's addresses; `None` closes the connection.
+pub type Handler = dyn Fn(&Parts, SocketAddr) -> Option<Answer> + Send + Sync;
 
 /// An answer of a media type, which clients must believe.
 pub fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answer {
@@ -45,6 +47,11 @@ pub fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> A
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
     response
+}
+
+/// A page that tells of a component.
+pub fn page(answer: zpages::Answer) -> Answer {
+    crate::answer::page(answer).map(Full::new)
 }
 
 /// The answer for a path that there is not.
@@ -69,7 +76,7 @@ pub async fn serve(
     shutdown: &Shutdown,
 ) -> io::Result<SocketAddr> {
     let answer = move |request: Request<Incoming>, local: SocketAddr| {
-        let answer = if reads(&request) { handler(request.uri().path(), local) } else { Some(not_allowed()) };
+        let answer = if reads(&request) { handler(&request.into_parts().0, local) } else { Some(not_allowed()) };
         async move { answer.ok_or("nothing is served at this address") }
     };
     bind(answer, address, shutdown).await

@@ -12,7 +12,7 @@ use crate::negotiate::Form;
 use crate::request::Request;
 use crate::rooms::Rooms;
 use crate::routes::method_not_allowed;
-use crate::{discovery, openapi, snapshot};
+use crate::{discovery, openapi, snapshot, zpages};
 
 /// Answers at a path that is no resource.
 pub(super) async fn answer(rooms: &Arc<Rooms>, parts: Parts, ctx: &Request) -> Response<Body> {
@@ -64,18 +64,18 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
                 .map(|page| text(200, page))
         })
         .or_else(|| issuer_document(rooms, path))
-        .or_else(|| (path == "/flagz").then(|| flags(rooms, parts)).flatten())
+        .or_else(|| zpages::serve(&rooms.front.told, rooms.objects.clock, parts, ctx.query.get("pretty"), path))
         .or_else(|| {
             if path.starts_with("/openapi/") {
                 openapi::serve(&rooms.encoder(&ctx.catalog), parts, path, query)
             } else {
                 let server = rooms.front.url.trim_start_matches("https://");
-                discovery::serve((&ctx.catalog, server), parts, path, query)
+                discovery::serve((&ctx.catalog, server, &rooms.front.told), parts, path, query)
             }
         });
     // Upstream's mux leads every method to most of these.
     let any = discovery::of_aggregator(path)
-        || ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/", "/debug/"]
+        || ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/", "/debug/", "/statusz", "/flagz"]
             .iter()
             .any(|p| path.starts_with(p));
     if answer.as_ref().is_some_and(|a| a.status() != 404)
@@ -90,19 +90,6 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
 /// The path below the logs, if it is one of theirs.
 fn log_file(path: &str) -> Option<&str> {
     path.strip_prefix("/logs").filter(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// The page of the flags.
-fn flags(rooms: &Rooms, parts: &Parts) -> Option<Response<Body>> {
-    let page = rooms.front.flags.as_ref()?;
-    let accepted = header_of(parts, header::ACCEPT);
-    let text_wanted = accepted.is_empty() || accepted.contains("*/*") || accepted.contains("text/");
-    // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
-    Some(if text_wanted {
-        text(200, page.clone())
-    } else {
-        text(406, "only the following media types are accepted: text/plain\n")
-    })
 }
 
 /// The documents by which others verify service account tokens.

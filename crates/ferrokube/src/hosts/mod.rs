@@ -16,6 +16,7 @@ mod remove;
 mod runtime;
 
 use std::ffi::OsString;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -43,12 +44,17 @@ use crate::until::until_stopped;
 use crate::{cli, cluster_dns, joining, load_balancers, machine, network_policy, node};
 
 /// Runs a control plane and `count` nodes until a signal stops them.
-pub(crate) async fn up(flags: &cli::Up, count: u8, started: Instant) -> Result<()> {
+pub(crate) async fn up(
+    flags: &cli::Up,
+    told: &BTreeMap<String, String>,
+    count: u8,
+    started: Instant,
+) -> Result<()> {
     let server = &flags.server;
     if !reachable(server.bind_address) {
         bail!("the nodes don't reach {}: leave --bind-address out, or choose 0.0.0.0", server.bind_address);
     }
-    let settings = Settings::of_server(server)?;
+    let settings = Settings::of_server(server, told)?;
     let name = machine::node_name(flags.node.node_name.as_deref())?;
     let containerd = flags.hosts.containerd.as_deref().map(program).transpose()?;
     let dir = DataDir::open(&server.data_dir)?;

@@ -51,8 +51,8 @@ impl Health {
     /// upstream's does.
     pub(super) async fn serve(self: &Arc<Self>, address: SocketAddr, shutdown: &Shutdown) {
         let health = self.clone();
-        let handler = move |path: &str, _: SocketAddr| {
-            if path != "/healthz" {
+        let handler = move |head: &Parts, _: SocketAddr| {
+            if head.uri.path() != "/healthz" {
                 return Some(plain::not_found());
             }
             let failed = CHECKS.iter().any(|check| health.failure(check).is_some());

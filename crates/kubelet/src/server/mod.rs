@@ -25,6 +25,8 @@ mod stream;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use api::Gate;
+use api::zpages::{self, Running};
 use cri::runtime as pb;
 use http::header::HeaderMap;
 use http::{Request, Response, StatusCode};
@@ -32,7 +34,7 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
-use serving::answer::{TEXT, typed};
+use serving::answer;
 use serving::{Auth, Body, Failure, ServeError, User};
 
 use self::health::Health;
@@ -111,6 +113,17 @@ impl serving::Service for Server {
 }
 
 impl Server {
+    fn running(&self) -> Running<'_> {
+        Running {
+            component: "kubelet",
+            version: component::version::told(),
+            api_version: component::version::EMULATION,
+            started: self.started,
+            now: self.served.clock.now(),
+            paths: &PATHS,
+        }
+    }
+
     async fn route(
         &self,
         request: Request<Incoming>,
@@ -125,15 +138,13 @@ impl Server {
         }
         match parts.as_slice() {
             ["configz"] => return json_answer(&configz::settings(&served.config)),
-            ["statusz"] => {
-                let now = served.clock.now();
-                let page =
-                    serving::pages::statusz("kubelet", component::version::told(), self.started, now, &PATHS);
-                return Ok(typed(page.into_bytes(), TEXT));
+            ["statusz"] if served.config.gates.enabled(Gate::ComponentStatusz) => {
+                let asked = answer::asked(request.headers(), query.get("pretty"));
+                return Ok(answer::page(zpages::statusz(asked, &self.running())).map(answer::full));
             }
-            ["flagz"] => {
-                let page = serving::pages::flagz("kubelet", &self.flags);
-                return Ok(typed(page.into_bytes(), TEXT));
+            ["flagz"] if served.config.gates.enabled(Gate::ComponentFlagz) => {
+                let asked = answer::asked(request.headers(), query.get("pretty"));
+                return Ok(answer::page(zpages::flagz(asked, "kubelet", &self.flags)).map(answer::full));
             }
             _ => {}
         }
