@@ -218,26 +218,27 @@ fn answer(
     text: impl Fn() -> String,
     object: impl Fn(&Form) -> String,
 ) -> Answer {
-    let as_text = || Answer {
-        code: 200,
-        content_type: "text/plain; charset=utf-8",
-        warning: None,
-        body: text(),
-    };
+    let as_text =
+        || Answer { code: 200, content_type: "text/plain; charset=utf-8", warning: None, body: text() };
     if asked.accept.trim().is_empty() {
         return as_text();
     }
     let people = is_for_people(asked.pretty, asked.user_agent);
     for clause in clauses(asked.accept) {
-        let of = |name: &str| clause.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        let of =
+            |name: &str| clause.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value);
         // A version of the server's group or a stream are not to be had.
         if ["sv", "stream"].iter().any(|name| of(name).is_some_and(|value| !value.is_empty())) {
             continue;
         }
         let wanted = ["as", "g", "v"].map(of);
         let version = match wanted {
-            [Some(as_kind), Some("config.k8s.io"), Some("v1alpha1")] if as_kind == kind => Some(Version::V1alpha1),
-            [Some(as_kind), Some("config.k8s.io"), Some("v1beta1")] if as_kind == kind => Some(Version::V1beta1),
+            [Some(as_kind), Some("config.k8s.io"), Some("v1alpha1")] if as_kind == kind => {
+                Some(Version::V1alpha1)
+            }
+            [Some(as_kind), Some("config.k8s.io"), Some("v1beta1")] if as_kind == kind => {
+                Some(Version::V1beta1)
+            }
             _ => None,
         };
         for media_type in FORMS.into_iter().filter(|media_type| clause.takes(media_type)) {
@@ -288,7 +289,14 @@ mod tests {
             api_version: "1.30",
             started: "2026-01-02T03:04:05Z".parse().unwrap(),
             now: "2026-01-02T04:05:07.5Z".parse().unwrap(),
-            paths: &["/livez/poststarthook/peer", "/livez/post", "/readyz/ping", "/apis", "/", "/openid/v1/jwks"],
+            paths: &[
+                "/livez/poststarthook/peer",
+                "/livez/post",
+                "/readyz/ping",
+                "/apis",
+                "/",
+                "/openid/v1/jwks",
+            ],
         }
     }
 
@@ -300,9 +308,14 @@ mod tests {
     fn forms_of_the_status() {
         let check = |accept: &str, code: u16, content_type: &str, body: &str| {
             let answer = statusz(Asked { accept, ..Asked::default() }, &running());
-            assert_eq!((answer.code, answer.content_type, &*answer.body), (code, content_type, body), "{accept}");
+            assert_eq!(
+                (answer.code, answer.content_type, &*answer.body),
+                (code, content_type, body),
+                "{accept}"
+            );
             let old = accept.contains("v1alpha1") && code == 200;
-            let warning = "299 - \"This version of the statusz endpoint is deprecated. Please use a newer version.\"";
+            let warning =
+                "299 - \"This version of the statusz endpoint is deprecated. Please use a newer version.\"";
             assert_eq!(answer.warning.as_deref(), old.then_some(warning), "{accept}");
         };
         let object = |version: &str| {
@@ -318,7 +331,12 @@ mod tests {
         check("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", 200, JSON, &object("v1beta1"));
         check("application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", 200, JSON, &object("v1alpha1"));
         check("*/*;v=v1beta1;g=config.k8s.io;as=Statusz", 200, JSON, &object("v1beta1"));
-        check("text/plain;q=0.5, application/json;v=v1beta1;g=config.k8s.io;as=Statusz", 200, JSON, &object("v1beta1"));
+        check(
+            "text/plain;q=0.5, application/json;v=v1beta1;g=config.k8s.io;as=Statusz",
+            200,
+            JSON,
+            &object("v1beta1"),
+        );
         let yaml = "apiVersion: config.k8s.io/v1beta1\nbinaryVersion: \"1.31\"\nemulationVersion: \"1.30\"\ngoVersion: \"\"\nkind: Statusz\nmetadata:\n  name: test-server\npaths:\n- /livez\n- /readyz\nstartTime: \"2026-01-02T03:04:05Z\"\nuptimeSeconds: 3662\n";
         check("application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", 200, YAML, yaml);
         check("application/xml", 406, JSON, REFUSED);

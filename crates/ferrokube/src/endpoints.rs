@@ -122,7 +122,15 @@ pub(crate) async fn serve(
     // without an answer.
     let tolerant = tolerant || !asked;
     let Reviewers { authentication, authorization } = reviewers;
-    let callers = Callers::start(serving, about.gates.enabled(Gate::RemoteRequestHeaderUID), &authentication, tolerant, clock, shutdown).await?;
+    let callers = Callers::start(
+        serving,
+        about.gates.enabled(Gate::RemoteRequestHeaderUID),
+        &authentication,
+        tolerant,
+        clock,
+        shutdown,
+    )
+    .await?;
     let auth = Auth::with(authentication, serving.trust()).authorized_by(authorization).recognizing(callers);
     let endpoint = about.endpoint(telling, auth, serving.open()?, clock);
     serving::serve_on(endpoint, listener, Arc::new(tls), manners, shutdown);

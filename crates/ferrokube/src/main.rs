@@ -331,7 +331,8 @@ mod tests {
         let arguments = arguments.map(Into::into).into_iter().chain([data.into_os_string()]);
         let Command::Server(flags) = Cli::parse_from(arguments).command else { panic!("another command") };
         let dir = DataDir::open(&flags.data_dir).unwrap();
-        let plane = ControlPlane::start(dir, Settings::of_server(&flags, &BTreeMap::new()).unwrap()).await.unwrap();
+        let plane =
+            ControlPlane::start(dir, Settings::of_server(&flags, &BTreeMap::new()).unwrap()).await.unwrap();
         let part = plane.shutdown().child();
         part.spawn(async { panic!("the part is gone") });
         let why = until_stopped(plane, None, "").await.unwrap_err().to_string();

@@ -434,7 +434,8 @@ async fn serve_pages(
     registry.register("proxy", move |page| own.write(page));
     let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown(mode) }).to_string();
     let slis = Slis::default();
-    let (gates, flags, clock, started) = (config.gates, config.flags.clone(), config.clock, config.clock.now());
+    let (gates, flags, clock, started) =
+        (config.gates, config.flags.clone(), config.clock, config.clock.now());
     let pages: Arc<Handler> = Arc::new(move |head, _| {
         Some(match head.uri.path() {
             "/healthz" => {

@@ -76,7 +76,8 @@ pub async fn serve(
     shutdown: &Shutdown,
 ) -> io::Result<SocketAddr> {
     let answer = move |request: Request<Incoming>, local: SocketAddr| {
-        let answer = if reads(&request) { handler(&request.into_parts().0, local) } else { Some(not_allowed()) };
+        let answer =
+            if reads(&request) { handler(&request.into_parts().0, local) } else { Some(not_allowed()) };
         async move { answer.ok_or("nothing is served at this address") }
     };
     bind(answer, address, shutdown).await

@@ -64,7 +64,9 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
                 .map(|page| text(200, page))
         })
         .or_else(|| issuer_document(rooms, path))
-        .or_else(|| zpages::serve(&rooms.front.told, rooms.objects.clock, parts, ctx.query.get("pretty"), path))
+        .or_else(|| {
+            zpages::serve(&rooms.front.told, rooms.objects.clock, parts, ctx.query.get("pretty"), path)
+        })
         .or_else(|| {
             if path.starts_with("/openapi/") {
                 openapi::serve(&rooms.encoder(&ctx.catalog), parts, path, query)
