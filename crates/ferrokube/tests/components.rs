@@ -120,6 +120,10 @@ fn controllers_and_scheduler_run_in_processes_of_their_own() -> Result<()> {
     ensure!(!metrics.contains("root-ca"), "{metrics}");
     let status = controllers.get("/statusz", &admin)?.1;
     ensure!(status.contains("kube-controller-manager statusz"), "{status}");
+    let object = "Accept: application/json;v=v1beta1;g=config.k8s.io;as=Statusz";
+    let status = controllers.get("/statusz", &[&admin[..], &["-H", object]].concat())?.1;
+    // Curl is one of the programs with which people look.
+    ensure!(status.contains("\n    \"name\": \"kube-controller-manager\"\n"), "{status}");
     let flags = controllers.get("/flagz", &admin)?.1;
     for flag in
         ["controllers=*,-root-ca-cert-publisher", "node-monitor-grace-period=50s", "leader-elect=true"]

@@ -267,7 +267,22 @@ fn what_a_server_allows_and_keeps() -> Result<()> {
         ensure!(flags.text().lines().any(|l| l == line), "{line} is not in {}", flags.text());
     }
     s.get("/flagz").accept("application/json").send()?.expect(406)?;
-    s.anonymous("GET", "/flagz").send()?.expect(403)?;
+    let object = |kind: &str| format!("application/json;v=v1beta1;g=config.k8s.io;as={kind}");
+    let flags = s.get("/flagz").accept(&object("Flagz")).send()?.expect(200)?.json()?;
+    ensure!(flags["kind"] == "Flagz" && flags["metadata"]["name"] == "apiserver", "{flags}");
+    ensure!(flags["flags"]["request-timeout"] == "1m0s", "{flags}");
+    let page = s.get("/statusz").send()?.expect(200)?;
+    ensure!(page.text().starts_with("\napiserver statusz\n"), "{}", page.text());
+    ensure!(page.text().contains("\nEmulation version: 1.36\n"), "{}", page.text());
+    let status = s.get("/statusz").accept(&object("Statusz")).send()?.expect(200)?.json()?;
+    ensure!(status["apiVersion"] == "config.k8s.io/v1beta1" && status["kind"] == "Statusz", "{status}");
+    let paths = json!(["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]);
+    ensure!(status["paths"] == paths && status["uptimeSeconds"].is_u64(), "{status}");
+    let refused = s.get("/statusz").accept(&object("Flagz")).send()?.expect(406)?.json()?;
+    ensure!(refused["reason"] == "NotAcceptable", "{refused}");
+    for path in ["/flagz", "/statusz"] {
+        s.anonymous("GET", path).send()?.expect(403)?;
+    }
     Ok(())
 }
 
@@ -284,6 +299,17 @@ fn without_those_flags() -> Result<()> {
     s.request("DELETE", &format!("{MAPS}/a?propagationPolicy=Foreground")).send()?.expect(200)?;
     s.get(&format!("{MAPS}/a")).send()?.expect(200)?;
     s.get("/logs/").send()?.expect(404)?;
+    Ok(())
+}
+
+#[test]
+fn pages_that_tell_of_the_server_can_be_off() -> Result<()> {
+    let s = Server::start(&[NO_ACCOUNTS, "--feature-gates=ComponentFlagz=false,ComponentStatusz=false"])?;
+    let paths = s.get("/").send()?.expect(200)?.json()?;
+    for path in ["/flagz", "/statusz"] {
+        s.get(path).send()?.expect(404)?;
+        ensure!(!paths["paths"].as_array().is_some_and(|all| all.contains(&json!(path))), "{paths}");
+    }
     Ok(())
 }
 
