@@ -1,5 +1,6 @@
 //! How a server is set up. The command line fills this in; the defaults are upstream's.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail};
-use api::{FeatureGates, Gate, pem};
+use api::{FeatureGates, pem};
 use client::config::ACCOUNT_DIR;
 use client::{Client, Clients, Config, Election, Remote};
 use component::{Clock, Shutdown};

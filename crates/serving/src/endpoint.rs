@@ -316,12 +316,13 @@ mod tests {
             health,
             settings: json!({"somethingconfig": {"a": 1}}),
             flags: BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]),
+            gates: FeatureGates::default(),
         }
     }
 
     async fn check(endpoint: &Endpoint, path: &str, code: u16, text: &str) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let response = endpoint.route(path, query, true).unwrap_or_else(Failure::into_response);
+        let response = endpoint.route(path, query, Asked::default()).unwrap_or_else(Failure::into_response);
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body = String::from_utf8_lossy(&body);
@@ -345,8 +346,16 @@ mod tests {
         check(&endpoint, "/statusz", 200, status).await;
         check(&endpoint, "/", 404, "").await;
         check(&endpoint, "/metricsx", 404, "").await;
-        let refused = endpoint.route("/flagz", "", false).unwrap_err();
-        assert_eq!(refused.code, StatusCode::NOT_ACCEPTABLE);
+        let asked = |accept| Asked { accept, ..Asked::default() };
+        let refused = endpoint.route("/flagz", "", asked("application/json")).unwrap();
+        assert_eq!(refused.status(), StatusCode::NOT_ACCEPTABLE);
+        let old = asked("application/json;v=v1alpha1;g=config.k8s.io;as=Statusz");
+        let object = endpoint.route("/statusz", "", old).unwrap();
+        let warning = object.headers()["warning"].to_str().unwrap();
+        assert!(warning.contains("This version of the statusz endpoint is deprecated."), "{warning}");
+        assert_eq!(object.headers()["content-type"], "application/json");
+        let gates = FeatureGates::default().with(Gate::ComponentStatusz, false);
+        check(&Endpoint { gates, ..self::endpoint() }, "/statusz", 404, "").await;
         endpoint.health.add("a-controller", || Err("it is stuck".to_owned()));
         let failed = "[+]ping ok\n[-]a-controller failed: reason withheld\nhealthz check failed\n";
         check(&endpoint, "/healthz", 500, failed).await;

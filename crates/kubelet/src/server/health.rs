@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::{Shutdown, Slis};
+use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
