@@ -2,6 +2,7 @@
 
 mod attach_detach;
 mod bounded;
+mod collector;
 mod common;
 mod daemon_sets;
 mod devices;
@@ -15,9 +16,11 @@ mod identity;
 mod jobs;
 mod leader;
 mod load_balancers;
+mod namespaces;
 mod nodes;
 mod placements;
 mod pod_autoscalers;
+mod protection;
 mod quotas;
 mod scale;
 mod scheduling;

@@ -343,6 +343,25 @@ pub(super) mod tests {
         check("2031-01-01T00:00:00Z", 1, Err(AuthorityError::Expired(end)));
     }
 
+    /// Upstream's 6 cases of `TestKeyUsagesFromStrings`: the names of usages, the bits, and the names of purposes.
+    #[test]
+    fn usages() {
+        let check = |usages: &[&str], want: Option<([u8; 2], &[&str])>| {
+            let id = |name: &&str| PURPOSES.iter().find(|(known, _)| known == name).unwrap().1;
+            let want = want.map(|(bits, purposes)| (bits, purposes.iter().map(id).collect::<Vec<_>>()));
+            assert_eq!(read_usages(&texts(usages)).ok(), want, "{usages:?}");
+        };
+        check(&["signing"], Some(([0x80, 0], &[])));
+        check(&["client auth"], Some(([0, 0], &["client auth"])));
+        check(&["client auth", "client auth"], Some(([0, 0], &["client auth"])));
+        check(&["cert sign", "encipher only"], Some(([0x05, 0], &[])));
+        check(
+            &["ocsp signing", "crl sign", "s/mime", "content commitment"],
+            Some(([0x42, 0], &["email protection", "ocsp signing"])),
+        );
+        check(&["unsupported string"], None);
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let unknown = read_usages(&texts(&["client auth", "x", "y"])).unwrap_err();
