@@ -238,7 +238,9 @@ fn uses(pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
 
 /// Whether a Pod that has not ended names a claim. One that is being deleted has, once none of its containers runs.
 fn names(pod: &PodView, claim: &PersistentVolumeClaim) -> bool {
-    !pod.is_terminal() && !pod.stopped && (pod.claims().any(|named| named == name(claim)) || is_of(pod, claim))
+    !pod.is_terminal()
+        && !pod.stopped
+        && (pod.claims().any(|named| named == name(claim)) || is_of(pod, claim))
 }
 
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &String> {

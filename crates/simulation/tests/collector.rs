@@ -275,7 +275,9 @@ async fn dependents_that_cannot_be_freed() -> Result<()> {
     }
     sleep(SOON).await;
     let conflict = Status::conflict("", "secrets", "b", "changed");
-    run.0.faults().add(Rule::new(Fault::Refuse(conflict)).verb(Verb::MergePatch).resource("secrets").name("b"));
+    run.0
+        .faults()
+        .add(Rule::new(Fault::Refuse(conflict)).verb(Verb::MergePatch).resource("secrets").name("b"));
     let orphan = DeleteOptions { propagation_policy: Some("Orphan".to_owned()), ..DeleteOptions::default() };
     run.0.admin().api::<ConfigMap>("default").delete("parent", Some(&orphan)).await?;
     sleep(MINUTE).await;

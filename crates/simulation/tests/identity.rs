@@ -290,7 +290,8 @@ async fn upstreams_tokens() -> Result<()> {
         let accounts = cluster.admin().api::<ServiceAccount>("default");
         let secrets = cluster.admin().api::<Secret>("default");
         let metadata = json!({"name": "robot", "namespace": "default"});
-        let refs: Vec<Value> = mentions.iter().filter(|m| !m.is_empty()).map(|m| json!({"name": m})).collect();
+        let refs: Vec<Value> =
+            mentions.iter().filter(|m| !m.is_empty()).map(|m| json!({"name": m})).collect();
         let account = json!({"metadata": metadata, "secrets": refs});
         let of = |kind: &str| match kind {
             "token" => secret("token", "robot"),
@@ -310,7 +311,9 @@ async fn upstreams_tokens() -> Result<()> {
         let labelled = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
         match change {
             Change::Account if again => drop(accounts.patch("robot", &labelled).await?),
-            Change::Secret if again && there => drop(secrets.patch(kind.unwrap_or_default(), &labelled).await?),
+            Change::Secret if again && there => {
+                drop(secrets.patch(kind.unwrap_or_default(), &labelled).await?)
+            }
             Change::NoAccount => accounts.delete("robot", None).await?,
             Change::NoSecret => secrets.delete(kind.unwrap_or_default(), None).await?,
             Change::Account | Change::Secret => {}
@@ -326,7 +329,8 @@ async fn upstreams_tokens() -> Result<()> {
         assert_eq!(secret.is_some(), there, "{case}");
         let account = cluster.get::<ServiceAccount>("default", "robot").await?;
         let mentioned = account.map(|a| a.secrets.unwrap_or_default());
-        let mentioned = mentioned.map(|all| all.into_iter().filter_map(|s| s.name).collect::<Vec<_>>().join(" "));
+        let mentioned =
+            mentioned.map(|all| all.into_iter().filter_map(|s| s.name).collect::<Vec<_>>().join(" "));
         assert_eq!(mentioned.as_deref(), left, "{case}");
         for name in ["token", "opaque"] {
             if cluster.get::<Secret>("default", name).await?.is_some() {

@@ -2,6 +2,7 @@
 
 mod attach_detach;
 mod bounded;
+mod certificates;
 mod collector;
 mod common;
 mod daemon_sets;
@@ -27,6 +28,7 @@ mod scheduling;
 mod settings;
 mod stateful_sets;
 mod stories;
+mod taints;
 mod third_party;
 mod volume_binding;
 mod volumes;

@@ -150,7 +150,8 @@ async fn claims_that_are_deleted() -> Result<()> {
     let fails = Fail(Verb::List, "pods", 1);
     check("the list fails", &with(&[Start, fails, both[0], both[1]]), gone).await?;
     let uses = |claim, phase| Step::Pod("p", true, claim, phase);
-    check("a Pod uses it", &[Claim("a"), uses("a", "Pending"), Start, Delete("a")], &[("a", true, "")]).await?;
+    check("a Pod uses it", &[Claim("a"), uses("a", "Pending"), Start, Delete("a")], &[("a", true, "")])
+        .await?;
     check("a Pod uses another", &[Claim("a"), uses("c", "Pending"), Start, Delete("a")], &[("a", false, "")])
         .await?;
     check("others", &with(&[uses("c", "Pending"), Start, both[0], both[1]]), gone).await?;
@@ -191,9 +192,8 @@ async fn claims_tell_whether_they_are_used() -> Result<()> {
 /// 8 of upstream's 37 cases of `TestPVCProtectionController`: those about events of Pods.
 #[tokio::test(start_paused = true)]
 async fn pods_that_let_claims_go() -> Result<()> {
-    let check = async |name: &str, steps: &[Step], kept: bool| {
-        check(false, name, steps, &[("a", kept, "")]).await
-    };
+    let check =
+        async |name: &str, steps: &[Step], kept: bool| check(false, name, steps, &[("a", kept, "")]).await;
     let pod = |node, claim, phase| Step::Pod("p", node, claim, phase);
     let used = [Claim("a"), pod(true, "a", "Pending"), Start, Delete("a")];
     let then = |steps: &[Step]| [&used[..], steps].concat();

@@ -577,7 +577,8 @@ mod tests {
             assert_eq!(asked, want, "{name}");
         };
         let of = |version, kind, namespace, name| [version, kind, namespace, name, "parentuid"];
-        let (one, two) = (of("v1", "NSParent", "ns1", "parentname"), of("v1", "NSParent", "ns2", "parentname"));
+        let (one, two) =
+            (of("v1", "NSParent", "ns1", "parentname"), of("v1", "NSParent", "ns2", "parentname"));
         let version = of("xx", "NSParent", "ns1", "parentname");
         let kind = of("v1", "xxxxxxxx", "ns1", "parentname");
         let named = of("v1", "NSParent", "ns1", "xxxxxxxxxx");

@@ -295,9 +295,9 @@ mod tests {
         }
     }
 
-    /// Upstream's cases of `TestCreatePod`, `TestUpdatePod`, `TestCreateNode`, `TestUpdateNode`,
+    /// The Pods of upstream's `TestCreatePod`, `TestUpdatePod`, `TestCreateNode`, `TestUpdateNode`,
     /// `TestUpdateNodeWithMultipleTaints` and `TestUpdateNodeWithMultiplePods`: the taints of a node, the tolerations of a Pod
-    /// with their seconds, and the verdict. That a longer toleration changes nothing is `look_at_pod`'s business.
+    /// with their seconds, and the verdict. The simulation has the whole cases.
     #[test]
     fn upstreams_pods() {
         let check = |taints: &[usize], tolerations: &[(usize, i64)], want: Verdict| {
@@ -327,7 +327,7 @@ mod tests {
         check(&[1, 2], &[(1, -1)], Verdict::Go);
     }
 
-    /// Upstream's cases of `TestGetMinTolerationTime`: the seconds of tolerations (none: for ever), each of a taint of its
+    /// 4 of upstream's 5 cases of `TestGetMinTolerationTime` (in the other there is none, and the Pod goes): the seconds of tolerations (none: for ever), each of a taint of its
     /// own, and the wait.
     #[test]
     fn shortest_tolerations() {

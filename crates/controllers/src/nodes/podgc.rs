@@ -408,28 +408,28 @@ mod tests {
     /// of the quarantine's half, the Pods that go, and those that are ended before.
     #[test]
     fn orphaned_ones() {
-        let check = |nodes: Nodes<'_>, pods: &[(&str, &str, &str)], halves: u32, gone: &[&str], ended: &[&str]| {
-            let pods: Vec<_> = pods.iter().map(|(name, n, phase)| pod(name, n, phase, false, 0)).collect();
-            let cached = nodes.cached.map(|all| all.iter().map(|n| node(n, "True", None)).collect::<Vec<_>>());
-            let (mut quarantine, start) = (Quarantine::default(), Instant::now());
-            let first = plan(&pods, &cached[0], 0);
-            assert!(first.delete.is_empty() && quarantine.over(first.missing, start).is_empty());
-            let second = plan(&pods, &cached[1], 0);
-            assert!(second.delete.is_empty());
-            let mut asked = quarantine.over(second.missing, start + QUARANTINE / 2 * halves);
-            asked.retain(|node| !nodes.stored.contains(&node.as_str()));
-            let goes: Vec<_> = pods.iter().filter(|p| asked.iter().any(|n| *n == *p.node)).collect();
-            assert_eq!(goes.iter().map(|p| p.name()).collect::<Vec<_>>(), gone, "{nodes:?} {pods:?}");
-            let ends = goes.iter().filter(|p| ending(p, Why::Orphaned, Timestamp::UNIX_EPOCH).is_some());
-            assert_eq!(ends.map(|p| p.name()).collect::<Vec<_>>(), ended, "{nodes:?} {pods:?}");
-        };
+        let check =
+            |nodes: Nodes<'_>, pods: &[(&str, &str, &str)], halves: u32, gone: &[&str], ended: &[&str]| {
+                let pods: Vec<_> =
+                    pods.iter().map(|(name, n, phase)| pod(name, n, phase, false, 0)).collect();
+                let cached =
+                    nodes.cached.map(|all| all.iter().map(|n| node(n, "True", None)).collect::<Vec<_>>());
+                let (mut quarantine, start) = (Quarantine::default(), Instant::now());
+                let first = plan(&pods, &cached[0], 0);
+                assert!(first.delete.is_empty() && quarantine.over(first.missing, start).is_empty());
+                let second = plan(&pods, &cached[1], 0);
+                assert!(second.delete.is_empty());
+                let mut asked = quarantine.over(second.missing, start + QUARANTINE / 2 * halves);
+                asked.retain(|node| !nodes.stored.contains(&node.as_str()));
+                let goes: Vec<_> = pods.iter().filter(|p| asked.iter().any(|n| *n == *p.node)).collect();
+                assert_eq!(goes.iter().map(|p| p.name()).collect::<Vec<_>>(), gone, "{nodes:?} {pods:?}");
+                let ends = goes.iter().filter(|p| ending(p, Why::Orphaned, Timestamp::UNIX_EPOCH).is_some());
+                assert_eq!(ends.map(|p| p.name()).collect::<Vec<_>>(), ended, "{nodes:?} {pods:?}");
+            };
         let none = Nodes::default();
         let both: &[&str] = &["existing1", "existing2"];
-        let three = [
-            ("a", "existing1", "Running"),
-            ("b", "existing2", "Failed"),
-            ("c", "existing2", "Succeeded"),
-        ];
+        let three =
+            [("a", "existing1", "Running"), ("b", "existing2", "Failed"), ("c", "existing2", "Succeeded")];
         check(Nodes { cached: [both, both], ..none }, &three, 4, &[], &[]);
         check(Nodes { stored: both, ..none }, &three, 4, &[], &[]);
         let of = |name, phase| (name, "deleted", phase);

@@ -490,8 +490,10 @@ pub(crate) mod tests {
     fn pods_that_have_stopped() {
         let check = |deleting: bool, inits: Value, containers: Value, debuggers: Value, want: bool| {
             let at = deleting.then_some("2026-01-01T00:00:00Z");
-            let pod = view(&json!({"metadata": {"deletionTimestamp": at}, "status": {"containerStatuses": containers,
-                "initContainerStatuses": inits, "ephemeralContainerStatuses": debuggers}}));
+            let pod = view(
+                &json!({"metadata": {"deletionTimestamp": at}, "status": {"containerStatuses": containers,
+                "initContainerStatuses": inits, "ephemeralContainerStatuses": debuggers}}),
+            );
             assert_eq!(pod.stopped, want, "{deleting} {inits} {containers} {debuggers}");
         };
         let of = |state: Value| json!([{"name": "c", "state": state}]);
