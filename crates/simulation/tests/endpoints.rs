@@ -308,13 +308,13 @@ async fn endpoints_that_are_mirrored() -> Result<()> {
         cluster.stop().await;
         Ok(())
     };
-    let by_hand = || Some(json!(null));
-    check(by_hand(), json!({SKIP: "true"}), 1, false, 0).await?;
-    check(by_hand(), json!({SKIP: "false"}), 1, false, 1).await?;
+    let none = || Some(json!(null));
+    check(none(), json!({SKIP: "true"}), 1, false, 0).await?;
+    check(none(), json!({SKIP: "false"}), 1, false, 1).await?;
     check(None, json!({}), 1, false, 0).await?;
     check(Some(json!({"foo": "bar"})), json!({}), 1, false, 0).await?;
-    check(by_hand(), json!({}), 0, true, 0).await?;
-    check(by_hand(), json!({}), 1001, false, 1).await
+    check(none(), json!({}), 0, true, 0).await?;
+    check(none(), json!({}), 1001, false, 1).await
 }
 
 /// 4 of upstream's 6 cases of `TestEndpointSlicesMirroredForService`: the labels of a slice that is there, and whether it is

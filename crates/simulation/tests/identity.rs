@@ -157,7 +157,8 @@ async fn tokens_without_a_uid_go() -> Result<()> {
     cluster.create::<ServiceAccount>(&account).await?;
     cluster.create::<Secret>(&secret("s", "robot")).await?;
     sleep(MINUTE).await;
-    let bare = Patch::Merge(json!({"metadata": {"annotations": {"kubernetes.io/service-account.uid": null}}}));
+    let bare =
+        Patch::Merge(json!({"metadata": {"annotations": {"kubernetes.io/service-account.uid": null}}}));
     cluster.admin().api::<Secret>("default").patch("s", &bare).await?;
     sleep(MINUTE).await;
     cluster.admin().api::<ServiceAccount>("default").delete("robot", None).await?;
