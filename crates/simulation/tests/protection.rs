@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::{FeatureGates, Status};
-use client::{KubeObject, Patch, Verb};
+use client::{Patch, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
 use serde_json::json;
@@ -237,7 +237,7 @@ async fn volumes_that_are_bound() -> Result<()> {
         cluster.controllers(&["persistentvolume-protection-controller"])?;
         sleep(MINUTE).await;
         let all = cluster.list::<PersistentVolume>("").await?;
-        let finalizers: Vec<_> = all.iter().flat_map(|v| v.metadata().finalizers.iter().flatten()).collect();
+        let finalizers: Vec<_> = all.iter().flat_map(|v| v.metadata.finalizers.iter().flatten()).collect();
         let case = format!("{finalizer} {bound} {deleted} {fails}");
         assert_eq!(finalizers.contains(&&VOLUME.to_owned()), want, "{case}");
         let writes = usize::from(finalizer != want);
