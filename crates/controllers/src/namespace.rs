@@ -145,6 +145,8 @@ struct Left {
     estimate: i64,
     count: usize,
     finalizers: BTreeMap<String, usize>,
+    /// The reason for which more stays than should.
+    error: Option<String>,
 }
 
 /// The findings of one pass over a namespace.
@@ -159,20 +161,13 @@ struct Pass {
 
 impl Pass {
     fn take(&mut self, served: &Served, left: Result<Left, Status>) {
-        match left {
-            Err(error) if served.resource.plural == "pods" => {
-                self.content_errors.push(format!("failed to delete pods for namespace, err: {error}"));
-            }
-            Err(error) => self.content_errors.push(error.to_string()),
-            Ok(left) => {
-                self.estimate = self.estimate.max(left.estimate);
-                if left.count > 0 {
-                    let name = format!("{}.{}", served.resource.plural, served.resource.group);
-                    self.left.insert(name, left.count);
-                    for (finalizer, count) in left.finalizers {
-                        *self.finalizers.entry(finalizer).or_default() += count;
-                    }
-                }
+        let left = left.unwrap_or_else(|e| Left { error: Some(e.to_string()), ..Left::default() });
+        self.content_errors.extend(left.error);
+        self.estimate = self.estimate.max(left.estimate);
+        if left.count > 0 {
+            self.left.insert(format!("{}.{}", served.resource.plural, served.resource.group), left.count);
+            for (finalizer, count) in left.finalizers {
+                *self.finalizers.entry(finalizer).or_default() += count;
             }
         }
     }
@@ -204,7 +199,7 @@ impl Deleter {
         if finalizers.is_empty() {
             return Ok(None);
         }
-        let pass = self.empty(name, deleted_at.0).await?;
+        let pass = self.empty(name, deleted_at.0).await;
         let status = namespace.status.get_or_insert_default();
         if let Some(conditions) = conditions(status.conditions.as_deref(), &pass, self.clock.now()) {
             status.conditions = Some(conditions);
@@ -222,9 +217,15 @@ impl Deleter {
         self.finalize(&api, namespace).await.map(|()| None)
     }
 
-    async fn empty(&self, namespace: &str, deleted_at: Timestamp) -> Result<Pass, Status> {
+    async fn empty(&self, namespace: &str, deleted_at: Timestamp) -> Pass {
         let mut pass = Pass::default();
-        let found = discover(&self.client).await?;
+        let found = match discover(&self.client).await {
+            Ok(found) => found,
+            Err(error) => {
+                pass.discovery_failure = Some(error.to_string());
+                return pass;
+            }
+        };
         if !found.failed.is_empty() {
             let each: Vec<String> = found.failed.iter().map(|(gv, e)| format!("{gv}: {e}")).collect();
             pass.discovery_failure = Some(format!(
@@ -245,13 +246,16 @@ impl Deleter {
             };
             pass.take(served, left);
         }
+        // Policies and accounts go after the last Pod, however long that takes.
+        //
+        // DIFFERENCE: upstream's conditions say meanwhile that all content is removed.
         if !pass.left.is_empty() {
-            return Ok(pass);
+            return pass;
         }
         for served in &others {
             pass.take(served, self.delete_all(served, namespace, 0).await);
         }
-        Ok(pass)
+        pass
     }
 
     /// Returns the longest grace period of the namespace's Pods, unless it should have passed already.
@@ -307,12 +311,13 @@ impl Deleter {
         }
         if left.estimate == 0 {
             if left.finalizers.is_empty() {
-                return Err(retry(format_args!(
+                left.error = Some(format!(
                     "unexpected items still remain in namespace: {namespace} for gvr: {}/{}, Resource={}",
                     served.resource.group, served.resource.version, served.resource.plural
-                )));
+                ));
+            } else {
+                left.estimate = FINALIZER_ESTIMATE;
             }
-            left.estimate = FINALIZER_ESTIMATE;
         }
         Ok(left)
     }
@@ -468,8 +473,8 @@ mod tests {
             .collect()
     }
 
-    /// Upstream's cases of `TestUpdateConditions`, but those two in which group versions cannot be parsed: the versions
-    /// that are discovered here are never parsed.
+    /// 3 of upstream's 5 cases of `TestUpdateConditions`; in the two others group versions cannot be parsed, and those that
+    /// are discovered here are never parsed.
     #[test]
     fn conditions_that_are_there() {
         const ALL: [&str; 5] = [
@@ -498,7 +503,7 @@ mod tests {
         check(&swapped[..2], &swapped, 0);
     }
 
-    /// Upstream's cases of `TestProcessContentTotals`.
+    /// Upstream's 4 cases of `TestProcessContentTotals`.
     #[test]
     fn totals() {
         let check = |left: &[(&str, usize)], finalizers: &[(&str, usize)], want: &[[&str; 3]]| {

@@ -131,7 +131,7 @@ mod tests {
         Timestamp::from_second(second).unwrap().to_string()
     }
 
-    /// Upstream's cases of `TestTimeLeft` and `TestNeedsCleanup`: times in seconds before now.
+    /// Upstream's 9 cases of `TestTimeLeft`, and more: times in seconds before now.
     #[test]
     fn times() {
         let check = |ttl: Option<i32>, kind: &str, ago: Option<i64>, want: Result<Due, &str>| {
@@ -149,6 +149,12 @@ mod tests {
         };
         let (left, since) =
             (|s| Ok(Due::In(Duration::from_secs(s))), |s| Ok(Due::Since(Duration::from_secs(s))));
+        check(Some(100), "Suspended", None, Ok(Due::Never));
+        check(None, "Complete", Some(0), Ok(Due::Never));
+        check(Some(10), "Complete", Some(0), left(10));
+        check(None, "Failed", Some(0), Ok(Due::Never));
+        check(Some(0), "Failed", Some(0), since(0));
+        check(Some(10), "Failed", Some(0), left(10));
         check(Some(10), "Suspended", Some(3), Ok(Due::Never));
         check(None, "Complete", Some(10), Ok(Due::Never));
         check(Some(10), "Complete", None, Err("unable to find the time when the Job n/j finished"));

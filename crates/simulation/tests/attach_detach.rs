@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::Status;
 use client::{Patch, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
 use futures::future::BoxFuture;
@@ -261,6 +262,42 @@ async fn forced_detachments_are_counted() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's 3 cases of `node_status_updater_test.go`, and two of `reconciler_test.go`,
+/// `Test_Run_Negative_OneDesiredVolumeAttachThenDetachWithUnmountedVolumeUpdateStatusFail` and
+/// `Test_Run_UpdateNodeStatusFailBeforeOneVolumeDetachNodeWithReadWriteOnce`: a node that cannot be told of its volumes holds
+/// up no other, and keeps a volume until it is told that this goes.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_told() -> Result<()> {
+    let refused = |node: &str| {
+        let error = Status::failure(500, "InternalError", "nope");
+        Rule::new(Fault::Refuse(error)).resource("nodes").subresource("status").name(node)
+    };
+    let run = Run::start(&["ReadWriteMany"]).await?;
+    run.0.controllers(&[CONTROLLER])?;
+    run.0.faults().add(refused("a"));
+    run.pod("p", "a").await?;
+    run.pod("q", "b").await?;
+    run.until_places(&["a", "b"]).await?;
+    run.attach().await?;
+    run.until_told("b", &[UNIQUE]).await?;
+    run.until_told("a", &[]).await?;
+    run.0.faults().clear();
+    run.until_told("a", &[UNIQUE]).await?;
+    run.0.faults().add(refused("a"));
+    run.0.take::<Pod>("default", "p").await?;
+    run.0.take::<Pod>("default", "q").await?;
+    run.until_places(&["a"]).await?;
+    run.until_told("b", &[]).await?;
+    sleep(5 * MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!(run.places().await?, ["a"]);
+    run.until_told("a", &[UNIQUE]).await?;
+    run.0.faults().clear();
+    run.until_places(&[]).await?;
+    run.until_told("a", &[]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
 /// A controller takes up all that one before it left: attachments that nobody wants, and those whose volume is gone.
 #[tokio::test(start_paused = true)]
 async fn another_controller_knows_it_all() -> Result<()> {
@@ -306,7 +343,7 @@ async fn work_that_is_interrupted_goes_on() -> Result<()> {
         let run = Run::start(&["ReadWriteOnce"]).await?;
         let stop = run.0.shutdown().child();
         if lost {
-            let lost = Fault::Lose(api::Status::failure(500, "InternalError", "the connection is lost"));
+            let lost = Fault::Lose(Status::failure(500, "InternalError", "the connection is lost"));
             run.0.faults().add(Rule::new(lost).writes().skip(count).times(1));
         }
         run.0.faults().add(Rule::new(Fault::Hang).writes().skip(count + usize::from(lost)));

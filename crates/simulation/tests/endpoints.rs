@@ -262,3 +262,92 @@ async fn slices_of_two_families_with_a_limit() -> Result<()> {
     }
     Ok(())
 }
+
+/// Endpoints that a client wrote for the Service `web`, with so many addresses.
+async fn by_hand(cluster: &Cluster, labels: serde_json::Value, addresses: usize) -> Result<()> {
+    let addresses: Vec<_> =
+        (0..addresses).map(|i| json!({"ip": format!("10.0.{}.{}", i / 255, i % 255)})).collect();
+    let subset = json!({"ports": [{"port": 80}], "addresses": addresses});
+    let endpoints =
+        json!({"metadata": {"name": "web", "namespace": "default", "labels": labels}, "subsets": [subset]});
+    cluster.create::<Endpoints>(&endpoints).await.map(drop)
+}
+
+/// The rows of upstream's `TestSyncEndpoints` that need a Service, an event or other slices (6 of its 9; the rest is in the
+/// controller's own table): the Service's selector (none: no Service), labels and the number of addresses of the
+/// Endpoints, another controller's slice, and the number of slices of this controller.
+#[tokio::test(start_paused = true)]
+async fn endpoints_that_are_mirrored() -> Result<()> {
+    const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+    let check = async |selector: Option<serde_json::Value>,
+                       labels,
+                       count,
+                       theirs: bool,
+                       want: usize|
+           -> Result<()> {
+        let cluster = started(&["endpointslice-mirroring-controller"]).await?;
+        let case = format!("{selector:?} {labels} {count} {theirs}");
+        if let Some(selector) = &selector {
+            let service = json!({"metadata": {"name": "web", "namespace": "default"},
+                "spec": {"selector": selector, "ports": [{"port": 80}]}});
+            cluster.create::<Service>(&service).await?;
+        }
+        if theirs {
+            let labels = json!({"kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "something-else"});
+            let slice = json!({"metadata": {"name": "theirs", "namespace": "default", "labels": labels},
+                "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]});
+            cluster.create::<EndpointSlice>(&slice).await?;
+        }
+        by_hand(&cluster, labels, count).await?;
+        sleep(MINUTE).await;
+        let all = slices(&cluster).await?;
+        let ours = all.iter().filter(|s| s.metadata.name.as_deref() != Some("theirs")).count();
+        assert_eq!((ours, all.len() - ours), (want, usize::from(theirs)), "{case}");
+        let told = cluster.reasons().await?.contains(&"TooManyAddressesToMirror".to_owned());
+        assert_eq!(told, count > 1000, "{case}");
+        cluster.stop().await;
+        Ok(())
+    };
+    let none = || Some(json!(null));
+    check(none(), json!({SKIP: "true"}), 1, false, 0).await?;
+    check(none(), json!({SKIP: "false"}), 1, false, 1).await?;
+    check(None, json!({}), 1, false, 0).await?;
+    check(Some(json!({"foo": "bar"})), json!({}), 1, false, 0).await?;
+    check(none(), json!({}), 0, true, 0).await?;
+    check(none(), json!({}), 1001, false, 1).await
+}
+
+/// 4 of upstream's 6 cases of `TestEndpointSlicesMirroredForService`: the labels of a slice that is there, and whether it is
+/// one of the controller's for that Service, which it removes where nothing is mirrored. In the two others the slice is of
+/// another Service, whose own look removes it.
+#[tokio::test(start_paused = true)]
+async fn slices_of_the_mirroring_controller() -> Result<()> {
+    const OWN: &str = "endpointslicemirroring-controller.k8s.io";
+    let check = async |service: Option<&str>, manager: Option<&str>, gone: bool| -> Result<()> {
+        let cluster = bare().await?;
+        let object =
+            json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}});
+        cluster.create::<Service>(&object).await?;
+        by_hand(&cluster, json!({}), 0).await?;
+        let mut labels = serde_json::Map::new();
+        labels.extend(service.map(|s| ("kubernetes.io/service-name".to_owned(), json!(s))));
+        labels.extend(manager.map(|m| ("endpointslice.kubernetes.io/managed-by".to_owned(), json!(m))));
+        let slice = json!({"metadata": {"name": "example-1", "namespace": "default", "labels": labels},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]});
+        cluster.create::<EndpointSlice>(&slice).await?;
+        cluster.controllers(&["endpointslice-mirroring-controller"])?;
+        sleep(MINUTE).await;
+        // A look at the Service, whatever the slice says.
+        let touched = client::Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+        cluster.admin().api::<Endpoints>("default").patch("web", &touched).await?;
+        sleep(MINUTE).await;
+        let left = cluster.get::<EndpointSlice>("default", "example-1").await?;
+        assert_eq!(left.is_none(), gone, "{service:?} {manager:?}");
+        cluster.stop().await;
+        Ok(())
+    };
+    check(Some("web"), Some(OWN), true).await?;
+    check(Some("web"), Some(&format!("{OWN}foo")), false).await?;
+    check(Some("web"), None, false).await?;
+    check(None, Some(OWN), false).await
+}

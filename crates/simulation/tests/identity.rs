@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use client::Patch;
+use client::{Patch, Verb};
 use ferrokube_simulation::Cluster;
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -149,6 +149,22 @@ async fn secrets_get_tokens() -> Result<()> {
     .await
 }
 
+/// A Secret that tells no more which account of its name it is of goes with the account, too.
+#[tokio::test(start_paused = true)]
+async fn tokens_without_a_uid_go() -> Result<()> {
+    let cluster = with_tokens().await?;
+    let account = json!({"metadata": {"name": "robot", "namespace": "default"}});
+    cluster.create::<ServiceAccount>(&account).await?;
+    cluster.create::<Secret>(&secret("s", "robot")).await?;
+    sleep(MINUTE).await;
+    let bare =
+        Patch::Merge(json!({"metadata": {"annotations": {"kubernetes.io/service-account.uid": null}}}));
+    cluster.admin().api::<Secret>("default").patch("s", &bare).await?;
+    sleep(MINUTE).await;
+    cluster.admin().api::<ServiceAccount>("default").delete("robot", None).await?;
+    eventually("it goes", MINUTE, async || Ok(cluster.get::<Secret>("default", "s").await?.is_none())).await
+}
+
 /// An account that is made anew has another uid: tokens of the old one go.
 #[tokio::test(start_paused = true)]
 async fn tokens_are_of_one_account() -> Result<()> {
@@ -234,4 +250,134 @@ async fn legacy_tokens_go_in_the_end() -> Result<()> {
     days(60);
     assert_eq!(look().await?, state(None, second));
     Ok(())
+}
+
+/// Upstream's case of `TestCleanerExpiredAt`, beside a token that lasts: one goes when its time is over.
+#[tokio::test(start_paused = true)]
+async fn bootstrap_tokens_go_in_time() -> Result<()> {
+    let cluster = bare().await?;
+    cluster.controllers(&["token-cleaner-controller"])?;
+    let make = async |id: &str, seconds: Option<i64>| -> Result<()> {
+        let at = seconds.map(|s| (cluster.clock().now() + SignedDuration::from_secs(s)).to_string());
+        let secret = json!({
+            "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": SYSTEM},
+            "type": "bootstrap.kubernetes.io/token",
+            "stringData": {"token-id": id, "token-secret": "0123456789abcdef", "expiration": at.unwrap_or_default()},
+        });
+        cluster.create::<Secret>(&secret).await.map(drop)
+    };
+    make("aaaaaa", Some(2)).await?;
+    make("bbbbbb", None).await?;
+    make("cccccc", Some(3600)).await?;
+    let left = async || -> Result<usize> { Ok(cluster.list::<Secret>(SYSTEM).await?.len()) };
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(left().await?, 3);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(left().await?, 2);
+    sleep(60 * MINUTE).await;
+    assert_eq!(left().await?, 1);
+    Ok(())
+}
+
+/// The changes that a case of upstream's tokens makes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Change {
+    /// The account is there before the controller, or is changed later.
+    Account,
+    /// The account is deleted.
+    NoAccount,
+    /// The Secret comes, or is changed.
+    Secret,
+    /// The Secret is deleted.
+    NoSecret,
+}
+
+/// 18 of upstream's 30 cases of `TestTokenCreation`: whether there is an account and what it mentions, what a Secret is,
+/// what happens, the number of the controller's writes, whether the Secret is there then, and what the account mentions.
+/// The controller's own table has 10 more, about what a Secret is filled with. One is about a resource conflict of a time
+/// when accounts got tokens; in the last a Secret without an account is deleted, which the controller does itself here.
+#[tokio::test(start_paused = true)]
+async fn upstreams_tokens() -> Result<()> {
+    type Case<'a> = (Option<&'a str>, Option<&'a str>, Change, usize, bool, Option<&'a str>);
+    const TOKEN: Option<&str> = Some("token");
+    let cluster = with_tokens().await?;
+    let check = async |(mentions, kind, change, writes, there, left): Case<'_>, again: bool| -> Result<()> {
+        let case = format!("{mentions:?} {kind:?} {change:?} {again}");
+        let accounts = cluster.admin().api::<ServiceAccount>("default");
+        let secrets = cluster.admin().api::<Secret>("default");
+        let metadata = json!({"name": "robot", "namespace": "default"});
+        let refs: Vec<Value> =
+            mentions.iter().filter(|m| !m.is_empty()).map(|m| json!({"name": m})).collect();
+        let account = json!({"metadata": metadata, "secrets": refs});
+        let of = |kind: &str| match kind {
+            "token" => secret("token", "robot"),
+            other => json!({"metadata": {"name": other, "namespace": "default"}}),
+        };
+        if mentions.is_some() {
+            cluster.create::<ServiceAccount>(&account).await?;
+        }
+        if let Some(kind) = kind {
+            cluster.create::<Secret>(&of(kind)).await?;
+        }
+        // What comes before the change is not counted.
+        if again || matches!(change, Change::NoAccount | Change::NoSecret) {
+            sleep(MINUTE).await;
+            cluster.faults().record();
+        }
+        let labelled = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+        match change {
+            Change::Account if again => drop(accounts.patch("robot", &labelled).await?),
+            Change::Secret if again && there => {
+                drop(secrets.patch(kind.unwrap_or_default(), &labelled).await?)
+            }
+            Change::NoAccount => accounts.delete("robot", None).await?,
+            Change::NoSecret => secrets.delete(kind.unwrap_or_default(), None).await?,
+            Change::Account | Change::Secret => {}
+        }
+        sleep(MINUTE).await;
+        let seen = cluster.faults().seen();
+        let changes = seen.iter().filter(|c| {
+            let written = !matches!(c.verb, Verb::Get | Verb::List | Verb::Watch);
+            written && matches!(c.resource.plural.as_str(), "secrets" | "serviceaccounts")
+        });
+        assert_eq!(changes.count(), writes, "{case}");
+        let secret = cluster.get::<Secret>("default", kind.unwrap_or("token")).await?;
+        assert_eq!(secret.is_some(), there, "{case}");
+        let account = cluster.get::<ServiceAccount>("default", "robot").await?;
+        let mentioned = account.map(|a| a.secrets.unwrap_or_default());
+        let mentioned =
+            mentioned.map(|all| all.into_iter().filter_map(|s| s.name).collect::<Vec<_>>().join(" "));
+        assert_eq!(mentioned.as_deref(), left, "{case}");
+        for name in ["token", "opaque"] {
+            if cluster.get::<Secret>("default", name).await?.is_some() {
+                secrets.delete(name, None).await?;
+            }
+        }
+        if cluster.get::<ServiceAccount>("default", "robot").await?.is_some() {
+            accounts.delete("robot", None).await?;
+        }
+        sleep(MINUTE).await;
+        cluster.faults().record();
+        Ok(())
+    };
+    cluster.faults().record();
+    for again in [false, true] {
+        // An account that comes or changes: no secrets, missing ones, another one, a token.
+        check((Some(""), None, Change::Account, 0, false, Some("")), again).await?;
+        check((Some("token"), None, Change::Account, 0, false, Some("token")), again).await?;
+        check((Some("opaque"), Some("opaque"), Change::Account, 0, true, Some("opaque")), again).await?;
+        let filled = usize::from(!again);
+        check((Some("token"), TOKEN, Change::Account, filled, true, Some("token")), again).await?;
+        // A Secret that comes or changes, without and with an account.
+        check((None, TOKEN, Change::Secret, usize::from(!again), false, None), again).await?;
+        check((Some("token"), TOKEN, Change::Secret, filled, true, Some("token")), again).await?;
+    }
+    // An account that is deleted.
+    check((Some(""), None, Change::NoAccount, 0, false, None), true).await?;
+    check((Some("token"), None, Change::NoAccount, 0, false, None), true).await?;
+    check((Some("opaque"), Some("opaque"), Change::NoAccount, 0, true, None), true).await?;
+    check((Some("token"), TOKEN, Change::NoAccount, 1, false, None), true).await?;
+    // A Secret that is deleted, with an account that mentions it, and with one that does not.
+    check((Some("token"), TOKEN, Change::NoSecret, 1, false, Some("")), true).await?;
+    check((Some(""), TOKEN, Change::NoSecret, 0, false, Some("")), true).await
 }

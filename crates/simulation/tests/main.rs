@@ -2,6 +2,8 @@
 
 mod attach_detach;
 mod bounded;
+mod certificates;
+mod collector;
 mod common;
 mod daemon_sets;
 mod devices;
@@ -15,15 +17,18 @@ mod identity;
 mod jobs;
 mod leader;
 mod load_balancers;
+mod namespaces;
 mod nodes;
 mod placements;
 mod pod_autoscalers;
+mod protection;
 mod quotas;
 mod scale;
 mod scheduling;
 mod settings;
 mod stateful_sets;
 mod stories;
+mod taints;
 mod third_party;
 mod volume_binding;
 mod volumes;

@@ -288,3 +288,54 @@ async fn defaults_count() -> Result<()> {
     cluster.stop().await;
     Ok(())
 }
+
+/// Upstream's case of `TestDiscoverySync`, fault by fault: nothing can be discovered, or not all of it, or a resource cannot
+/// be listed. The rest counts all the same, and what failed counts later.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_discovered_holds_up_nothing_else() -> Result<()> {
+    let error = || Fault::Refuse(Status::internal(":-/"));
+    let missing = || Fault::Refuse(Status::not_found("", "deployments", ""));
+    let hard = json!({"configmaps": "3", "count/deployments.apps": "3"});
+    let all = json!({"configmaps": "1", "count/deployments.apps": "0"});
+    let maps = json!({"configmaps": "1"});
+    // Before the start of the controller, and while it runs.
+    for late in [false, true] {
+        let faults = [
+            (Rule::new(error()).path("/apis"), json!({})),
+            (Rule::new(error()).path("/apis/apps/v1"), maps.clone()),
+            (Rule::new(missing()).resource("deployments"), maps.clone()),
+        ];
+        for (rule, known) in faults {
+            let cluster = crate::common::bare().await?;
+            cluster.create::<ConfigMap>(&map("a")).await?;
+            if !late {
+                cluster.faults().add(rule.clone());
+            }
+            cluster.controllers(&["resourcequota-controller"])?;
+            tokio::time::sleep(MINUTE).await;
+            if late {
+                cluster.faults().add(rule.clone());
+                // What is served may have changed: it is discovered again.
+                make(
+                    &cluster.admin(),
+                    resource("apiextensions.k8s.io", "customresourcedefinitions"),
+                    "",
+                    &definition(),
+                )
+                .await?;
+                tokio::time::sleep(MINUTE).await;
+            }
+            cluster.create::<ResourceQuota>(&quota("q", &hard)).await?;
+            tokio::time::sleep(MINUTE).await;
+            // What was discovered once is known, but what cannot be listed.
+            let listed = !format!("{rule:?}").contains("deployments");
+            let want = if late && listed { &all } else { &known };
+            assert_eq!(used(&cluster, "q").await?, *want, "{late} {rule:?}");
+            cluster.faults().clear();
+            let what = format!("all is counted after {rule:?}");
+            eventually(&what, 5 * MINUTE, async || Ok(used(&cluster, "q").await? == all)).await?;
+            cluster.stop().await;
+        }
+    }
+    Ok(())
+}

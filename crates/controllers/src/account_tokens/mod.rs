@@ -154,9 +154,13 @@ impl AccountTokens {
         if self.cached(&account.namespace, &account.name, uid).is_some() {
             return Ok(());
         }
+        // A Secret from which somebody took the uid may be of the account that has the name now.
+        //
+        // DIFFERENCE: upstream removes it in any case.
+        let anew = self.cached(&account.namespace, &account.name, "").is_some();
         let of_account = |s: &Arc<Secret>| {
             let (name, its_uid) = names(s);
-            name == &*account.name && its_uid == uid
+            name == &*account.name && (its_uid == uid || its_uid.is_empty() && !anew)
         };
         let secrets = self.secrets.list_namespace(&account.namespace);
         for secret in secrets.iter().filter(|s| of_account(s)) {

@@ -105,7 +105,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": meta, "secrets": secrets})).unwrap()
     }
 
-    /// Upstream's cases of `TestTokenCreation` about what a Secret has, added or updated.
+    /// 10 of upstream's 30 cases of `TestTokenCreation`: what a Secret has, added or updated. The simulation has 18 more.
     #[test]
     fn what_is_filled() {
         let check = |data: Value, want: Option<Value>| {
@@ -146,7 +146,7 @@ mod tests {
         assert!(!Content::missing(&secret(json!({})), "").root_ca, "nobody knows the authorities");
     }
 
-    /// Upstream's cases of `TestTokenCreation` about a Secret that is gone.
+    /// The mention of upstream's cases of `TestTokenCreation` about a Secret that is gone.
     #[test]
     fn mentions() {
         let check = |secrets: &[&str], uid: &str, want: Option<&[&str]>| {

@@ -141,10 +141,7 @@ impl AttachDetach {
             (Some(_), None) => None,
         };
         let Some(device) = device else { return Ok(false) };
-        {
-            let mut in_tree = self.in_tree.lock();
-            in_tree.attached.entry(of.unique.clone()).or_default().insert(node.to_owned(), device);
-        }
+        self.in_tree.lock().put(&of.unique, node, device);
         self.queue.add(Look::Node(node.into()));
         let message = format!("AttachVolume.Attach succeeded for volume {:?} ", of.name);
         say(EventType::Normal, "SuccessfulAttachVolume", message);

@@ -265,7 +265,7 @@ mod tests {
         check(&["ReadWriteOnce", "ReadWriteMany"], true);
     }
 
-    /// Upstream's cases of `Test_Run_Positive_DoNothing`, `Test_Run_Positive_OneDesiredVolumeAttach`,
+    /// 12 of upstream's 16 cases of `reconciler_test.go`: `Test_Run_Positive_DoNothing`, `Test_Run_Positive_OneDesiredVolumeAttach`,
     /// `Test_Run_Positive_OneDesiredVolumeAttachThenDetachWithUnmountedVolume`,
     /// `Test_Run_Positive_OneDesiredVolumeAttachThenDetachWithMountedVolume`,
     /// `Test_Run_OneVolumeAttachAndDetachMultipleNodesWithReadWriteMany`,
@@ -276,7 +276,8 @@ mod tests {
     /// `Test_Run_OneVolumeDetachOnUnhealthyNode` and
     /// `Test_Run_OneVolumeDetachOnUnhealthyNodeWithForceDetachOnUnmountDisabled`: the access modes, and stages, each with the
     /// nodes that want the volume, those that have it, what is known of these, and the nodes to which it is attached and
-    /// from which it is detached, with the reason if it is taken by force.
+    /// from which it is detached, with the reason if it is taken by force. In three others requests fail, which the simulation
+    /// has; the last is below.
     ///
     /// DIFFERENCE: upstream keeps in mind where a volume may be that it could not attach for certain; here a
     /// VolumeAttachment says so.
@@ -363,7 +364,7 @@ mod tests {
         check(once, &[(n2, one, dead, false, &[], &[])]);
     }
 
-    /// Upstream's cases of `Test_ReportMultiAttachError`: nodes that have the volume, with their Pods, and what the Pod on
+    /// Upstream's 4 cases of `Test_ReportMultiAttachError`: nodes that have the volume, with their Pods, and what the Pod on
     /// `node1`, which waits for it, is told.
     #[test]
     fn what_waiting_pods_are_told() {

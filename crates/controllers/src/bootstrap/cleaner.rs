@@ -56,3 +56,36 @@ impl Controller for TokenCleaner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use client::bootstrap::{Spec, Token};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    /// Upstream's cases of `TestCleanerNoExpiration`, `TestCleanerExpired`, `TestCleanerNotExpired` and
+    /// `TestCleanerExpiredAt`. The simulation shows that a Secret is looked at again in time.
+    #[test]
+    fn times() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let token: Token = "abcdef.0123456789abcdef".parse().unwrap();
+        let check = |expires: Option<&str>, want: Life| {
+            let spec = Spec {
+                token: token.clone(),
+                description: String::new(),
+                expires: expires.map(|at| at.parse().unwrap()),
+                usages: Vec::new(),
+                groups: Vec::new(),
+            };
+            assert_eq!(Entry::from(&spec.secret()).life(now), want, "{expires:?}");
+        };
+        check(None, Life::Forever);
+        check(Some("2026-01-01T11:00:00Z"), Life::Over);
+        check(Some("2026-01-01T13:00:00Z"), Life::Left(Duration::from_hours(1)));
+        check(Some("2026-01-01T12:00:02Z"), Life::Left(Duration::from_secs(2)));
+        check(Some("2026-01-01T12:00:00Z"), Life::Over);
+    }
+}

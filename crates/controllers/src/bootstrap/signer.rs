@@ -91,7 +91,15 @@ mod tests {
 
     use super::*;
 
-    /// Upstream's cases of `TestBootstrapSigner`.
+    /// Upstream's signature in `TestSimpleSign`, whose token is shorter than people may make one.
+    #[test]
+    fn upstreams_signature() {
+        let want = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiYzEyMyJ9..QSxpUG7Q542CirTI2ECPSZjvBOJURUW5a7XqFpNI958";
+        assert_eq!(sign("payload", "abc123", "tokenSecret"), want);
+    }
+
+    /// Upstream's cases of `TestNoConfigMap`, `TestSimpleSign`, `TestNoSignNeeded`, `TestUpdateSignature` and
+    /// `TestRemoveSignature`.
     #[test]
     fn signatures_are_those_of_the_tokens() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -126,5 +134,42 @@ mod tests {
         let mut wrong = signed.clone();
         wrong.insert("jws-kubeconfig-abcdef".into(), "old".into());
         check(Some(&wrong), &[entry("signing", None)], Some(&signed));
+    }
+
+    /// Upstream's 11 cases of `TestValidateSecretForSigning`, `TestValidateSecret`, `TestBadSecretName` and
+    /// `TestMismatchSecretName`: the name of a Secret, the token's id and secret, the mark, the end of its time, and whether
+    /// it signs.
+    #[test]
+    fn secrets_that_sign() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let check = |name: &str, id: &str, secret: &str, mark: &str, expires: &str, want: bool| {
+            let data = [
+                ("token-id", id),
+                ("token-secret", secret),
+                ("usage-bootstrap-signing", mark),
+                ("expiration", expires),
+            ];
+            let bytes = |text: &str| k8s_openapi::ByteString(text.as_bytes().to_vec());
+            let mut object = Secret {
+                type_: Some(client::bootstrap::SECRET_TYPE.to_owned()),
+                data: Some(data.iter().map(|(key, text)| ((*key).to_owned(), bytes(text))).collect()),
+                ..Secret::default()
+            };
+            object.metadata.name = Some(name.to_owned());
+            let entry = Entry::from(&object);
+            assert_eq!(entry.signs(now), want.then_some((id, secret)), "{name} {data:?}");
+        };
+        let (name, id, secret) = ("bootstrap-token-abc123", "abc123", "tokenSecret");
+        check(name, id, secret, "true", "", true);
+        check(name, id, secret, "true", "2026-01-01T13:00:00Z", true);
+        check(name, id, secret, "true", "2026-01-01T14:00:00+01:00", true);
+        check(name, id, secret, "true", "2026-01-01T11:00:00Z", false);
+        check(name, id, secret, "true", "garbage", false);
+        check(name, id, secret, "", "garbage", false);
+        check(name, id, secret, "", "", false);
+        check(name, "", secret, "true", "", false);
+        check(name, id, "", "true", "", false);
+        check("abc123", id, secret, "true", "", false);
+        check("bootstrap-token-def456", id, secret, "true", "", false);
     }
 }

@@ -97,23 +97,22 @@ mod tests {
     use super::super::{authority, with_condition};
     use super::*;
 
-    /// Upstream's cases of `TestCleanerWithApprovedExpiredCSR`: minutes since the request was made and since the last
-    /// decision, the decisions, and whether there is a certificate.
+    /// Upstream's 14 cases of `TestCleanerWithApprovedExpiredCSR`: minutes since the request was made, the decisions with the
+    /// minutes since they were made, and what is issued.
     #[test]
     fn requests_have_their_time() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let check = |made: i64, decided: i64, kinds: &[&str], issued: Option<&[u8]>, over: bool| {
+        let ago = |minutes: i64| Some(Time(now - SignedDuration::from_mins(minutes)));
+        let check = |made: i64, decisions: &[(&str, i64)], issued: Option<&[u8]>, over: bool| {
             let mut csr = Asks::node("n").object();
-            csr.metadata.creation_timestamp = Some(Time(now - SignedDuration::from_mins(made)));
-            for kind in kinds {
+            csr.metadata.creation_timestamp = ago(made);
+            for (kind, minutes) in decisions {
                 csr = with_condition(&csr, kind, "", "");
+                let all = csr.status.as_mut().unwrap().conditions.as_mut().unwrap();
+                all.last_mut().unwrap().last_update_time = ago(*minutes);
             }
-            let status = csr.status.get_or_insert_default();
-            for condition in status.conditions.iter_mut().flatten() {
-                condition.last_update_time = Some(Time(now - SignedDuration::from_mins(decided)));
-            }
-            status.certificate = issued.map(|c| ByteString(c.to_vec()));
-            assert_eq!(is_over(&csr, now), over, "{made} {decided} {kinds:?}");
+            csr.status.get_or_insert_default().certificate = issued.map(|c| ByteString(c.to_vec()));
+            assert_eq!(is_over(&csr, now), over, "{made} {decisions:?}");
         };
         let (authority, _) = authority::tests::authority(&KeyPair::generate().unwrap());
         let request = Request::parse(Asks::node("n").pem().as_bytes()).unwrap();
@@ -122,19 +121,23 @@ mod tests {
             authority.sign(&request, &usages, SignedDuration::from_mins(30), at).unwrap().into_bytes()
         };
         let (good, expired) = (sign(now), sign(now - SignedDuration::from_mins(50)));
-        let junk: Option<&[u8]> = Some(b"junk");
-        check(1, 1, &[], None, false);
-        check(25 * 60, 1, &[], None, true);
-        check(23 * 60, 1, &[], None, false);
-        check(50, 50, &["Approved"], junk, false);
-        check(61, 61, &["Approved"], junk, true);
-        check(50, 50, &["Approved"], Some(&good), false);
-        check(50, 50, &["Approved"], Some(&expired), true);
-        check(23 * 60, 23 * 60, &["Approved"], None, false);
-        check(25 * 60, 25 * 60, &["Approved"], None, true);
-        check(50, 50, &["Denied"], None, false);
-        check(61, 61, &["Denied"], None, true);
-        check(50, 50, &["Approved", "Failed"], None, false);
-        check(61, 61, &["Approved", "Failed"], None, true);
+        let (good, expired): (Option<&[u8]>, Option<&[u8]>) = (Some(&good), Some(&expired));
+        check(1, &[("Approved", 50)], good, false);
+        check(1, &[("Approved", 50)], None, false);
+        check(1, &[("Approved", 120)], good, true);
+        check(1, &[("Denied", 50)], None, false);
+        check(1, &[("Denied", 120)], None, true);
+        check(1, &[("Approved", 120), ("Failed", 50)], None, false);
+        check(1, &[("Approved", 120), ("Failed", 120)], None, true);
+        check(5 * 60, &[], None, false);
+        check(25 * 60, &[], None, true);
+        check(1, &[("Approved", 25 * 60)], None, true);
+        check(1, &[("Approved", 5 * 60)], None, false);
+        check(1, &[("Approved", 50)], good, false);
+        check(1, &[("Approved", 50)], expired, true);
+        check(1, &[("Approved", 120)], Some(b"garbage"), true);
+        // Some that upstream does not have.
+        check(50, &[("Approved", 50)], Some(b"garbage"), false);
+        check(1, &[], None, false);
     }
 }

@@ -53,6 +53,11 @@ fn certificate(csr: &CertificateSigningRequest) -> Option<&[u8]> {
     certificate.map(|c| c.0.as_slice()).filter(|c| !c.is_empty())
 }
 
+/// Whether a request is approved, and nobody has denied it.
+fn is_approved(csr: &CertificateSigningRequest) -> bool {
+    has(csr, "Approved") && !has(csr, "Denied")
+}
+
 /// Whether nobody has decided about a request yet.
 fn is_open(csr: &CertificateSigningRequest) -> bool {
     certificate(csr).is_none() && !has(csr, "Approved") && !has(csr, "Denied")
@@ -75,4 +80,25 @@ fn with_condition(
     };
     csr.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
     csr
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's 4 cases of `TestIsCertificateRequestApproved`, and whether somebody has decided.
+    #[test]
+    fn decisions() {
+        let check = |kinds: &[&str], approved: bool, open: bool| {
+            let mut csr = CertificateSigningRequest::default();
+            for kind in kinds {
+                csr = with_condition(&csr, kind, "", "");
+            }
+            assert_eq!((is_approved(&csr), is_open(&csr)), (approved, open), "{kinds:?}");
+        };
+        check(&[], false, true);
+        check(&["Denied"], false, false);
+        check(&["Approved"], true, false);
+        check(&["Approved", "Denied"], false, false);
+    }
 }

@@ -121,7 +121,7 @@ mod tests {
         permissions(&csr, &request).into_iter().map(|p| p.0).collect()
     }
 
-    /// Upstream's cases of `TestRecognizers`.
+    /// Upstream's 9 cases of `TestRecognizers`, each with and without `key encipherment`, and more.
     #[test]
     fn kubelets_are_recognized() {
         const RSA: &[&str] = &["key encipherment", "digital signature", "client auth"];

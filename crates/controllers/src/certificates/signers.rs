@@ -71,3 +71,24 @@ impl Signers {
         if asked > self.duration { self.duration } else { asked.max(SHORTEST) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's 7 cases of `Test_signer_duration`, in seconds; a signer's usual hour.
+    #[test]
+    fn lives() {
+        let check = |asked: Option<i32>, want: i64| {
+            let signers = Signers { duration: SignedDuration::from_hours(1), ..Signers::default() };
+            assert_eq!(signers.life(asked), SignedDuration::from_secs(want), "{asked:?}");
+        };
+        check(Some(1800), 1800);
+        check(Some(3 * 3600), 3600);
+        check(Some(-60), 600);
+        check(Some(599), 600);
+        check(Some(600), 600);
+        check(Some(3600), 3600);
+        check(None, 3600);
+    }
+}

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::request::Request;
 use super::signers::Signers;
-use super::{certificate, conditions, has, rules, with_condition};
+use super::{certificate, conditions, is_approved, rules, with_condition};
 use crate::host::{Controller, Host, Next, Shared, Wiring};
 
 /// The signer.
@@ -64,8 +64,9 @@ fn plan(
     signers: &Signers,
     now: Timestamp,
 ) -> Result<Option<CertificateSigningRequest>, Status> {
-    let decided = |kind: &str| conditions(csr).iter().any(|c| c.type_ == kind && c.status == "True");
-    if certificate(csr).is_some() || !has(csr, "Approved") || has(csr, "Denied") || decided("Failed") {
+    // Versions before the first had no status of conditions: they were all true.
+    let failed = conditions(csr).iter().any(|c| c.type_ == "Failed" && matches!(&*c.status, "True" | ""));
+    if certificate(csr).is_some() || !is_approved(csr) || failed {
         return Ok(None);
     }
     let signer = csr.spec.signer_name.as_str();
@@ -102,11 +103,13 @@ fn plan(
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use rcgen::KeyPair;
     use x509_parser::pem::parse_x509_pem;
 
     use super::super::authority::tests::authority;
     use super::super::testing::{Asks, SERVER};
+    use super::super::{API_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
     use super::*;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
@@ -137,6 +140,106 @@ mod tests {
         assert_eq!(condition.reason.as_deref(), Some("SignerValidationFailure"));
         assert!(condition.message.as_deref().unwrap().starts_with("usages did not match"));
         assert_eq!((condition.type_.as_str(), certificate(&failed)), ("Failed", None));
+    }
+
+    /// Upstream's 13 cases of `TestHandle` of the signers: what is asked for, the conditions, and what becomes of it.
+    ///
+    /// DIFFERENCE: upstream makes no controller for a signer that it does not know; here one is for all, and does nothing.
+    #[test]
+    fn upstreams_requests() {
+        let check = |asks: Asks, kinds: &[&str], status: &str, want: &str| {
+            let (authority, _) = authority(&KeyPair::generate().unwrap());
+            let mut csr = asks.object();
+            for kind in kinds {
+                csr = with_condition(&csr, kind, "", "");
+            }
+            for condition in csr.status.iter_mut().flat_map(|s| s.conditions.iter_mut().flatten()) {
+                status.clone_into(&mut condition.status);
+            }
+            let got = plan(&csr, &Signers::all(&authority), NOW.parse().unwrap()).unwrap();
+            let got = got.map(|csr| {
+                let failed = conditions(&csr).iter().any(|c| c.type_ == "Failed" && c.status == "True");
+                assert_eq!(failed, certificate(&csr).is_none());
+                if failed { "fails" } else { "is signed" }
+            });
+            assert_eq!(got.unwrap_or_default(), want, "{asks:?} {kinds:?}");
+        };
+        const CLIENT: &[&str] = &["client auth", "digital signature", "key encipherment"];
+        const SERVING: &[&str] = &["server auth", "digital signature", "key encipherment"];
+        const BOTH: &[&str] = &["server auth", "client auth", "digital signature", "key encipherment"];
+        let approved = &["Approved"][..];
+        let anybody = Asks {
+            signer: API_CLIENT,
+            common_name: "hello-world",
+            organization: Some("some-org"),
+            usages: CLIENT,
+            ..Asks::node("n")
+        };
+        let kubelet = Asks { common_name: "system:node:hello-world", usages: CLIENT, ..Asks::node("n") };
+        let serving = Asks {
+            signer: KUBELET_SERVING,
+            common_name: "system:node:testnode",
+            names: &["example.com"],
+            usages: SERVING,
+            ..kubelet
+        };
+        let nothing = Asks { common_name: "", organization: None, usages: &[], ..kubelet };
+        // Upstream's conditions have no status here; the API server lets none in.
+        for status in ["", "True"] {
+            let check = |asks: Asks, kinds: &[&str], want: &str| check(asks, kinds, status, want);
+            check(anybody, approved, "is signed");
+            check(Asks { usages: &CLIENT[..2], ..anybody }, approved, "is signed");
+            check(Asks { usages: BOTH, ..anybody }, approved, "fails");
+            check(kubelet, approved, "is signed");
+            check(Asks { usages: &CLIENT[..2], ..kubelet }, approved, "is signed");
+            check(Asks { signer: LEGACY_UNKNOWN, ..nothing }, approved, "is signed");
+            check(serving, approved, "is signed");
+            check(Asks { usages: &SERVING[..2], ..serving }, approved, "is signed");
+            check(serving, &["Approved", "Failed"], "");
+            check(Asks { signer: "kubernetes.io/not-recognised", ..nothing }, approved, "");
+            check(Asks { signer: KUBELET_SERVING, ..nothing }, &[], "");
+            check(Asks { signer: "example.com/sample-name", ..nothing }, approved, "");
+            check(Asks { signer: "kubernetes.io/not-a-real-signer", ..nothing }, approved, "");
+        }
+    }
+
+    /// Upstream's case of `TestSigner`: an authority with an RSA key, a request of an elliptic curve, and a longer life than
+    /// the signer gives.
+    #[test]
+    fn a_certificate_of_an_rsa_authority() {
+        let key = KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
+        let (authority, ca) = authority(&key);
+        let usages = &["signing", "key encipherment", "server auth", "client auth"];
+        let asks = Asks {
+            common_name: "system:node:k-a-node-s36b",
+            signer: LEGACY_UNKNOWN,
+            usages,
+            seconds: Some(3 * 3600),
+            ..Asks::node("n")
+        };
+        let csr = with_condition(&asks.object(), "Approved", "", "");
+        let signers = Signers { duration: SignedDuration::from_hours(1), ..Signers::all(&authority) };
+        let now: Timestamp = NOW.parse().unwrap();
+        let signed = plan(&csr, &signers, now).unwrap().unwrap();
+        let (rest, pem) = parse_x509_pem(certificate(&signed).unwrap()).unwrap();
+        assert!(rest.is_empty(), "one certificate");
+        let got = pem.parse_x509().unwrap();
+        let (_, ca) = x509_parser::parse_x509_certificate(&ca).unwrap();
+        got.verify_signature(Some(ca.public_key())).unwrap();
+        assert_eq!(got.version(), x509_parser::x509::X509Version::V3);
+        assert_eq!(got.subject().to_string(), "O=system:nodes, CN=system:node:k-a-node-s36b");
+        let usage = got.key_usage().unwrap().unwrap().value;
+        assert_eq!(usage.to_string(), "Digital Signature, Key Encipherment");
+        let purposes = got.extended_key_usage().unwrap().unwrap().value;
+        assert!(purposes.server_auth && purposes.client_auth && !purposes.any && !purposes.code_signing);
+        assert!(got.basic_constraints().unwrap().is_some_and(|c| !c.value.ca));
+        let seconds = |t: i64| t - now.as_second();
+        let validity = got.validity();
+        let life = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        assert_eq!((seconds(life.0), seconds(life.1)), (-300, 3600));
+        // sha256WithRSAEncryption, and an elliptic curve's key.
+        assert_eq!(got.signature_algorithm.algorithm.to_id_string(), "1.2.840.113549.1.1.11");
+        assert_eq!(got.public_key().algorithm.algorithm.to_id_string(), "1.2.840.10045.2.1");
     }
 
     #[test]

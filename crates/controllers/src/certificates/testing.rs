@@ -8,6 +8,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, SanT
 /// The content of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asks {
+    /// "" for none.
     pub(super) common_name: &'static str,
     pub(super) organization: Option<&'static str>,
     pub(super) uid: Option<&'static str>,
@@ -51,7 +52,9 @@ impl Asks {
         if let Some(o) = self.organization {
             name.push(DnType::OrganizationName, o);
         }
-        name.push(DnType::CommonName, self.common_name);
+        if !self.common_name.is_empty() {
+            name.push(DnType::CommonName, self.common_name);
+        }
         if let Some(uid) = self.uid {
             let kind = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
             name.push(kind, DnValue::Utf8String(uid.to_owned()));

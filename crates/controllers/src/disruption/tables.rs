@@ -1,5 +1,6 @@
-//! Upstream's cases of the arithmetic (`disruption_test.go`): the controllers' sizes are given here. The simulation has
-//! the cases that find these.
+//! Upstream's cases of the arithmetic: the controllers' sizes are given here. The simulation has the cases that find these.
+//! Together they are 23 of the 24 tests of `disruption_test.go`, with `TestInvalidSelectors` in `count.rs`; in the other
+//! (`TestPDBNotExist`) there is no budget, and nothing to be counted.
 
 use jiff::SignedDuration;
 use serde_json::{Value, from_value, json};

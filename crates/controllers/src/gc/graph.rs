@@ -356,7 +356,7 @@ mod tests {
     /// An event of upstream's tests: an object that is there with these owners, or `None` for one that is gone.
     type Event = (&'static str, Option<&'static [&'static str]>);
 
-    /// Upstream's cases of `TestProcessEvent`: owners and dependents name each other after each event.
+    /// Upstream's 4 cases of `TestProcessEvent`: owners and dependents name each other after each event.
     #[test]
     fn events() {
         let check = |events: &[Event]| {
@@ -550,5 +550,61 @@ mod tests {
             ],
             &[(DEPLOYMENT, Known::Solid), (BAD_SECRET, Known::Unknown)],
         );
+    }
+
+    /// Upstream's 15 cases of `TestGetAlternateOwnerIdentity`. There, a virtual node takes on the next of the names by which
+    /// dependents call an owner that was looked for in vain under one of them; here each dependent asks for its own, so that
+    /// none but those of the same name believes that the owner is gone.
+    ///
+    /// The namespaces of dependents with the owners that they name, the owner that was not found, and the owners about
+    /// which the server is still to be asked.
+    #[test]
+    fn names_of_an_absent_owner() {
+        type Dependent<'a> = (&'static str, &'a [Id]);
+        let check = |name: &str, dependents: &[Dependent<'_>], absent: Id, want: &[Id]| {
+            let mut g = Graph::default();
+            g.note_absent(&reference(absent), absent[2]);
+            let mut asked = Vec::new();
+            for (namespace, owners) in dependents {
+                for owner in owners.iter().filter(|owner| owner[4] == absent[4]) {
+                    match g.known(&reference(*owner), namespace) {
+                        Known::Unknown => asked.push(*owner),
+                        known => assert_eq!(known, Known::Absent, "{name}"),
+                    }
+                }
+            }
+            asked.dedup();
+            assert_eq!(asked, want, "{name}");
+        };
+        let of = |version, kind, namespace, name| [version, kind, namespace, name, "parentuid"];
+        let (one, two) =
+            (of("v1", "NSParent", "ns1", "parentname"), of("v1", "NSParent", "ns2", "parentname"));
+        let version = of("xx", "NSParent", "ns1", "parentname");
+        let kind = of("v1", "xxxxxxxx", "ns1", "parentname");
+        let named = of("v1", "NSParent", "ns1", "xxxxxxxxxx");
+        check("version", &[("ns1", &[one]), ("ns1", &[version])], one, &[version]);
+        check("kind", &[("ns1", &[one]), ("ns1", &[kind])], one, &[kind]);
+        check("namespace", &[("ns1", &[one]), ("ns2", &[two])], one, &[two]);
+        check("name", &[("ns1", &[one]), ("ns1", &[named])], one, &[named]);
+        let cluster = of("v1", "ClusterParent", "", "parentname");
+        let version = of("xx", "ClusterParent", "", "parentname");
+        let kind = of("v1", "xxxxxxxxxxxxx", "", "parentname");
+        let named = of("v1", "ClusterParent", "", "xxxxxxxxxx");
+        check("cluster version", &[("ns1", &[cluster]), ("ns1", &[version])], cluster, &[version]);
+        check("cluster kind", &[("ns1", &[cluster]), ("ns1", &[kind])], cluster, &[kind]);
+        check("cluster namespace", &[("ns1", &[cluster]), ("ns2", &[cluster])], cluster, &[]);
+        check("cluster name", &[("ns1", &[cluster]), ("ns1", &[named])], cluster, &[named]);
+        for (child, namespace) in [("ns1", "ns1"), ("", "")] {
+            let all = ["v1", "v2", "v3", "v4", "v5"].map(|v| [v, "kind", namespace, "name", "uid"]);
+            for absent in [4, 3] {
+                let mut others = all.to_vec();
+                others.remove(absent);
+                check("versions in order", &[(child, &all)], all[absent], &others);
+            }
+        }
+        let unrelated = ["v1", "Parent", "ns1", "name", "anotheruid"];
+        check("ignore unrelated", &[("ns1", &[cluster, unrelated])], cluster, &[]);
+        check("ignore matches", &[("ns1", &[cluster, cluster])], cluster, &[]);
+        check("collapse duplicates", &[("", &[cluster, kind, kind])], cluster, &[kind]);
     }
 }

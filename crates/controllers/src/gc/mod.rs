@@ -320,9 +320,8 @@ impl Collector {
         if found.solid {
             if !found.lost.is_empty() || !found.waiting.is_empty() {
                 // Owners whose deletion waits are dropped too: they would wait for this object for ever.
-                let drop = |r: &OwnerReference| found.lost.contains(&r.uid) || found.waiting.contains(&r.uid);
-                let kept: Vec<_> = references.iter().filter(|r| !drop(r)).collect();
-                self.write_owners(&node, &latest, json!(kept)).await?;
+                let gone = |uid: &str| found.lost.contains(uid) || found.waiting.contains(uid);
+                self.write_owners(&node, &latest, json!(without(&references, gone))).await?;
             }
             if found.unseen {
                 return Err(retry("an owner is not seen yet"));
@@ -333,11 +332,7 @@ impl Collector {
         if !found.waiting.is_empty() && !dependents.is_empty() {
             if dependents.iter().any(|d| d.meta.waits_for_dependents()) {
                 // There may be a circle: no owner may wait for this object.
-                let unblocked: Vec<_> = references
-                    .iter()
-                    .map(|r| OwnerReference { block_owner_deletion: Some(false), ..r.clone() })
-                    .collect();
-                self.write_owners(&node, &latest, json!(unblocked)).await?;
+                self.write_owners(&node, &latest, json!(unblocked(&references))).await?;
                 return self.delete(&node, None, "Foreground").await;
             }
             return self.delete(&node, Some(&latest), "Foreground").await;
@@ -421,7 +416,7 @@ impl Collector {
         let freed = batch::all(dependents.iter().map(|dependent| async move {
             let Some(latest) = self.fresh(dependent).await? else { return Ok(()) };
             let owners = latest.metadata.owner_references.clone().unwrap_or_default();
-            let kept: Vec<_> = owners.iter().filter(|r| r.uid != uid).collect();
+            let kept = without(&owners, |owner| owner == uid);
             if kept.len() == owners.len() {
                 return Ok(());
             }
@@ -493,6 +488,20 @@ impl Collector {
     }
 }
 
+/// The references to owners without those of some uids.
+fn without(references: &[OwnerReference], gone: impl Fn(&str) -> bool) -> Vec<&OwnerReference> {
+    references.iter().filter(|r| !gone(&r.uid)).collect()
+}
+
+/// The references to owners, none of which waits for the object.
+fn unblocked(references: &[OwnerReference]) -> Vec<OwnerReference> {
+    let mut all = references.to_vec();
+    for blocking in all.iter_mut().filter(|r| r.block_owner_deletion == Some(true)) {
+        blocking.block_owner_deletion = Some(false);
+    }
+    all
+}
+
 /// An object's owners, sorted by their state.
 #[derive(Default)]
 struct Found {
@@ -510,7 +519,39 @@ struct Found {
 mod tests {
     use super::*;
 
-    /// Upstream's resources of `TestGetDeletableResources`.
+    fn references(owners: &[(&str, Option<bool>)]) -> Vec<OwnerReference> {
+        let reference = |(uid, block): &(&str, Option<bool>)| OwnerReference {
+            uid: (*uid).to_owned(),
+            block_owner_deletion: *block,
+            ..OwnerReference::default()
+        };
+        owners.iter().map(reference).collect()
+    }
+
+    /// Upstream's case of `TestDeleteOwnerRefPatch`, and references of which none goes.
+    #[test]
+    fn owners_that_are_dropped() {
+        let check = |gone: &[&str], want: &[&str]| {
+            let all = references(&[("1", None), ("2", None), ("3", None)]);
+            let left: Vec<&str> =
+                without(&all, |uid| gone.contains(&uid)).iter().map(|r| r.uid.as_str()).collect();
+            assert_eq!(left, want, "{gone:?}");
+        };
+        check(&["2", "3"], &["1"]);
+        check(&["4"], &["1", "2", "3"]);
+        check(&["1", "2", "3"], &[]);
+    }
+
+    /// Upstream's case of `TestUnblockOwnerReference`: a reference that says nothing stays as it is.
+    #[test]
+    fn owners_that_wait_no_more() {
+        let before = references(&[("1", Some(true)), ("2", Some(false)), ("3", None)]);
+        let after = references(&[("1", Some(false)), ("2", Some(false)), ("3", None)]);
+        assert_eq!(unblocked(&before), after);
+    }
+
+    /// The 3 resources of upstream's `TestGetDeletableResources` in versions that can be read. Its faults of discovery are
+    /// in the simulation.
     #[test]
     fn resources_that_are_collected() {
         let check = |group: &str, plural: &str, verbs: &[&str], want: bool| {

@@ -139,6 +139,7 @@ impl TaintEviction {
     async fn look_at_pod(&self, key: Key) -> Result<Next, Status> {
         let pod = self.pods.get_key(&key);
         let node = pod.as_ref().and_then(|p| self.nodes.get("", &p.node));
+        // DIFFERENCE: upstream evicts a Pod in its time though its node is gone; the garbage collector of Pods sees to it.
         let (Some(pod), Some(node)) = (pod, node) else {
             self.cancel(&key);
             return Ok(Next::Done);
@@ -218,16 +219,18 @@ impl TaintEviction {
     }
 }
 
-/// Makes the patch that notes in a Pod's status the reason for its deletion.
+/// Makes the patch that notes in a Pod's status the reason for its deletion. The time is that since when one is noted.
 pub(super) fn disruption(
     pod: &PodView,
     reason: &str,
     message: &str,
     now: jiff::Timestamp,
 ) -> serde_json::Value {
+    let before = pod.disruption().filter(|c| c.status == Truth::True);
+    let since = before.and_then(|c| c.since).unwrap_or(now);
     let mut condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
-        "lastTransitionTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now),
+        "lastTransitionTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(since),
     });
     if let Some(generation) = pod.generation {
         condition["observedGeneration"] = json!(generation);
@@ -292,9 +295,9 @@ mod tests {
         }
     }
 
-    /// Upstream's cases of `TestCreatePod`, `TestUpdatePod`, `TestCreateNode`, `TestUpdateNode`,
+    /// The Pods of upstream's `TestCreatePod`, `TestUpdatePod`, `TestCreateNode`, `TestUpdateNode`,
     /// `TestUpdateNodeWithMultipleTaints` and `TestUpdateNodeWithMultiplePods`: the taints of a node, the tolerations of a Pod
-    /// with their seconds, and the verdict. That a longer toleration changes nothing is `look_at_pod`'s business.
+    /// with their seconds, and the verdict. The simulation has the whole cases.
     #[test]
     fn upstreams_pods() {
         let check = |taints: &[usize], tolerations: &[(usize, i64)], want: Verdict| {
@@ -324,7 +327,7 @@ mod tests {
         check(&[1, 2], &[(1, -1)], Verdict::Go);
     }
 
-    /// Upstream's cases of `TestGetMinTolerationTime`: the seconds of tolerations (none: for ever), each of a taint of its
+    /// 4 of upstream's 5 cases of `TestGetMinTolerationTime` (in the other there is none, and the Pod goes): the seconds of tolerations (none: for ever), each of a taint of its
     /// own, and the wait.
     #[test]
     fn shortest_tolerations() {

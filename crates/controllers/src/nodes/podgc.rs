@@ -11,10 +11,11 @@ use client::{Client, Informer, PartialObject, Patch, resource_of};
 use component::Clock;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::eviction::disruption;
@@ -74,8 +75,7 @@ pub(crate) struct PodGc {
     pods: Informer<PodView>,
     /// The number of ended Pods beyond which the oldest go; 0 keeps them all.
     threshold: usize,
-    /// The times since which nodes that Pods name are missing.
-    missing: Mutex<HashMap<String, Instant>>,
+    missing: Mutex<Quarantine>,
     counters: Arc<Counters>,
 }
 
@@ -120,6 +120,38 @@ struct Plan {
     missing: HashSet<String>,
 }
 
+/// The nodes that Pods name and that are missing, with the times since when.
+#[derive(Debug, Default)]
+struct Quarantine(HashMap<String, Instant>);
+
+impl Quarantine {
+    /// Notes the nodes that are missing now; returns the ones that have been for long enough.
+    fn over(&mut self, missing: HashSet<String>, now: Instant) -> Vec<String> {
+        self.0.retain(|node, _| missing.contains(node));
+        for node in missing {
+            self.0.entry(node).or_insert(now);
+        }
+        let long = self.0.iter().filter(|(_, since)| now - **since >= QUARANTINE);
+        long.map(|(node, _)| node.clone()).collect()
+    }
+}
+
+/// Makes the patch by which a Pod ends in its status; `None` if it has ended.
+fn ending(pod: &PodView, why: Why, now: Timestamp) -> Option<Value> {
+    if pod.is_terminal() {
+        return None;
+    }
+    let mut patch = match why {
+        Why::Orphaned => disruption(pod, "DeletionByPodGC", "PodGC: node no longer exists", now),
+        _ => json!({"metadata": {"uid": pod.uid()}, "status": {}}),
+    };
+    patch["status"]["phase"] = json!("Failed");
+    if let Some(generation) = pod.generation {
+        patch["status"]["observedGeneration"] = json!(generation);
+    }
+    Some(patch)
+}
+
 fn plan(all: &[Arc<PodView>], nodes: &[Arc<NodeView>], threshold: usize) -> Plan {
     let known: HashMap<&str, &Arc<NodeView>> =
         nodes.iter().map(|n| (n.metadata.name.as_deref().unwrap_or_default(), n)).collect();
@@ -161,7 +193,7 @@ impl PodGc {
     async fn pass(&self) {
         let all = self.pods.list();
         let plan = plan(&all, &self.nodes.list(), self.threshold);
-        let asked = self.missing_for_long(plan.missing);
+        let asked = self.missing.lock().over(plan.missing, self.clock.monotonic());
         let answers = stream::iter(asked).map(|node| self.is_gone(node).boxed());
         let gone: HashSet<String> =
             answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect();
@@ -170,18 +202,6 @@ impl PodGc {
         ends.extend(orphaned.map(|p| (p, Why::Orphaned)));
         let ends = stream::iter(ends).map(|(pod, why)| self.try_end(pod, why).boxed());
         ends.buffer_unordered(AT_ONCE).collect::<()>().await;
-    }
-
-    /// Notes the nodes that are missing now; returns the ones that have been for long enough.
-    fn missing_for_long(&self, missing: HashSet<String>) -> Vec<String> {
-        let now = self.clock.monotonic();
-        let mut since = self.missing.lock();
-        since.retain(|node, _| missing.contains(node));
-        for node in missing {
-            since.entry(node).or_insert(now);
-        }
-        let long = since.iter().filter(|(_, since)| now - **since >= QUARANTINE);
-        long.map(|(node, _)| node.clone()).collect()
     }
 
     async fn try_end(&self, pod: Arc<PodView>, why: Why) {
@@ -211,18 +231,7 @@ impl PodGc {
     async fn end(&self, pod: &PodView, why: Why) -> Result<(), Status> {
         let api = self.client.resource::<PodView>(resource_of::<Pod>(), pod.namespace());
         let name = pod.name();
-        if !pod.is_terminal() {
-            let mut patch = match why {
-                Why::Orphaned => {
-                    let message = "PodGC: node no longer exists";
-                    disruption(pod, "DeletionByPodGC", message, self.clock.now())
-                }
-                _ => json!({"metadata": {"uid": pod.uid()}, "status": {}}),
-            };
-            patch["status"]["phase"] = json!("Failed");
-            if let Some(generation) = pod.generation {
-                patch["status"]["observedGeneration"] = json!(generation);
-            }
+        if let Some(patch) = ending(pod, why, self.clock.now()) {
             match api.patch_status(name, &Patch::Strategic(patch)).await {
                 Err(e) if e.is_not_found() => return Ok(()),
                 other => drop(other?),
@@ -309,7 +318,7 @@ mod tests {
         names
     }
 
-    /// Upstream's cases of `TestGCTerminated`; the Pods are as old as their place in the list says.
+    /// Upstream's 8 cases of `TestGCTerminated`; the Pods are as old as their place in the list says.
     #[test]
     fn ended_ones() {
         let check = |pods: &[(&str, &str, &str)], threshold: usize, want: &[&str]| {
@@ -334,7 +343,7 @@ mod tests {
         check(&[running, b, evicted], 1, &["c"]);
     }
 
-    /// Upstream's cases of `TestGCUnscheduledTerminating` and `TestGCTerminating`.
+    /// Upstream's 2 cases of `TestGCUnscheduledTerminating` and 3 of `TestGCTerminating`.
     #[test]
     fn terminating_ones() {
         let check = |pods: &[(&str, &str, bool, &str)], nodes: &[Arc<NodeView>], want: &[&str]| {
@@ -385,5 +394,88 @@ mod tests {
             ["worker-0", "worker-1", "worker-2", "worker-3", "worker-4"].into_iter().flat_map(on).collect();
         check(&pods, &nodes, &["worker-0", "worker-3", "worker-4"]);
         check(&all(true, "worker-0"), &nodes, &["a", "b", "c"]);
+    }
+
+    /// Which nodes are cached, and which the server has: before the quarantine, and after it.
+    #[derive(Debug, Default, Clone, Copy)]
+    struct Nodes<'a> {
+        cached: [&'a [&'a str]; 2],
+        /// Only after it: nobody is asked before.
+        stored: &'a [&'a str],
+    }
+
+    /// Upstream's 11 cases of `TestGCOrphaned`: nodes, Pods with their nodes and phases, the time between two looks in units
+    /// of the quarantine's half, the Pods that go, and those that are ended before.
+    #[test]
+    fn orphaned_ones() {
+        let check =
+            |nodes: Nodes<'_>, pods: &[(&str, &str, &str)], halves: u32, gone: &[&str], ended: &[&str]| {
+                let pods: Vec<_> =
+                    pods.iter().map(|(name, n, phase)| pod(name, n, phase, false, 0)).collect();
+                let cached =
+                    nodes.cached.map(|all| all.iter().map(|n| node(n, "True", None)).collect::<Vec<_>>());
+                let (mut quarantine, start) = (Quarantine::default(), Instant::now());
+                let first = plan(&pods, &cached[0], 0);
+                assert!(first.delete.is_empty() && quarantine.over(first.missing, start).is_empty());
+                let second = plan(&pods, &cached[1], 0);
+                assert!(second.delete.is_empty());
+                let mut asked = quarantine.over(second.missing, start + QUARANTINE / 2 * halves);
+                asked.retain(|node| !nodes.stored.contains(&node.as_str()));
+                let goes: Vec<_> = pods.iter().filter(|p| asked.iter().any(|n| *n == *p.node)).collect();
+                assert_eq!(goes.iter().map(|p| p.name()).collect::<Vec<_>>(), gone, "{nodes:?} {pods:?}");
+                let ends = goes.iter().filter(|p| ending(p, Why::Orphaned, Timestamp::UNIX_EPOCH).is_some());
+                assert_eq!(ends.map(|p| p.name()).collect::<Vec<_>>(), ended, "{nodes:?} {pods:?}");
+            };
+        let none = Nodes::default();
+        let both: &[&str] = &["existing1", "existing2"];
+        let three =
+            [("a", "existing1", "Running"), ("b", "existing2", "Failed"), ("c", "existing2", "Succeeded")];
+        check(Nodes { cached: [both, both], ..none }, &three, 4, &[], &[]);
+        check(Nodes { stored: both, ..none }, &three, 4, &[], &[]);
+        let of = |name, phase| (name, "deleted", phase);
+        let (a, b, c) = (of("a", "Failed"), of("b", "Succeeded"), of("c", "Running"));
+        check(none, &[a, b], 4, &["a", "b"], &[]);
+        check(none, &[a, b, c], 4, &["a", "b", "c"], &["c"]);
+        check(none, &[a], 1, &[], &[]);
+        let existing = Nodes { cached: [&["existing"], &["existing"]], ..none };
+        check(existing, &[of("a", "Running")], 4, &["a"], &["a"]);
+        let some = [a, ("b", "existing", "Failed"), of("c", "Succeeded"), of("d", "Running")];
+        check(existing, &some, 4, &["a", "c", "d"], &["d"]);
+        let one: &[&str] = &["node"];
+        check(Nodes { stored: one, ..none }, &[("a", "node", "Running")], 4, &[], &[]);
+        check(Nodes { cached: [&[], one], ..none }, &[("a", "node", "Failed")], 4, &[], &[]);
+        check(none, &[("a", "node", "Failed")], 4, &["a"], &[]);
+        check(Nodes { cached: [one, &[]], ..none }, &[("a", "node", "Succeeded")], 4, &[], &[]);
+    }
+
+    /// Upstream's case of `TestGCInspectingPatchedPodBeforeDeletion`, and Pods that are ended for other reasons, or whose
+    /// disruption was announced before. The Pods of its other tests that are patched are those that have not ended.
+    #[test]
+    fn ends() {
+        let now = "2026-01-01T00:00:00Z";
+        let check = |phase: &str, said: Option<(&str, &str)>, why: Why, want: Option<Value>| {
+            let mut conditions = vec![json!({"type": "Ready", "status": "True"})];
+            conditions.extend(said.map(|(status, since)| {
+                json!({"type": "DisruptionTarget", "status": status, "reason": "Another", "lastTransitionTime": since})
+            }));
+            let pod = view(&json!({"metadata": {"name": "testPod", "namespace": "default", "uid": "u"},
+                "spec": {"nodeName": "deletedNode"}, "status": {"phase": phase, "conditions": conditions}}));
+            assert_eq!(ending(&pod, why, now.parse().unwrap()), want, "{phase} {said:?} {why:?}");
+        };
+        let orphaned = |since: &str| {
+            let told = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                "message": "PodGC: node no longer exists", "lastTransitionTime": since});
+            Some(json!({"metadata": {"uid": "u"}, "status": {"phase": "Failed", "conditions": [told]}}))
+        };
+        let plain = || Some(json!({"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}));
+        let before = "2025-01-01T00:00:00Z";
+        check("Running", None, Why::Orphaned, orphaned(now));
+        // The time is that of the change of the status, whatever the reason is.
+        check("Running", Some(("True", before)), Why::Orphaned, orphaned(before));
+        check("Running", Some(("False", before)), Why::Orphaned, orphaned(now));
+        check("", None, Why::Unscheduled, plain());
+        check("Running", None, Why::OutOfService, plain());
+        check("Failed", None, Why::Orphaned, None);
+        check("Succeeded", None, Why::OutOfService, None);
     }
 }

@@ -246,7 +246,8 @@ mod tests {
         check(v4, [-1, 0, 0], Err("a node's block cannot have a prefix of /-1"));
         check("10.0.0.0", [0, 0, 0], Err("invalid CIDR address: 10.0.0.0"));
     }
-    /// Upstream's cases of `TestAllocateOrOccupyCIDRSuccess`, `TestAllocateOrOccupyCIDRFailure` and `TestReleaseCIDRSuccess`:
+    /// Upstream's 10 cases of `TestAllocateOrOccupyCIDRSuccess`, `TestAllocateOrOccupyCIDRFailure` and
+    /// `TestReleaseCIDRSuccess`:
     /// ranges, sizes, the Services' range, blocks that nodes have, those that are given back, and what the next node gets.
     ///
     /// DIFFERENCE: more than two ranges, or two of one family, are refused at the start.
@@ -325,5 +326,60 @@ mod tests {
         check("10.0.0.0/8,x", &[], Err("invalid CIDR address: x"));
         check("10.0.0.0/8,10.1.0.0/16", &[], Err("len of ClusterCIDRs==2 and they are not"));
         check("10.0.0.0/8,fd00::/48,11.0.0.0/8", &[], Err("len of clusters is:3"));
+    }
+
+    /// Upstream's 8 cases of `TestOccupyPreExistingCIDR`: ranges, the blocks that a node has, and those that the next one gets.
+    ///
+    /// DIFFERENCE: upstream's controller does not start where a node has a block of another range, and its whole process
+    /// ends; here one odd node holds up no other, and keeps what it has.
+    #[test]
+    fn blocks_that_nodes_have() {
+        let check = |list: &str, has: &[&str], want: &[&str]| {
+            let mut ranges = Ranges::parse(list, 24, 24, &[]).unwrap();
+            ranges.occupy("node0", cidrs(has));
+            assert_eq!(ranges.allocate("node1"), Some(cidrs(want)), "{list} {has:?}");
+        };
+        let (v4, both) = ("10.10.0.0/16", "10.10.0.0/16,ace:cab:deca::/8");
+        let (first, second) = ("10.10.0.0/24", "10.10.1.0/24");
+        check(v4, &[], &[first]);
+        check(both, &[], &[first, "a00::/24"]);
+        check(v4, &["10.10.0.1/24"], &[second]);
+        check(both, &["10.10.0.1/24", "a00::/86"], &[second, "a00:100::/24"]);
+        check(v4, &["172.10.0.1/24"], &[first]);
+        check(v4, &["10.10.0.1/24", "a00::/86"], &[second]);
+        check(both, &["172.10.0.1/24", "a00::/86"], &[first, "a00:100::/24"]);
+        check(both, &["10.10.0.1/24", "cdd::/86"], &[second, "a00::/24"]);
+    }
+
+    /// Upstream's 4 cases of `TestOccupyServiceCIDR`: the Services' range, and the number of blocks that are left.
+    #[test]
+    fn blocks_beside_the_services() {
+        let check = |service: &str, left: usize| {
+            let mut ranges = Ranges::parse("10.1.0.0/16", 24, 64, &[service.to_owned()]).unwrap();
+            let service: Cidr = service.parse().unwrap();
+            let blocks: Vec<Cidr> =
+                (0..).map_while(|n| ranges.allocate(&format!("n{n}"))).flatten().collect();
+            assert_eq!(blocks.len(), left, "{service}");
+            assert!(!blocks.contains(&service));
+        };
+        check("10.0.255.0/24", 256);
+        check("10.1.0.0/24", 255);
+        check("10.1.255.0/24", 255);
+        check("10.2.0.0/24", 256);
+    }
+
+    /// Upstream's 3 cases of `TestNodeDeletionReleaseCIDR`: a node's block is free when the node is gone, and not before.
+    #[test]
+    fn blocks_of_nodes_that_go() {
+        let check = |gone: bool, want: &str| {
+            let mut ranges = parse("10.10.0.0/16");
+            ranges.occupy("node0", cidrs(&["10.10.0.0/24"]));
+            if gone {
+                ranges.release("node0");
+            }
+            assert_eq!(ranges.allocate("node1"), Some(cidrs(&[want])));
+        };
+        check(false, "10.10.1.0/24");
+        check(true, "10.10.0.0/24");
     }
 }

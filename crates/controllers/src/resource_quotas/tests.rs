@@ -29,7 +29,7 @@ fn counted(quota: &ResourceQuota, pods: &[Value], unreadable: Option<&str>) -> U
     usage
 }
 
-/// Upstream's cases of `TestSyncResourceQuota`.
+/// Upstream's 16 cases of `TestSyncResourceQuota`.
 #[test]
 fn statuses() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("cases.json")).unwrap();
@@ -101,4 +101,25 @@ fn new_limits_are_taken_over() {
     let known = json!({"hard": {"pods": "1", "cpu": "1"}, "used": {"pods": "1", "cpu": "1"}});
     check(one.clone(), known, one.clone(), Some(json!({"hard": one, "used": one})));
     check(json!({}), json!({}), json!({}), Some(json!({"hard": {}, "used": {}})));
+}
+
+/// Upstream's 6 cases of `TestAddQuota`: a quota that lacks something gets its status, one that is whole does not. There is
+/// one queue here, which is quick enough for both.
+#[test]
+fn what_a_quota_lacks() {
+    let check = |name: &str, hard: Value, status: Value, counted: Value, want: bool| {
+        let got = plan(&of(hard, status), &amounts(&counted), |_| None);
+        assert_eq!(got.status.is_some(), want, "{name}");
+    };
+    let cpu = |amount: &str| json!({ "cpu": amount });
+    let none = || cpu("0");
+    check("no status", cpu("4"), json!({}), none(), true);
+    check("no usage", cpu("4"), json!({"hard": cpu("4")}), none(), true);
+    let extended = json!({"requests.example/foobars.example.com": "4"});
+    let zero = json!({"requests.example/foobars.example.com": "0"});
+    check("no usage", extended.clone(), json!({ "hard": extended }), zero, true);
+    check("mismatch", cpu("4"), json!({"hard": cpu("6"), "used": none()}), none(), true);
+    let unknown = json!({"foobars.example.com": "4"});
+    check("nobody counts it", unknown.clone(), json!({"hard": unknown, "used": {}}), json!({}), false);
+    check("ready", cpu("4"), json!({"hard": cpu("4"), "used": none()}), none(), false);
 }

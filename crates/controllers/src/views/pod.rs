@@ -31,6 +31,8 @@ pub struct PodView {
     pub created: Option<Timestamp>,
     /// Whether its deletion has no time left.
     pub expired: bool,
+    /// Whether its deletion has begun and none of its containers runs.
+    pub stopped: bool,
     /// Its labels.
     pub labels: CompactLabels,
     /// Its cost of deletion, beside that of others of its set.
@@ -482,6 +484,29 @@ pub(crate) mod tests {
         };
         check(json!([tolerates("not-ready", 300), tolerates("unreachable", 300)]), true);
         check(json!([tolerates("not-ready", 300), tolerates("unreachable", 10)]), false);
+    }
+
+    #[test]
+    fn pods_that_have_stopped() {
+        let check = |deleting: bool, inits: Value, containers: Value, debuggers: Value, want: bool| {
+            let at = deleting.then_some("2026-01-01T00:00:00Z");
+            let pod = view(
+                &json!({"metadata": {"deletionTimestamp": at}, "status": {"containerStatuses": containers,
+                "initContainerStatuses": inits, "ephemeralContainerStatuses": debuggers}}),
+            );
+            assert_eq!(pod.stopped, want, "{deleting} {inits} {containers} {debuggers}");
+        };
+        let of = |state: Value| json!([{"name": "c", "state": state}]);
+        let (none, ended) = (|| json!(null), || of(json!({"terminated": {"exitCode": 0}})));
+        let (waits, runs) = (|| of(json!({"waiting": {}})), || of(json!({"running": {}})));
+        check(true, none(), none(), none(), true);
+        check(false, none(), none(), none(), false);
+        check(true, ended(), waits(), ended(), true);
+        check(false, ended(), waits(), ended(), false);
+        check(true, runs(), ended(), ended(), false);
+        check(true, ended(), runs(), ended(), false);
+        check(true, ended(), ended(), runs(), false);
+        check(true, ended(), of(json!({})), none(), false);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use compact_str::CompactString as Text;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use client::json::or_default;
 
@@ -45,6 +46,14 @@ pub struct Exit {
 #[serde(default)]
 pub(super) struct State {
     terminated: Option<Terminated>,
+    waiting: Option<IgnoredAny>,
+}
+
+impl State {
+    /// Whether the container runs, or may do so.
+    pub(super) fn runs(&self) -> bool {
+        self.terminated.is_none() && self.waiting.is_none()
+    }
 }
 
 #[derive(Deserialize, Default)]

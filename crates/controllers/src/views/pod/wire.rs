@@ -210,6 +210,16 @@ struct WireStatus {
     extended_resource_claim_status: Option<WireExtended>,
     container_statuses: Option<Vec<WireState>>,
     init_container_statuses: Option<Vec<WireState>>,
+    ephemeral_container_statuses: Option<Vec<WireState>>,
+}
+
+impl WireStatus {
+    /// Whether a container runs, or may do so.
+    fn runs(&self) -> bool {
+        let all =
+            [&self.init_container_statuses, &self.container_statuses, &self.ephemeral_container_statuses];
+        all.into_iter().flatten().flatten().any(|c| c.state.runs())
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -270,6 +280,7 @@ impl From<Wire> for PodView {
             generation: m.generation,
             created: m.creation_timestamp.map(|t| t.0),
             expired: meta.deleting && m.deletion_grace_period_seconds == Some(0),
+            stopped: meta.deleting && !status.runs(),
             labels: m.labels.into_iter().flatten().collect(),
             cost: m.annotations.and_then(|a| a.cost?.parse().ok()).unwrap_or(0),
             node: spec.node_name.clone(),
