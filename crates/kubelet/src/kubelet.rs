@@ -328,6 +328,7 @@ impl Base {
             pods: self.pods.clone(),
             probes: self.prober.probes.clone(),
             devices: self.devices.clone(),
+            health: self.health.clone(),
         };
         Lifecycle {
             config: self.config.clone(),

@@ -531,8 +531,8 @@ fn propagation(mount: &VolumeMount) -> Result<pb::MountPropagation, MountModeErr
     }
 }
 
-/// Whether a mount is read-only all the way down.
-fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, MountModeError> {
+/// Whether a mount is read-only all the way down, by a runtime that can do that or cannot.
+pub(crate) fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, MountModeError> {
     let volume = || mount.name.clone();
     let mode = match mount.recursive_read_only.as_deref() {
         None | Some("Disabled" | "") => return Ok(false),
