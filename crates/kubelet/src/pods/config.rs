@@ -84,6 +84,8 @@ pub(crate) enum ContainerConfigError {
     #[error(transparent)]
     Hosts(#[from] io::Error),
     #[error(transparent)]
+    Hostname(#[from] HostnameError),
+    #[error(transparent)]
     Interrupted(#[from] Interrupted),
 }
 
@@ -159,8 +161,8 @@ impl Requests {
         let users = self.users_of_sandbox(pod, handler).await?;
         let config = &self.config;
         let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
-        let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
-        if let Some((reason, message)) = note {
+        let (dns_config, notes) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
+        for (reason, message) in notes {
             self.recorder.pod(pod, "Warning", reason, message);
         }
         let hostname = if spec::host_network(pod) {
@@ -420,14 +422,18 @@ impl Requests {
     }
 
     /// Writes the Pod's hosts file anew, and mounts it.
-    async fn hosts_mount(&self, i: &ContainerInputs<'_>, pod_dir: &Path) -> io::Result<pb::Mount> {
+    async fn hosts_mount(
+        &self,
+        i: &ContainerInputs<'_>,
+        pod_dir: &Path,
+    ) -> Result<pb::Mount, ContainerConfigError> {
         let pod = i.facts.pod;
         let aliases = spec::spec(pod).host_aliases.clone().unwrap_or_default();
         let text = if spec::host_network(pod) {
             let of_node = tokio::fs::read_to_string(ETC_HOSTS).await.unwrap_or_default();
             dns::node_hosts_file(&of_node, &aliases)
         } else {
-            let (name, domain) = dns::hostname(pod, &self.config.cluster_domain);
+            let (name, domain) = dns::hostname(pod, &self.config.cluster_domain)?;
             dns::hosts_file(i.facts.pod_ips, &name, &domain, &aliases)
         };
         let file = pod_dir.join("etc-hosts");
