@@ -568,3 +568,72 @@ fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, ContainerConfigE
     });
     if missing.get() { Err(ContainerConfigError::SubPathExpr(expr.to_owned())) } else { Ok(text) }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Upstream's 15 cases of `TestRestartCountByLogDir`.
+    #[test]
+    fn restarts_are_known_by_logs() {
+        for (names, expected) in [
+            (&["0.log.rotated-log"][..], 1),
+            (&["0.log"], 1),
+            (&["0.log", "1.log", "2.log"], 3),
+            (&["0.log.rotated", "1.log", "2.log"], 3),
+            (&["5.log.rotated", "6.log.rotated"], 7),
+            (&["5.log.rotated", "6.log", "7.log"], 8),
+            (&[], 0),
+            (&["a.log.rotated", "b.log.rotated", "12log.rotated"], 0),
+            (&["145.log.log.rotated"], 146),
+            (&["92233720368547758089223372036854775808.log.rotated"], 0),
+            (
+                &["9223372036854775808.log.rotated", "23.log", "23a.log", "1aaa.log.rotated", "2.log", "3.log.rotated"],
+                24,
+            ),
+            (&["rotated.23.log"], 0),
+            (&["mylog42.log"], 0),
+            (&["-42.log"], 0),
+            (&["6.log", "6.log.rotated", "6.log.rotated.rotated"], 7),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in names {
+                std::fs::write(dir.path().join(name), "a log line").unwrap();
+            }
+            assert_eq!(restarts_by_logs(dir.path()), expected, "{names:?}");
+        }
+    }
+
+    /// Upstream's 16 cases of `TestResolveRecursiveReadOnly`.
+    #[test]
+    fn mounts_are_read_only_all_the_way_down() {
+        let check = |read_only: bool, mode: &str, propagation: &str, runtime: bool, expected: Result<bool, &str>| {
+            let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
+            let mount: VolumeMount = serde_json::from_value(json!({"name": "v", "mountPath": "/v",
+                "readOnly": read_only, "recursiveReadOnly": some(mode), "mountPropagation": some(propagation)}))
+            .unwrap();
+            match (recursive_read_only(&mount, runtime), expected) {
+                (Ok(got), Ok(expected)) => assert_eq!(got, expected, "{mount:?}"),
+                (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
+                (got, expected) => panic!("{mount:?} {got:?} {expected:?}"),
+            }
+        };
+        check(false, "", "", true, Ok(false));
+        check(true, "", "", true, Ok(false));
+        check(true, "Disabled", "", true, Ok(false));
+        for mode in ["IfPossible", "Enabled"] {
+            check(true, mode, "", true, Ok(true));
+            check(true, mode, "None", true, Ok(true));
+            for propagation in ["HostToContainer", "Bidirectional"] {
+                check(true, mode, propagation, true, Err("not compatible with propagation"));
+            }
+            check(false, mode, "", true, Err("not read-only"));
+        }
+        check(false, "IfPossible", "", false, Err("not read-only"));
+        check(true, "Enabled", "", false, Err("not supported by the runtime"));
+        check(true, "foo", "", true, Err("unknown recursive read-only mode"));
+        check(true, "IfPossible", "", false, Ok(false));
+    }
+}
