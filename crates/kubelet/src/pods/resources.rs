@@ -158,17 +158,24 @@ fn of_container(list: Option<&ResourceList>, name: &str) -> i64 {
     quantity::value(list.and_then(|list| list.get(name)))
 }
 
-/// How much swap a container may use, in bytes; upstream's rule.
-fn swap_limit(pod: &Pod, container: &Container, limits: &Limits) -> i64 {
+/// Whether a container may swap at all; upstream's rule.
+pub(crate) fn may_swap(pod: &Pod, container: &Container, limits: &Limits) -> bool {
     let of = container.resources.as_ref();
     let request = of_container(of.and_then(|r| r.requests.as_ref()), "memory");
     let limit = of_container(of.and_then(|r| r.limits.as_ref()), "memory");
-    let limited = limits.by.swap == Swap::LimitedSwap
+    limits.by.swap == Swap::LimitedSwap
+        && limits.counts_swap
         && limits.unified
         && spec::qos(pod) == Qos::Burstable
         && !spec::is_critical(pod)
-        && request != limit;
-    if !limited || limits.memory <= 0 || request > limits.memory {
+        && request != limit
+}
+
+/// How much swap a container may use, in bytes; upstream's rule.
+fn swap_limit(pod: &Pod, container: &Container, limits: &Limits) -> i64 {
+    let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+    let request = of_container(requests, "memory");
+    if !may_swap(pod, container, limits) || limits.memory <= 0 || request > limits.memory {
         return 0;
     }
     (request as f64 / limits.memory as f64 * limits.swap as f64) as i64
