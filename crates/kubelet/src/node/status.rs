@@ -160,7 +160,11 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
         capacity: Some(capacity),
         allocatable: Some(allocatable),
         addresses,
-        conditions: Some(conditions(o, old.conditions.as_deref().unwrap_or_default())),
+        conditions: Some(conditions(
+            o,
+            old.conditions.as_deref().unwrap_or_default(),
+            config.eviction.local_storage,
+        )),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(options.port) }),
         }),
@@ -285,8 +289,9 @@ fn images(all: &[Image], most: Option<usize>) -> Vec<ContainerImage> {
         .collect()
 }
 
-/// The Node's conditions with this kubelet's own, Ready last if it is new.
-fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
+/// The Node's conditions with this kubelet's own, Ready last if it is new. A node that gives storage to Pods must know how
+/// much it has.
+fn conditions(o: &Observation, old: &[NodeCondition], gives_storage: bool) -> Vec<NodeCondition> {
     let pressure = |kind: &str, on: bool, yes: (&str, &str), no: (&str, &str)| {
         let (status, (reason, message)) = if on { ("True", yes) } else { ("False", no) };
         condition(o.now, old, kind, status, reason, message)
@@ -312,7 +317,7 @@ fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
         ),
     ];
     let mut errors = o.runtime.errors.clone();
-    if o.nodefs.is_none() {
+    if o.nodefs.is_none() && gives_storage {
         errors.push("missing node capacity for resources: ephemeral-storage".into());
     }
     all.push(match errors.as_slice() {
@@ -595,6 +600,40 @@ mod tests {
         found.metadata.labels.as_mut().unwrap().remove("kubernetes.io/os");
         assert_eq!(missing_labels(&wanted, &found), [("kubernetes.io/os".into(), "linux".into())].into());
         assert_eq!(wanted.metadata.labels.unwrap()["kubernetes.io/hostname"], "n");
+    }
+
+    /// Upstream's 11 cases of `TestReadyCondition`, but for one of a warning that nobody gives here, and one of cpu, memory and
+    /// Pods, which a machine always has.
+    #[test]
+    fn ready_or_why_not() {
+        let check = |errors: &[&str], storage: (bool, bool), was: Option<&str>, expected: (&str, &str, bool)| {
+            let mut o = observation();
+            o.runtime.errors = errors.iter().map(|e| (*e).to_owned()).collect();
+            let (known, given) = storage;
+            o.nodefs = o.nodefs.filter(|_| known);
+            let before: Timestamp = "2023-12-31T23:59:59Z".parse().unwrap();
+            let old: Vec<_> = was.map(|status| condition(before, &[], READY, status, "", "")).into_iter().collect();
+            let now = conditions(&o, &old, given);
+            let ready = now.iter().find(|c| c.type_ == READY).unwrap();
+            let since = ready.last_transition_time.clone().unwrap().0;
+            let got = (ready.status.as_str(), ready.message.as_deref().unwrap(), since == before);
+            assert_eq!(got, expected, "{errors:?} {was:?}");
+            let told: Vec<_> = events(&old, &now).into_iter().filter(|e| matches!(*e, "NodeReady" | "NodeNotReady")).collect();
+            let changed = was.is_some_and(|was| was != ready.status);
+            assert_eq!(told.len(), usize::from(changed), "{told:?}");
+        };
+        let (all, posting) = ((true, true), "kubelet is posting ready status");
+        check(&[], all, None, ("True", posting, false));
+        check(&["some storage error"], all, None, ("False", "some storage error", false));
+        check(&["node is shutting down"], all, None, ("False", "node is shutting down", false));
+        check(&["runtime", "network"], all, None, ("False", "[runtime, network]", false));
+        let missing = "missing node capacity for resources: ephemeral-storage";
+        check(&[], (false, true), None, ("False", missing, false));
+        check(&[], (false, false), None, ("True", posting, false));
+        check(&[], all, Some("False"), ("True", posting, false));
+        check(&["foo"], all, Some("True"), ("False", "foo", false));
+        check(&[], all, Some("True"), ("True", posting, true));
+        check(&["foo"], all, Some("False"), ("False", "foo", true));
     }
 
     /// Upstream's cases of `TestReconcileCMADAnnotationWithExistingNode` in kubelet_node_status_test.go.

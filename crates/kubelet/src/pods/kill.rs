@@ -108,7 +108,7 @@ impl Killer {
             let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
             match timeout(
                 limit,
-                hooks::run(&self.runtime, &self.addresses, pod, &container, &status.id, hook),
+                hooks::run(&self.runtime, &self.addresses, &self.recorder, pod, &container, &status.id, hook),
             )
             .await
             {
