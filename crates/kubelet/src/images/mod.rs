@@ -221,7 +221,7 @@ impl ImageManager {
         let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
         let image =
             self.inspect(&image_spec).await?.ok_or_else(|| ImageUserError::Missing(image_ref.to_owned()))?;
-        Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
+        Ok(ImageUser::of(image.uid.map(|u| u.value), image.username))
     }
 
     /// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody

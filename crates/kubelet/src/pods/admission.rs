@@ -23,7 +23,7 @@ use crate::node_shutdown::{self, GoingDown};
 use super::preemption::{self, Requirement};
 use super::worker::Worker;
 use super::workers::Workers;
-use super::{spec, sysctls};
+use super::{app_armor, spec, sysctls};
 use objects::quantity::{self, ResourceList};
 
 /// Why a Pod is refused.
@@ -103,6 +103,8 @@ pub(crate) struct Rules {
     pub(crate) sysctls: Vec<String>,
     /// The rule about the node's taints.
     pub(crate) tolerance: Tolerance,
+    /// Whether the machine confines processes by AppArmor's profiles.
+    pub(crate) app_armor: bool,
 }
 
 /// Which Pods the node has taken, and which it has refused.
@@ -363,6 +365,9 @@ pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], rules: &Rules
     }
     if let Some(message) = sysctls::forbidden(pod, &rules.sysctls) {
         return vec![other("SysctlForbidden", &message)];
+    }
+    if let Some(message) = app_armor::refusal(pod, rules.app_armor) {
+        return vec![other("AppArmor", &message)];
     }
     let missing = features::missing(pod, node);
     if !missing.is_empty() {

@@ -6,6 +6,7 @@ mod actions_tests;
 pub(crate) mod addresses;
 pub(crate) mod admission;
 pub(crate) mod allocation;
+pub(crate) mod app_armor;
 pub(crate) mod config;
 pub(crate) mod devices;
 pub(crate) mod dns;

@@ -264,3 +264,66 @@ pub(crate) fn container_hash(c: &Container) -> u64 {
     // FNV-1a, 32 bits: stable across builds, which std's hasher is not.
     u64::from(text.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193)))
 }
+
+/// The key under which the failures of a container are counted, beginning with the Pod's uid: a container of another image
+/// or of other resources starts anew.
+pub(crate) fn backoff_key(uid: &str, c: &Container) -> String {
+    // The texts of resources, whose maps are in order: equal ones are equal.
+    let resources = serde_json::json!(c.resources);
+    format!("{uid}/{}/{:x}/{resources}", c.name, container_hash(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container(value: Value) -> Container {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// Upstream's case of `TestHashContainer` and its 4 of `TestHashContainerWithoutResources`.
+    #[test]
+    fn hashes_stay_what_they_are() {
+        let check = |c: Value, expected: u64| assert_eq!(container_hash(&container(c.clone())), expected, "{c}");
+        check(
+            json!({"name": "test_container", "image": "foo/image:v1", "args": ["/bin/sh", "-c", "echo abc"],
+                "ports": [{"containerPort": 8001}]}),
+            0x8e45_cbd0,
+        );
+        for (limit, restarts) in [("200m", "cpu"), ("200m", "memory"), ("100m", "cpu"), ("100m", "memory")] {
+            let policy = |name: &str| {
+                let policy = if name == restarts { "RestartContainer" } else { "NotRequired" };
+                json!({"resourceName": name, "restartPolicy": policy})
+            };
+            check(
+                json!({"name": "foo", "image": "bar", "resizePolicy": [policy("cpu"), policy("memory")],
+                    "resources": {"limits": {"cpu": limit}, "requests": {"cpu": "100m"}}}),
+                0x11a6_d6d6,
+            );
+        }
+    }
+
+    /// Upstream's 2 Pods of `TestGetBackoffKey`: another container, Pod, image or request starts anew, nothing else does.
+    #[test]
+    fn failures_are_counted_anew_after_a_change() {
+        let with = json!({"requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"cpu": "200m", "memory": "200Mi"}});
+        for resources in [json!({}), with] {
+            let first = json!({"name": "test_container", "image": "foo/image:v1", "resources": resources});
+            let original = backoff_key("a", &container(first.clone()));
+            let check = |change: (&str, Value), same: bool| {
+                let mut changed = first.clone();
+                changed[change.0] = change.1.clone();
+                assert_eq!(backoff_key("a", &container(changed)) == original, same, "{change:?}");
+            };
+            check(("args", json!(["x"])), true);
+            check(("name", json!("second_container")), false);
+            check(("image", json!("foo/image:v2")), false);
+            let mut larger = resources.clone();
+            larger["requests"]["cpu"] = json!("200m");
+            check(("resources", larger), false);
+            assert_ne!(backoff_key("b", &container(first.clone())), original);
+        }
+    }
+}

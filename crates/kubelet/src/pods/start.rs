@@ -172,7 +172,7 @@ impl Starter {
     ) -> Result<(), ContainerError> {
         let last = observed.containers.iter().find(|s| s.name == c.name && s.state == State::Exited);
         let Some(finished) = last.and_then(|last| last.finished_at) else { return Ok(()) };
-        let key = format!("{}/{}/{:x}", place.worker.uid, c.name, spec::container_hash(c));
+        let key = spec::backoff_key(&place.worker.uid, c);
         let now = self.clock.now();
         let Some(until) = self.crashes.until(&key, finished, now) else {
             self.crashes.next(&key, finished, now);
