@@ -254,7 +254,10 @@ mod tests {
             let mut before: Vec<OsString> = before.iter().map(OsString::from).collect();
             before.sort();
             let (kept, gone) = plan(before, keep);
-            assert_eq!((kept, gone), (stay.iter().map(OsString::from).collect(), go.iter().map(OsString::from).collect()));
+            assert_eq!(
+                (kept, gone),
+                (stay.iter().map(OsString::from).collect(), go.iter().map(OsString::from).collect())
+            );
         };
         let four = ["log-3", "log-1", "log-2", "log-4"];
         let sorted = ["log-1", "log-2", "log-3", "log-4"];

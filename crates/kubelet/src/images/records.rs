@@ -575,7 +575,8 @@ mod tests {
     fn credentials(text: &str) -> ImageCredentials {
         let mut all = ImageCredentials::default();
         for text in text.split_whitespace() {
-            let (place, hash) = text.split_once('#').map_or((text, None), |(place, hash)| (place, Some(hash)));
+            let (place, hash) =
+                text.split_once('#').map_or((text, None), |(place, hash)| (place, Some(hash)));
             let parts: Vec<String> = place.split('/').map(str::to_owned).collect();
             match (&parts[..], hash) {
                 ([node], None) if node == "node" => all.node_pods_accessible = true,
@@ -611,7 +612,11 @@ mod tests {
         let (account, mixed) = ("default/sa1/sa-uid1", "kube-system/secret1/u#h kube-system/sa2/sa-uid2");
         check("", "n/new/u#h", "n/new/u#h");
         check(one, "newnamespace/new/u#h", &format!("{one} newnamespace/new/u#h"));
-        check(two, "namespace1/newname/u#h", &format!("{one} namespace1/newname/u#h namespace2/name2/uid2#hash2"));
+        check(
+            two,
+            "namespace1/newname/u#h",
+            &format!("{one} namespace1/newname/u#h namespace2/name2/uid2#hash2"),
+        );
         check(two, "node", "node");
         check(two, "namespace2/name2/uid2#newhash", &format!("{one} namespace2/name2/uid2#newhash"));
         check(two, "namespace2/name3/uid3#hash2", &format!("{two} namespace2/name3/uid3#hash2"));
@@ -639,7 +644,11 @@ mod tests {
             "default/a-sa/sa1 kube-system/a-sa/sa3 kube-system/z-sa/sa2",
         );
         let third = "default/serviceaccount3/sa3";
-        check(&format!("{first} {second}"), &format!("{first} {third}"), &format!("{first} {third} {second}"));
+        check(
+            &format!("{first} {second}"),
+            &format!("{first} {third}"),
+            &format!("{first} {third} {second}"),
+        );
         check(first, "default/serviceaccount1/sa2", &format!("{first} default/serviceaccount1/sa2"));
     }
 
@@ -656,22 +665,28 @@ mod tests {
         records.add(image, "broken", credentials("default/pull-secret/u#")).await;
         records.add(image, "account", credentials("default/test-sa/sa")).await;
         records.add(image, "node", credentials("node")).await;
-        records.with(|inner| inner.add_held("docker.io/testing/test:latest", "empty", None)).await.unwrap().unwrap();
+        records
+            .with(|inner| inner.add_held("docker.io/testing/test:latest", "empty", None))
+            .await
+            .unwrap()
+            .unwrap();
         let under_way = records.intend("docker.io/testing/intent:latest").await.unwrap();
 
-        let check = async |policy: Verification, image: &str, id: &str, of_pod: &str, expected: (bool, bool)| {
-            let login = || ("u".to_owned(), "p".to_owned());
-            let ImageCredentials { kubernetes_secrets, kubernetes_service_accounts, .. } = credentials(of_pod);
-            let secrets = kubernetes_secrets.into_iter().map(Source::Secret);
-            let all = secrets.chain(kubernetes_service_accounts.into_iter().map(Source::Account));
-            let own: Vec<_> = all.map(|source| Credential::of_login(login(), source)).collect();
-            let got = match records.access(&policy, image, id).await {
-                Access::Everybody => (false, false),
-                Access::Nobody => (true, false),
-                Access::Some(recorded) => (recorded.matching(&own).is_none(), true),
+        let check =
+            async |policy: Verification, image: &str, id: &str, of_pod: &str, expected: (bool, bool)| {
+                let login = || ("u".to_owned(), "p".to_owned());
+                let ImageCredentials { kubernetes_secrets, kubernetes_service_accounts, .. } =
+                    credentials(of_pod);
+                let secrets = kubernetes_secrets.into_iter().map(Source::Secret);
+                let all = secrets.chain(kubernetes_service_accounts.into_iter().map(Source::Account));
+                let own: Vec<_> = all.map(|source| Credential::of_login(login(), source)).collect();
+                let got = match records.access(&policy, image, id).await {
+                    Access::Everybody => (false, false),
+                    Access::Nobody => (true, false),
+                    Access::Some(recorded) => (recorded.matching(&own).is_none(), true),
+                };
+                assert_eq!(got, expected, "{policy:?} {image} {id} [{of_pod}]");
             };
-            assert_eq!(got, expected, "{policy:?} {image} {id} [{of_pod}]");
-        };
         let preloaded = || Verification::NeverVerifyPreloadedImages;
         let exact = "default/pull-secret/u#hash";
         check(preloaded(), image, "secret", exact, (false, true)).await;

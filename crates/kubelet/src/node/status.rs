@@ -652,22 +652,27 @@ mod tests {
     /// Pods, which a machine always has.
     #[test]
     fn ready_or_why_not() {
-        let check = |errors: &[&str], storage: (bool, bool), was: Option<&str>, expected: (&str, &str, bool)| {
-            let mut o = observation();
-            o.runtime.errors = errors.iter().map(|e| (*e).to_owned()).collect();
-            let (known, given) = storage;
-            o.nodefs = o.nodefs.filter(|_| known);
-            let before: Timestamp = "2023-12-31T23:59:59Z".parse().unwrap();
-            let old: Vec<_> = was.map(|status| condition(before, &[], READY, status, "", "")).into_iter().collect();
-            let now = conditions(&o, &old, given);
-            let ready = now.iter().find(|c| c.type_ == READY).unwrap();
-            let since = ready.last_transition_time.clone().unwrap().0;
-            let got = (ready.status.as_str(), ready.message.as_deref().unwrap(), since == before);
-            assert_eq!(got, expected, "{errors:?} {was:?}");
-            let told: Vec<_> = events(&old, &now).into_iter().filter(|e| matches!(*e, "NodeReady" | "NodeNotReady")).collect();
-            let changed = was.is_some_and(|was| was != ready.status);
-            assert_eq!(told.len(), usize::from(changed), "{told:?}");
-        };
+        let check =
+            |errors: &[&str], storage: (bool, bool), was: Option<&str>, expected: (&str, &str, bool)| {
+                let mut o = observation();
+                o.runtime.errors = errors.iter().map(|e| (*e).to_owned()).collect();
+                let (known, given) = storage;
+                o.nodefs = o.nodefs.filter(|_| known);
+                let before: Timestamp = "2023-12-31T23:59:59Z".parse().unwrap();
+                let old: Vec<_> =
+                    was.map(|status| condition(before, &[], READY, status, "", "")).into_iter().collect();
+                let now = conditions(&o, &old, given);
+                let ready = now.iter().find(|c| c.type_ == READY).unwrap();
+                let since = ready.last_transition_time.clone().unwrap().0;
+                let got = (ready.status.as_str(), ready.message.as_deref().unwrap(), since == before);
+                assert_eq!(got, expected, "{errors:?} {was:?}");
+                let told: Vec<_> = events(&old, &now)
+                    .into_iter()
+                    .filter(|e| matches!(*e, "NodeReady" | "NodeNotReady"))
+                    .collect();
+                let changed = was.is_some_and(|was| was != ready.status);
+                assert_eq!(told.len(), usize::from(changed), "{told:?}");
+            };
         let (all, posting) = ((true, true), "kubelet is posting ready status");
         check(&[], all, None, ("True", posting, false));
         check(&["some storage error"], all, None, ("False", "some storage error", false));
@@ -721,7 +726,9 @@ mod tests {
             let labels = labels.map(|l| l.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect());
             Node { metadata: ObjectMeta { labels, ..ObjectMeta::default() }, ..Node::default() }
         };
-        let check = |wanted: Vec<(&str, &str)>, found: Option<Vec<(&str, &str)>>, expected: &[(&str, Option<&str>)]| {
+        let check = |wanted: Vec<(&str, &str)>,
+                     found: Option<Vec<(&str, &str)>>,
+                     expected: &[(&str, Option<&str>)]| {
             let got = changed_labels(&node(Some(wanted)), &node(found.clone()));
             let expected: BTreeMap<_, _> = expected.iter().map(|(k, v)| (*k, v.map(str::to_owned))).collect();
             assert_eq!(got, expected, "{found:?}");
@@ -737,7 +744,11 @@ mod tests {
         let before = [NEW[0], NEW[3], NEW[4], NEW[6]];
         check(NEW.into(), Some(before.into()), &[all[1], all[2], all[5], all[7], all[8]]);
         // An empty one goes, and the others of the options are those of a new Node alone.
-        check(vec![("kubernetes.io/hostname", ""), ("mine", "x")], Some(NEW.into()), &[("kubernetes.io/hostname", None)]);
+        check(
+            vec![("kubernetes.io/hostname", ""), ("mine", "x")],
+            Some(NEW.into()),
+            &[("kubernetes.io/hostname", None)],
+        );
         check(vec![("kubernetes.io/hostname", "")], None, &[]);
     }
 
@@ -760,7 +771,8 @@ mod tests {
             assert_eq!(differ(&status(before), &status(after)), expected, "{before:?} {after:?}");
         };
         let (ready, pressure) = (of(READY, "True", 0, 0), of("MemoryPressure", "False", 0, 0));
-        let (later, changed, not) = (of(READY, "True", 1, 0), of(READY, "True", 1, 1), of(READY, "False", 0, 0));
+        let (later, changed, not) =
+            (of(READY, "True", 1, 0), of(READY, "True", 1, 1), of(READY, "False", 0, 0));
         check(&[], &[], false);
         check(&[&ready, &pressure], &[&ready, &pressure], false);
         check(&[&ready, &pressure], &[&later, &pressure], false);
@@ -778,12 +790,18 @@ mod tests {
     /// `::` of a cloud, which differ in the annotation.
     #[test]
     fn addresses() {
-        let check = |(cloud, asked): (bool, bool), ips: &[&str], was: Option<&str>, told: &[&str], is: Option<&str>| {
+        let check = |(cloud, asked): (bool, bool),
+                     ips: &[&str],
+                     was: Option<&str>,
+                     told: &[&str],
+                     is: Option<&str>| {
             let mut config = Config::new("n");
             (config.node.external_cloud, config.node.own_addresses) = (cloud, asked);
-            let o = Observation { addresses: ips.iter().map(|ip| (*ip).to_owned()).collect(), ..observation() };
+            let o =
+                Observation { addresses: ips.iter().map(|ip| (*ip).to_owned()).collect(), ..observation() };
             let addresses = status("n", &config, &o, &NodeStatus::default()).addresses.unwrap();
-            let addresses: Vec<_> = addresses.iter().map(|a| (a.type_.as_str(), a.address.as_str())).collect();
+            let addresses: Vec<_> =
+                addresses.iter().map(|a| (a.type_.as_str(), a.address.as_str())).collect();
             let internal = told.iter().map(|ip| ("InternalIP", *ip));
             assert_eq!(addresses, internal.chain([("Hostname", "n")]).collect::<Vec<_>>(), "{ips:?}");
             let mut node = Node::default();
@@ -821,8 +839,10 @@ mod tests {
     #[test]
     fn devices_of_an_earlier_machine_are_gone() {
         let check = |capacity: &[(&str, &str)], allocatable: bool, expected: &[&str]| {
-            let list: BTreeMap<_, _> =
-                capacity.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect();
+            let list: BTreeMap<_, _> = capacity
+                .iter()
+                .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+                .collect();
             let status = NodeStatus {
                 allocatable: Some(list.clone()).filter(|_| allocatable),
                 capacity: Some(list),

@@ -215,13 +215,7 @@ fn init_containers() {
         ("a new Pod", "Always", "none", "", "kill-pod sandbox/0 init:0"),
         ("init containers gone, containers run", "Always", "ready", ALL, ""),
         ("the second is next", "Always", "ready", "i1:0", "init:1"),
-        (
-            "all over, Never, sandbox dead",
-            "Never",
-            "dead/1",
-            "i1:0 i2:0 i3:0 c1:0 c2:0 c3:0",
-            "kill-pod",
-        ),
+        ("all over, Never, sandbox dead", "Never", "dead/1", "i1:0 i2:0 i3:0 c1:0 c2:0 c3:0", "kill-pod"),
     ];
     for (what, policy, sandbox, containers, want) in cases {
         check(&Case { what, policy, init: "i1 i2 i3", sandbox, containers, want });
@@ -240,7 +234,13 @@ fn ephemeral_containers() {
         ("a second one", two, "ready", &usual, "ephemeral:1"),
         ("one has ended", one, "ready", &whole("debug:0"), ""),
         ("an init container runs", one, "ready", "i1:run", "ephemeral:0"),
-        ("sandbox dead, init failed", "OnFailure +debug", "dead", "i1:137 debug:run", "kill-pod sandbox/1 init:0"),
+        (
+            "sandbox dead, init failed",
+            "OnFailure +debug",
+            "dead",
+            "i1:137 debug:run",
+            "kill-pod sandbox/1 init:0",
+        ),
         ("sandbox dead", one, "dead", &usual, "kill-pod sandbox/1 init:0"),
         ("the others are over", "Never +debug", "ready", "c1:0 c2:0 c3:0 i1:0 debug:run", "kill-pod"),
         ("one is unknown", "Never +debug", "ready", &whole("debug:unknown"), ""),

@@ -314,9 +314,7 @@ fn of_this_node<'p>(pod: &'p Pod, allocatable: &ResourceList) -> Cow<'p, Pod> {
     let claimed = spec::status(pod).extended_resource_claim_status.as_ref();
     let is_claimed = |container: &str, resource: &str| {
         claimed.is_some_and(|c| {
-            c.request_mappings
-                .iter()
-                .any(|m| m.container_name == container && m.resource_name == resource)
+            c.request_mappings.iter().any(|m| m.container_name == container && m.resource_name == resource)
         })
     };
     let counts = |container: &str, resource: &String| {
@@ -331,9 +329,10 @@ fn of_this_node<'p>(pod: &'p Pod, allocatable: &ResourceList) -> Cow<'p, Pod> {
         return Cow::Borrowed(pod);
     }
     let mut own = pod.clone();
-    let containers = own.spec.iter_mut().flat_map(|s| {
-        s.containers.iter_mut().chain(s.init_containers.iter_mut().flatten())
-    });
+    let containers = own
+        .spec
+        .iter_mut()
+        .flat_map(|s| s.containers.iter_mut().chain(s.init_containers.iter_mut().flatten()));
     for c in containers {
         if let Some(list) = c.resources.as_mut().and_then(|r| r.requests.as_mut()) {
             list.retain(|name, _| counts(&c.name, name));
@@ -675,20 +674,19 @@ mod tests {
             serde_json::from_value(node).unwrap()
         };
         let bare = || node(json!({}), json!([]));
-        let check = |pod: serde_json::Value, other: Option<serde_json::Value>, node: &Node, expected: &[&str]| {
-            let others: Vec<_> = other.into_iter().map(|p| Arc::new(of(p))).collect();
-            let got = reasons(&of(pod.clone()), node, &others, &Rules::default());
-            let text = |reason: &Reason| match reason {
-                Reason::Lacking { name, amounts: [requested, used, capacity] } => {
-                    format!("{name} {requested} {used} {capacity}")
-                }
-                Reason::Other(refusal) => refusal.reason.clone(),
+        let check =
+            |pod: serde_json::Value, other: Option<serde_json::Value>, node: &Node, expected: &[&str]| {
+                let others: Vec<_> = other.into_iter().map(|p| Arc::new(of(p))).collect();
+                let got = reasons(&of(pod.clone()), node, &others, &Rules::default());
+                let text = |reason: &Reason| match reason {
+                    Reason::Lacking { name, amounts: [requested, used, capacity] } => {
+                        format!("{name} {requested} {used} {capacity}")
+                    }
+                    Reason::Other(refusal) => refusal.reason.clone(),
+                };
+                assert_eq!(got.iter().map(text).collect::<Vec<_>>(), expected, "{pod}");
             };
-            assert_eq!(got.iter().map(text).collect::<Vec<_>>(), expected, "{pod}");
-        };
-        let asks = |cpu: &str, memory: &str| {
-            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}})
-        };
+        let asks = |cpu: &str, memory: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}});
         let port = || json!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 123}]}]}});
         let none = || json!({"spec": {"containers": []}});
         check(none(), Some(asks("9m", "19")), &bare(), &[]);
@@ -706,7 +704,8 @@ mod tests {
         check(json!({"metadata": from_file, "spec": {"containers": []}}), None, &both, &[]);
         let wants = |node_name: &str| {
             let term = json!({"matchExpressions": [{"key": "foo", "operator": "Exists"}]});
-            let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+            let affinity =
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
             json!({"metadata": from_file, "spec": {"containers": [], "nodeName": node_name,
                 "affinity": {"nodeAffinity": affinity}}})
         };
@@ -718,15 +717,23 @@ mod tests {
         // The first reason is the one that is told.
         let asks_more = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {
             "ephemeral-storage": "1", "memory": "21", "hugepages-2Mi": "2Mi", "hugepages-1Gi": "1Gi"}}}]}});
-        let expected =
-            ["memory 21 0 20", "ephemeral-storage 1 0 0", "hugepages-1Gi 1073741824 0 0", "hugepages-2Mi 2097152 0 0"];
+        let expected = [
+            "memory 21 0 20",
+            "ephemeral-storage 1 0 0",
+            "hugepages-1Gi 1073741824 0 0",
+            "hugepages-2Mi 2097152 0 0",
+        ];
         check(asks_more, None, &bare(), &expected);
     }
 
     /// Upstream's 8 cases of `TestRemoveMissingExtendedResources`: what is left of a request for one of a resource.
     #[test]
     fn resources_of_others_do_not_count() {
-        let check = |asked: &str, limit_only: bool, claimed: bool, allocatable: serde_json::Value, left: bool| {
+        let check = |asked: &str,
+                     limit_only: bool,
+                     claimed: bool,
+                     allocatable: serde_json::Value,
+                     left: bool| {
             let amount = json!({asked: "1"});
             let requests = if limit_only { json!({}) } else { amount.clone() };
             let container = json!({"name": "c", "resources": {"requests": requests, "limits": amount}});
@@ -740,7 +747,11 @@ mod tests {
             let made = of_this_node(&pod, &allocatable);
             let all = spec::containers(&made).iter().chain(spec::init_containers(&made));
             for c in all {
-                assert_eq!(requests_of(c).is_some_and(|r| r.contains_key(asked)), left, "{asked} {allocatable:?}");
+                assert_eq!(
+                    requests_of(c).is_some_and(|r| r.contains_key(asked)),
+                    left,
+                    "{asked} {allocatable:?}"
+                );
             }
         };
         let (extended, implicit) = ("foo.com/bar", "deviceclass.resource.kubernetes.io/bar");
@@ -752,9 +763,11 @@ mod tests {
         check(extended, false, true, json!({"foo.com/bar": "0"}), false);
         check(extended, false, true, json!({}), false);
         check(implicit, false, true, json!({}), false);
-        let claimed = of(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"foo.com/bar": "1"}}}]},
+        let claimed = of(
+            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"foo.com/bar": "1"}}}]},
             "status": {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": [
-                {"containerName": "c", "resourceName": "foo.com/bar", "requestName": "r"}]}}}));
+                {"containerName": "c", "resourceName": "foo.com/bar", "requestName": "r"}]}}}),
+        );
         let node = serde_json::from_value(json!({"status": {"allocatable": {"foo.com/bar": "0"}}})).unwrap();
         assert_eq!(decide(&claimed, &node, &[]), None);
     }
@@ -768,7 +781,8 @@ mod tests {
             let got = decide(&of(pod.clone()), &serde_json::from_value(node).unwrap(), &[]);
             assert_eq!(got.map(|r| r.reason).as_deref(), expected, "{pod} {features}");
         };
-        let label = |os: &str| json!({"metadata": {"labels": {"kubernetes.io/os": os}}, "spec": {"containers": []}});
+        let label =
+            |os: &str| json!({"metadata": {"labels": {"kubernetes.io/os": os}}, "spec": {"containers": []}});
         let none = || json!({});
         for _ in ["the node's label is right", "the node's label is wrong"] {
             check(label("linux"), none(), None);
@@ -781,9 +795,7 @@ mod tests {
         check(field("linux"), none(), None);
         check(field("dummyOS"), none(), Some("PodOSNotSupported"));
         check(json!({"spec": {"containers": []}}), none(), None);
-        let policy = |policy: &str| {
-            json!({"spec": {"containers": [], "securityContext": {"supplementalGroupsPolicy": policy}}})
-        };
+        let policy = |policy: &str| json!({"spec": {"containers": [], "securityContext": {"supplementalGroupsPolicy": policy}}});
         let with = json!({"supplementalGroupsPolicy": true});
         check(policy("Strict"), none(), Some("SupplementalGroupsPolicyNotSupported"));
         check(policy("Strict"), with.clone(), None);

@@ -178,7 +178,8 @@ pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pendi
 /// that amount, and cannot be changed. `swaps` tells whether a container of a Pod may; `now` is the Pod with what it has.
 pub(crate) fn swapped(pod: &Pod, now: &Pod, swaps: impl Fn(&Pod, &Container) -> bool) -> Option<Pending> {
     let has: HashMap<&str, &Container> = resizable(now).map(|c| (c.name.as_str(), c)).collect();
-    let memory = |c: &Container| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), "memory");
+    let memory =
+        |c: &Container| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), "memory");
     let restarts = |c: &Container| {
         let policy = c.resize_policy.iter().flatten().find(|p| p.resource_name == "memory");
         policy.is_some_and(|p| p.restart_policy == "RestartContainer")
@@ -394,8 +395,12 @@ mod tests {
     fn resizes_are_given_or_wait() {
         let amounts = |text: &str| {
             let (cpu, memory) = text.split_once(',').unwrap();
-            let set = [("cpu", cpu, "m"), ("memory", memory, "Mi")].into_iter().filter(|(_, n, _)| !n.is_empty());
-            json!(set.map(|(name, n, unit)| (name.to_owned(), json!(format!("{n}{unit}")))).collect::<serde_json::Map<_, _>>())
+            let set =
+                [("cpu", cpu, "m"), ("memory", memory, "Mi")].into_iter().filter(|(_, n, _)| !n.is_empty());
+            json!(
+                set.map(|(name, n, unit)| (name.to_owned(), json!(format!("{n}{unit}"))))
+                    .collect::<serde_json::Map<_, _>>()
+            )
         };
         let pod = |requests: &str, limits: &str| -> Arc<Pod> {
             let resources = json!({"requests": amounts(requests), "limits": amounts(limits)});
@@ -404,7 +409,9 @@ mod tests {
         };
         let allocatable: ResourceList = serde_json::from_value(json!({"cpu": "4", "memory": "4Gi"})).unwrap();
         let others = [pod("1000,1024", ","), pod("1000,1024", ",")];
-        let check = |(from, from_limits): (&str, &str), (to, to_limits): (&str, &str), expected: Option<(&str, &str)>| {
+        let check = |(from, from_limits): (&str, &str),
+                     (to, to_limits): (&str, &str),
+                     expected: Option<(&str, &str)>| {
             let got = decide(&pod(to, to_limits), &pod(from, from_limits), &allocatable, &others);
             let got = got.as_ref().map(|p| (p.reason, p.message.as_str()));
             assert_eq!(got.map(|(reason, _)| reason), expected.map(|(reason, _)| reason), "{from} {to}");
@@ -414,14 +421,19 @@ mod tests {
         };
         let usual = ("1000,1024", ",");
         let lacks = |name: &'static str| Some(("Deferred", name));
-        let (cpu, memory) = ("Node didn't have enough resource: cpu", "Node didn't have enough resource: memory");
+        let (cpu, memory) =
+            ("Node didn't have enough resource: cpu", "Node didn't have enough resource: memory");
         check(usual, ("500,500", ","), None);
         check(usual, ("1500,500", ","), None);
         check(usual, ("500,1500", ","), None);
         check(usual, ("2500,2500", ","), lacks(cpu));
         check(usual, ("500,2500", ","), lacks(memory));
         // DIFFERENCE, as above: upstream defers these two.
-        check(usual, ("1000,4500", ","), Some(("Infeasible", "memory, requested: 4718592000, capacity: 4294967296")));
+        check(
+            usual,
+            ("1000,4500", ","),
+            Some(("Infeasible", "memory, requested: 4718592000, capacity: 4294967296")),
+        );
         check(usual, ("5000,1024", ","), Some(("Infeasible", "cpu, requested: 5000, capacity: 4000")));
         check(usual, ("1500,1024", ","), None);
         check(usual, usual, None);

@@ -11,11 +11,7 @@ const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// The profile that a container's context names, else an old annotation, else the Pod's context. The API server makes fields
 /// of annotations; nobody does it for Pods of this node's files.
-pub(super) fn profile(
-    pod: &Pod,
-    container: &str,
-    own: Option<&SecurityContext>,
-) -> Option<AppArmorProfile> {
+pub(super) fn profile(pod: &Pod, container: &str, own: Option<&SecurityContext>) -> Option<AppArmorProfile> {
     let of_pod = || spec::spec(pod).security_context.as_ref()?.app_armor_profile.clone();
     let annotated = || {
         let annotations = pod.metadata.annotations.as_ref()?;

@@ -610,7 +610,14 @@ mod tests {
             (&["145.log.log.rotated"], 146),
             (&["92233720368547758089223372036854775808.log.rotated"], 0),
             (
-                &["9223372036854775808.log.rotated", "23.log", "23a.log", "1aaa.log.rotated", "2.log", "3.log.rotated"],
+                &[
+                    "9223372036854775808.log.rotated",
+                    "23.log",
+                    "23a.log",
+                    "1aaa.log.rotated",
+                    "2.log",
+                    "3.log.rotated",
+                ],
                 24,
             ),
             (&["rotated.23.log"], 0),
@@ -629,7 +636,11 @@ mod tests {
     /// Upstream's 16 cases of `TestResolveRecursiveReadOnly`.
     #[test]
     fn mounts_are_read_only_all_the_way_down() {
-        let check = |read_only: bool, mode: &str, propagation: &str, runtime: bool, expected: Result<bool, &str>| {
+        let check = |read_only: bool,
+                     mode: &str,
+                     propagation: &str,
+                     runtime: bool,
+                     expected: Result<bool, &str>| {
             let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
             let mount: VolumeMount = serde_json::from_value(json!({"name": "v", "mountPath": "/v",
                 "readOnly": read_only, "recursiveReadOnly": some(mode), "mountPropagation": some(propagation)}))
@@ -664,7 +675,11 @@ mod tests {
             let mut vars = env::Env::default();
             env.iter().for_each(|(name, value)| vars.set(*name, *value));
             let got = expand_strict(expr, &vars).map_err(|e| e.to_string());
-            assert_eq!(got.as_deref(), expected.map_err(|names| format!("missing value for {names}")).as_deref(), "{expr}");
+            assert_eq!(
+                got.as_deref(),
+                expected.map_err(|names| format!("missing value for {names}")).as_deref(),
+                "{expr}"
+            );
         };
         let foo = [("POD_NAME", "foo")];
         check("foo", &[], Ok("foo"));
@@ -677,7 +692,11 @@ mod tests {
         check("foo/$(POD_NAME)/$(ANNOTATION)", &[("ANNOTATION", "")], Err("ANNOTATION, POD_NAME"));
         check("foo/$(ODD_NAME)/$(POD_NAME)", &[("ODD_NAME", "bar")], Err("POD_NAME"));
         check("$()", &[], Err(""));
-        check("$(POD_NAME$(ANNOTATION))", &[("POD_NAME", "foo"), ("ANNOTATION", "bar")], Err("POD_NAME$(ANNOTATION"));
+        check(
+            "$(POD_NAME$(ANNOTATION))",
+            &[("POD_NAME", "foo"), ("ANNOTATION", "bar")],
+            Err("POD_NAME$(ANNOTATION"),
+        );
     }
 
     /// Upstream's 4 cases of `TestMakePortMappings`. A port is `NAME PROTOCOL CONTAINER-PORT HOST-PORT ADDRESS`.
@@ -694,7 +713,8 @@ mod tests {
                 serde_json::from_value(json!({"name": "fooContainer", "ports": ports})).unwrap()
             };
             let all: Vec<_> = ports.iter().map(one).collect();
-            let kept: Vec<_> = expected.iter().flat_map(|at| port_mappings(&of(vec![all[*at].clone()]))).collect();
+            let kept: Vec<_> =
+                expected.iter().flat_map(|at| port_mappings(&of(vec![all[*at].clone()]))).collect();
             assert_eq!(port_mappings(&of(all)), kept, "{ports:?}");
         };
         check(

@@ -356,7 +356,11 @@ mod tests {
             got.options.sort();
             let mut options = options.to_vec();
             options.sort_unstable();
-            assert_eq!((got.servers.join(","), got.searches.join(",")), (servers.join(","), searches.join(",")), "{text}");
+            assert_eq!(
+                (got.servers.join(","), got.searches.join(",")),
+                (servers.join(","), searches.join(",")),
+                "{text}"
+            );
             assert_eq!(got.options, options, "{text}");
         };
         for text in ["", " ", "\n", "\t\n\t", "#comment\n", " #comment\n", "#comment\n#comment"] {
@@ -472,14 +476,18 @@ mod tests {
         let asked = |config: &Config, spec: serde_json::Value| {
             let (mut dns, notes) = pod_dns(&pod(spec), config, host());
             dns.options.sort();
-            (format!("{} {} {}", dns.servers.join(","), dns.searches.join(","), dns.options.join(",")), notes.len())
+            (
+                format!("{} {} {}", dns.servers.join(","), dns.searches.join(","), dns.options.join(",")),
+                notes.len(),
+            )
         };
         let own = |server: &str, searches: serde_json::Value| {
             json!({"nameservers": [server], "searches": searches,
                 "options": [{"name": "ndots", "value": "3"}, {"name": "debug"}]})
         };
         let check = |host_network: bool, policy: &str, own: serde_json::Value, expected: &str| {
-            let spec = json!({"containers": [], "dnsPolicy": policy, "hostNetwork": host_network, "dnsConfig": own});
+            let spec =
+                json!({"containers": [], "dnsPolicy": policy, "hostNetwork": host_network, "dnsConfig": own});
             assert_eq!(asked(&config, spec), (expected.to_owned(), 0), "{policy}");
         };
         let none = serde_json::Value::Null;
@@ -509,7 +517,8 @@ mod tests {
         check(false, "invalidPolicy", none.clone(), &plain);
 
         let options = |of_pod: serde_json::Value, expected: &[&str]| {
-            let host = pb::DnsConfig { options: vec!["ndots:5".into(), "debug".into()], ..Default::default() };
+            let host =
+                pb::DnsConfig { options: vec!["ndots:5".into(), "debug".into()], ..Default::default() };
             let spec = json!({"containers": [], "dnsPolicy": "Default", "dnsConfig": {"options": of_pod}});
             assert_eq!(pod_dns(&pod(spec), &config, host).0.options, expected);
         };
@@ -590,7 +599,8 @@ mod tests {
         ];
         for (domain, count) in [("some", 0), ("another", 0), ("some", 1), ("another", 2)] {
             let of_node = format!("# hosts file for testing.\n{local}123.45.67.89\t{domain}.domain\n");
-            let expected = format!("# Kubernetes-managed hosts file (host network).\n{of_node}{}", added[count]);
+            let expected =
+                format!("# Kubernetes-managed hosts file (host network).\n{of_node}{}", added[count]);
             assert_eq!(node_hosts_file(&of_node, &aliases[..count]), expected);
         }
         let check = |ips: &[&str], domain: &str, count: usize, lines: &str| {

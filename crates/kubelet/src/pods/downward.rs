@@ -195,19 +195,35 @@ mod tests {
         check(json!({"name": "object-name"}), "metadata.name", Ok("object-name"));
         check(json!({"labels": {"key": "value"}}), "metadata.labels", Ok("key=\"value\""));
         check(json!({"labels": {"key": "value\n"}}), "metadata.labels", Ok("key=\"value\\n\""));
-        check(json!({"annotations": {"builder": "john-doe"}}), "metadata.annotations", Ok("builder=\"john-doe\""));
+        check(
+            json!({"annotations": {"builder": "john-doe"}}),
+            "metadata.annotations",
+            Ok("builder=\"john-doe\""),
+        );
         for key in ["spec.pod.beta.kubernetes.io/statefulset-index", "Www.k8s.io/test"] {
             check(json!({"annotations": {key: "1"}}), &format!("metadata.annotations['{key}']"), Ok("1"));
         }
         let uid = "b70b3269-858e-12a8-9cf2-1232a194038a";
         check(json!({"uid": uid}), "metadata.uid", Ok(uid));
-        check(json!({"labels": {"something": "label value"}}), "metadata.labels['something']", Ok("label value"));
+        check(
+            json!({"labels": {"something": "label value"}}),
+            "metadata.labels['something']",
+            Ok("label value"),
+        );
         check(json!({}), "metadata.whoops", Err("unsupported fieldPath"));
         let of_annotations = "invalid key subscript in metadata.annotations";
         check(json!({}), "metadata.annotations['invalid~key']", Err(of_annotations));
-        check(json!({}), "metadata.labels['Www.k8s.io/test']", Err("invalid key subscript in metadata.labels"));
+        check(
+            json!({}),
+            "metadata.labels['Www.k8s.io/test']",
+            Err("invalid key subscript in metadata.labels"),
+        );
         let path = "metadata.notexisting['something']";
-        check(json!({}), path, Err("fieldPath \"metadata.notexisting['something']\" does not support subscript"));
+        check(
+            json!({}),
+            path,
+            Err("fieldPath \"metadata.notexisting['something']\" does not support subscript"),
+        );
 
         let check = |map: &[(&str, &str)], expected: &str| {
             let map = map.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -257,12 +273,15 @@ mod tests {
         let list = |text: &str| {
             let (cpu, memory) = text.split_once(',').unwrap();
             let set = [("cpu", cpu), ("memory", memory)].into_iter().filter(|(_, amount)| !amount.is_empty());
-            json!(set.map(|(name, amount)| (name.to_owned(), json!(amount))).collect::<serde_json::Map<_, _>>())
+            json!(
+                set.map(|(name, amount)| (name.to_owned(), json!(amount))).collect::<serde_json::Map<_, _>>()
+            )
         };
         let allocatable: ResourceList =
             serde_json::from_value(json!({"cpu": "6", "memory": "4Gi", "hugepages-2Mi": "1Gi"})).unwrap();
         let check = |of_pod: &str, own: &str, cpu: &str, memory: &str| {
-            let mut pod = json!({"spec": {"containers": [{"name": "foo", "resources": {"limits": list(own)}}]}});
+            let mut pod =
+                json!({"spec": {"containers": [{"name": "foo", "resources": {"limits": list(own)}}]}});
             if !of_pod.is_empty() {
                 pod["spec"]["resources"] = json!({"limits": list(of_pod)});
             }
@@ -284,7 +303,8 @@ mod tests {
         check("1,5Mi", "1,1Mi", "1", mib);
 
         let check = |resource: &str, divisor: &str, requests: &str, limits: &str, expected: &str| {
-            let container = json!({"name": "foo", "resources": {"requests": list(requests), "limits": list(limits)}});
+            let container =
+                json!({"name": "foo", "resources": {"requests": list(requests), "limits": list(limits)}});
             let pod: Pod = serde_json::from_value(
                 json!({"spec": {"containers": [container], "initContainers": [container]}}),
             )

@@ -378,7 +378,10 @@ mod tests {
             let list = |of: &[&str]| Some(of.iter().map(|a| (*a).to_owned()).collect());
             let container = Container { command: list(command), args: list(args), ..Container::default() };
             let (command, args) = super::command(&container, &vars);
-            assert_eq!((&command.iter().map(String::as_str).collect::<Vec<_>>()[..], args), (expected.0, list(expected.1).unwrap()));
+            assert_eq!(
+                (&command.iter().map(String::as_str).collect::<Vec<_>>()[..], args),
+                (expected.0, list(expected.1).unwrap())
+            );
         };
         check(&[], &[], &[], (&[], &[]));
         let env = [("VAR_TEST", "zoo"), ("VAR_TEST2", "boo"), ("VAR_TEST3", "roo")];

@@ -309,12 +309,21 @@ mod tests {
     /// liveness probe, and why the container is killed.
     #[test]
     fn graces() {
-        let check = |of_pod: Option<i64>, startup: Option<i64>, liveness: Option<i64>, reason, expected: i64| {
-            let probe = |grace: Option<i64>| grace.map(|grace| json!({"terminationGracePeriodSeconds": grace}));
+        let check = |of_pod: Option<i64>,
+                     startup: Option<i64>,
+                     liveness: Option<i64>,
+                     reason,
+                     expected: i64| {
+            let probe =
+                |grace: Option<i64>| grace.map(|grace| json!({"terminationGracePeriodSeconds": grace}));
             let pod: Pod = serde_json::from_value(json!({"spec": {"terminationGracePeriodSeconds": of_pod,
                 "containers": [{"name": "foo", "startupProbe": probe(startup), "livenessProbe": probe(liveness)}]}}))
             .unwrap();
-            assert_eq!(grace(&pod, &spec::containers(&pod)[0], reason), expected, "{of_pod:?} {startup:?} {liveness:?}");
+            assert_eq!(
+                grace(&pod, &spec::containers(&pod)[0], reason),
+                expected,
+                "{of_pod:?} {startup:?} {liveness:?}"
+            );
         };
         let (short, medium, long) = (Some(10), Some(30), Some(60));
         check(None, None, None, KillReason::Unknown, 2);

@@ -578,7 +578,9 @@ mod tests {
             assert_eq!(scores(&pod, memory), [expected], "{pod:?}");
         };
         let (four, eight) = (4_000_000_000, 8_000_000_000);
-        let own = |r: serde_json::Value| move |spec: &mut serde_json::Value| spec["containers"][0]["resources"] = r.clone();
+        let own = |r: serde_json::Value| {
+            move |spec: &mut serde_json::Value| spec["containers"][0]["resources"] = r.clone()
+        };
         with(&own(json!({"limits": {"cpu": "10"}})), four, 999);
         with(&own(json!({"requests": {"cpu": "0"}, "limits": {"memory": "10G"}})), eight, 999);
         with(&own(json!({"limits": {"memory": "0"}})), 7_230_457_451, 1000);
@@ -627,22 +629,23 @@ mod tests {
             let (requests, limits) = text.split_once('-').unwrap();
             json!({"requests": list(requests), "limits": list(limits)})
         };
-        let check = |whole: &str, init: &str, regular: &str, period: Option<i64>, expected: [Option<i64>; 3]| {
-            let list = |of: &str| -> Vec<_> {
-                let one = |text: &str| json!({"name": "c", "resources": amounts(text)});
-                of.split_whitespace().map(one).collect()
+        let check =
+            |whole: &str, init: &str, regular: &str, period: Option<i64>, expected: [Option<i64>; 3]| {
+                let list = |of: &str| -> Vec<_> {
+                    let one = |text: &str| json!({"name": "c", "resources": amounts(text)});
+                    of.split_whitespace().map(one).collect()
+                };
+                let mut spec = json!({"initContainers": list(init), "containers": list(regular)});
+                if !whole.is_empty() {
+                    spec["resources"] = amounts(whole);
+                }
+                let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+                let by = Enforcement { cpu_period: period, ..Enforcement::default() };
+                let made = pod_cgroup(&pod, &Limits { by, ..Limits::default() });
+                let memory = made.memory.map(|bytes| bytes >> 20);
+                let shares = i64::try_from(made.shares).unwrap();
+                assert_eq!([Some(shares), made.quota, memory], expected, "{whole} [{init}] {regular}");
             };
-            let mut spec = json!({"initContainers": list(init), "containers": list(regular)});
-            if !whole.is_empty() {
-                spec["resources"] = amounts(whole);
-            }
-            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            let by = Enforcement { cpu_period: period, ..Enforcement::default() };
-            let made = pod_cgroup(&pod, &Limits { by, ..Limits::default() });
-            let memory = made.memory.map(|bytes| bytes >> 20);
-            let shares = i64::try_from(made.shares).unwrap();
-            assert_eq!([Some(shares), made.quota, memory], expected, "{whole} [{init}] {regular}");
-        };
         let (usual, tuned) = (Some(100_000), Some(5000));
         let (hundred, two_hundred) = (Some(102), Some(204));
         let (burstable, guaranteed, requests) = ("100,100-200,200", "100,100-100,100", "100,100-");
@@ -669,9 +672,16 @@ mod tests {
         check(guaranteed, "", "-", usual, [hundred, Some(10_000), Some(100)]);
         check(guaranteed, "", "10,50-50,100", usual, [hundred, Some(10_000), Some(100)]);
         check(guaranteed, "10,50-50,50", "10,50-50,50", usual, [hundred, Some(10_000), Some(100)]);
-        for (milli, expected) in
-            [(0, 0), (5, 1000), (9, 1000), (10, 1000), (200, 20_000), (500, 50_000), (1000, 100_000), (1500, 150_000)]
-        {
+        for (milli, expected) in [
+            (0, 0),
+            (5, 1000),
+            (9, 1000),
+            (10, 1000),
+            (200, 20_000),
+            (500, 50_000),
+            (1000, 100_000),
+            (1500, 150_000),
+        ] {
             assert_eq!(quota(milli, QUOTA_PERIOD), expected, "{milli}m");
         }
     }
@@ -679,10 +689,18 @@ mod tests {
     /// Upstream's 9 cases of `TestCalculateLinuxResources`.
     #[test]
     fn containers_in_kernel_units() {
-        let check = |request: &str, limit: &str, memory: &str, unified: bool, one: bool, expected: [i64; 3]| {
+        let check = |request: &str,
+                     limit: &str,
+                     memory: &str,
+                     unified: bool,
+                     one: bool,
+                     expected: [i64; 3]| {
             let list = |of: &[(&str, &str)]| {
                 let set = of.iter().filter(|(_, amount)| !amount.is_empty());
-                json!(set.map(|(name, amount)| ((*name).to_owned(), json!(amount))).collect::<serde_json::Map<_, _>>())
+                json!(
+                    set.map(|(name, amount)| ((*name).to_owned(), json!(amount)))
+                        .collect::<serde_json::Map<_, _>>()
+                )
             };
             let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "resources": {
                 "requests": list(&[("cpu", request)]), "limits": list(&[("cpu", limit), ("memory", memory)])}}]}}))
@@ -706,7 +724,12 @@ mod tests {
     /// Upstream's 8 cases of `TestGetContainerSwapBehavior`: whether a container may swap at all.
     #[test]
     fn who_may_swap() {
-        let check = |swap: Swap, counts_swap: bool, unified: bool, class: &str, amounts: [&str; 2], expected: bool| {
+        let check = |swap: Swap,
+                     counts_swap: bool,
+                     unified: bool,
+                     class: &str,
+                     amounts: [&str; 2],
+                     expected: bool| {
             let by = Enforcement { swap, ..Enforcement::default() };
             let limits = Limits { unified, counts_swap, ..machine(by) };
             let pod = pod(class, amounts[0], amounts[1]);

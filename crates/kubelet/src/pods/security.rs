@@ -396,7 +396,8 @@ mod tests {
             .unwrap();
             let profiles = Profiles { dir: std::path::Path::new("/k"), by_default: false };
             let users = pb::UserNamespace::default();
-            let made = container_context((&pod, users), &spec::containers(&pod)[0], &image, None, profiles).unwrap();
+            let made =
+                container_context((&pod, users), &spec::containers(&pod)[0], &image, None, profiles).unwrap();
             assert_eq!((made.run_as_user.map(|u| u.value), made.run_as_username.as_str()), expected);
             assert_eq!(made.run_as_group.map(|g| g.value), Some(3000));
         };
@@ -437,7 +438,11 @@ mod tests {
         check(None, of("Localhost"), [nameless; 2]);
         check(None, local("filename2"), [Ok("Localhost /k/filename2"); 2]);
         check(of("Unconfined"), of("RuntimeDefault"), [Ok("RuntimeDefault"); 2]);
-        check(local("field-pod-profile.json"), local("field-cont-profile.json"), [Ok("Localhost /k/field-cont-profile.json"); 2]);
+        check(
+            local("field-pod-profile.json"),
+            local("field-cont-profile.json"),
+            [Ok("Localhost /k/field-cont-profile.json"); 2],
+        );
     }
 
     /// Upstream's 6 cases of `TestGetAppArmorProfile`.
@@ -449,7 +454,9 @@ mod tests {
                 localhost_profile: name.map(str::to_owned),
             });
             let got = app_armor_profile(profile.as_ref()).map_err(|e| e.to_string());
-            let got = got.map(|(made, old)| (made.map(|p| format!("{:?} {}", p.profile_type(), p.localhost_ref)), old));
+            let got = got.map(|(made, old)| {
+                (made.map(|p| format!("{:?} {}", p.profile_type(), p.localhost_ref)), old)
+            });
             let got = got.as_ref().map(|(made, old)| (made.as_deref().map(str::trim_end), old.as_str()));
             assert_eq!(got.map_err(String::as_str), expected);
         };

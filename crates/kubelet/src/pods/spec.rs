@@ -286,7 +286,8 @@ mod tests {
     /// Upstream's case of `TestHashContainer` and its 4 of `TestHashContainerWithoutResources`.
     #[test]
     fn hashes_stay_what_they_are() {
-        let check = |c: Value, expected: u64| assert_eq!(container_hash(&container(c.clone())), expected, "{c}");
+        let check =
+            |c: Value, expected: u64| assert_eq!(container_hash(&container(c.clone())), expected, "{c}");
         check(
             json!({"name": "test_container", "image": "foo/image:v1", "args": ["/bin/sh", "-c", "echo abc"],
                 "ports": [{"containerPort": 8001}]}),

@@ -290,8 +290,7 @@ impl Starter {
         if let Ok(now) = self.observer.observe(place.worker).await {
             *observed = now;
         }
-        let run =
-            hooks::run(&self.runtime, &self.addresses, &self.recorder, place.pod, c, id, hook).await;
+        let run = hooks::run(&self.runtime, &self.addresses, &self.recorder, place.pod, c, id, hook).await;
         let Err(error) = run else { return Ok(()) };
         self.tell(place, c, "Warning", FAILED, "PostStartHook failed");
         if let Some(status) = observed.containers.iter().find(|s| s.id == id) {

@@ -566,14 +566,24 @@ mod tests {
     /// Upstream's 11 cases of `TestRunHTTPHandler`, and paths that are none.
     #[test]
     fn addresses_of_requests() {
-        let check = |host: &str, port: &str, scheme: &str, path: &str, headers: &[(&str, &str)], expected: &str| {
-            let headers: Vec<_> =
-                headers.iter().map(|(name, value)| serde_json::json!({"name": name, "value": value})).collect();
+        let check = |host: &str,
+                     port: &str,
+                     scheme: &str,
+                     path: &str,
+                     headers: &[(&str, &str)],
+                     expected: &str| {
+            let headers: Vec<_> = headers
+                .iter()
+                .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
+                .collect();
             let action = serde_json::json!({"host": host, "port": port, "scheme": scheme, "path": path, "httpHeaders": headers});
             let action: HTTPGetAction = serde_json::from_value(action).unwrap();
-            let target = HttpTarget::new(&action, &container(), "233.252.0.1", "kube-lifecycle/1.36").unwrap();
+            let target =
+                HttpTarget::new(&action, &container(), "233.252.0.1", "kube-lifecycle/1.36").unwrap();
             let mut text = target.url();
-            for (name, value) in target.headers.iter().filter(|(_, value)| !value.starts_with("kube-") && value != "*/*") {
+            for (name, value) in
+                target.headers.iter().filter(|(_, value)| !value.starts_with("kube-") && value != "*/*")
+            {
                 text.push_str(&format!(" {name}={value}"));
             }
             assert_eq!(text, expected);

@@ -111,7 +111,8 @@ mod tests {
         }
         check("/logs/", &["log"]);
         check("/logs/{logpath:*}", &["log"]);
-        for path in ["/metrics", "/metrics/slis", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource"] {
+        for path in ["/metrics", "/metrics/slis", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource"]
+        {
             check(path, &["metrics"]);
         }
         check("/pods/", &["pods", "proxy"]);

@@ -480,7 +480,12 @@ pub(super) fn containers_ready(pod: &Pod, all: &[&ContainerStatus], phase: &str,
     condition(pod, kind, ok, if ok { "" } else { "ContainersNotReady" }, messages.join(", "))
 }
 
-pub(super) fn ready(pod: &Pod, all: &[&ContainerStatus], others: &[PodCondition], phase: &str) -> PodCondition {
+pub(super) fn ready(
+    pod: &Pod,
+    all: &[&ContainerStatus],
+    others: &[PodCondition],
+    phase: &str,
+) -> PodCondition {
     let of_containers = containers_ready(pod, all, phase, "Ready");
     if of_containers.status != "True" {
         return of_containers;

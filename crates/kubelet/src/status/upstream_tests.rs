@@ -143,20 +143,21 @@ fn phases_by_the_policy_of_the_pod() {
 /// Upstream's 6 cases of `TestPodPhaseWithContainerRestartPolicy` and 3 of its sibling for init containers.
 #[test]
 fn phases_by_the_policies_of_containers() {
-    let check = |policy: &str, init: &[(&str, &str)], regular: &[(&str, &str)], statuses: &str, expected: &str| {
-        let list = |of: &[(&str, &str)]| -> Vec<Value> {
-            let one = |(name, own): &(&str, &str)| match *own {
-                "" => json!({"name": name}),
-                own => json!({"name": name, "restartPolicy": own}),
+    let check =
+        |policy: &str, init: &[(&str, &str)], regular: &[(&str, &str)], statuses: &str, expected: &str| {
+            let list = |of: &[(&str, &str)]| -> Vec<Value> {
+                let one = |(name, own): &(&str, &str)| match *own {
+                    "" => json!({"name": name}),
+                    own => json!({"name": name, "restartPolicy": own}),
+                };
+                of.iter().map(one).collect()
             };
-            of.iter().map(one).collect()
+            let pod = made(
+                json!({"restartPolicy": policy, "initContainers": list(init), "containers": list(regular)}),
+            );
+            let all: Vec<_> = statuses.split_whitespace().map(api).collect();
+            assert_eq!(phase(&pod, &all, &all, false, true), expected, "{policy} {init:?} {regular:?}");
         };
-        let pod = made(
-            json!({"restartPolicy": policy, "initContainers": list(init), "containers": list(regular)}),
-        );
-        let all: Vec<_> = statuses.split_whitespace().map(api).collect();
-        assert_eq!(phase(&pod, &all, &all, false, true), expected, "{policy} {init:?} {regular:?}");
-    };
     let c = ("c", "");
     check("Always", &[], &[("f", "Never")], "f:-1", "Failed");
     check("Always", &[], &[("f", "OnFailure")], "f:-1", "Running");
@@ -248,7 +249,13 @@ fn word(state: Option<&k8s_openapi::api::core::v1::ContainerState>) -> String {
 /// Containers in short: name, state, `<` and the state before, `#` and the restarts.
 fn words(list: Option<&Vec<ApiContainer>>) -> Vec<String> {
     let one = |s: &ApiContainer| {
-        format!("{}: {} < {} #{}", s.name, word(s.state.as_ref()), word(s.last_state.as_ref()), s.restart_count)
+        format!(
+            "{}: {} < {} #{}",
+            s.name,
+            word(s.state.as_ref()),
+            word(s.last_state.as_ref()),
+            s.restart_count
+        )
     };
     list.into_iter().flatten().map(one).collect()
 }
@@ -307,32 +314,40 @@ fn restarts_are_counted_on() {
 /// Upstream's 4 cases of `TestGenerateAPIPodStatusWithReasonCache`, each for containers and for init containers.
 #[test]
 fn containers_wait_with_the_reason_of_their_last_start() {
-    let check = |names: &[&str], seen: &str, old: Vec<ApiContainer>, expected: &[&str], of_init: Option<&[&str]>| {
-        let fails = || ("test-error".to_owned(), String::new());
-        let waiting = Waiting::from(["with-reason", "succeed"].map(|name| (name.to_owned(), fails())));
-        for init in [false, true] {
-            let list: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
-            let place = if init { "initContainers" } else { "containers" };
-            let mut spec = json!({"restartPolicy": "OnFailure", "containers": []});
-            spec[place] = json!(list);
-            let mut before = PodStatus::default();
-            let to = if init { &mut before.init_container_statuses } else { &mut before.container_statuses };
-            *to = Some(old.clone());
-            let given = Given { waiting: waiting.clone(), old: before, ..Given::default() };
-            let got = status(&made(spec), &observed(seen), &given);
-            let got = if init { got.init_container_statuses } else { got.container_statuses };
-            let expected = if init { of_init.unwrap_or(expected) } else { expected };
-            assert_eq!(words(got.as_ref()), expected, "{seen} {init}");
-        }
-    };
+    let check =
+        |names: &[&str], seen: &str, old: Vec<ApiContainer>, expected: &[&str], of_init: Option<&[&str]>| {
+            let fails = || ("test-error".to_owned(), String::new());
+            let waiting = Waiting::from(["with-reason", "succeed"].map(|name| (name.to_owned(), fails())));
+            for init in [false, true] {
+                let list: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+                let place = if init { "initContainers" } else { "containers" };
+                let mut spec = json!({"restartPolicy": "OnFailure", "containers": []});
+                spec[place] = json!(list);
+                let mut before = PodStatus::default();
+                let to =
+                    if init { &mut before.init_container_statuses } else { &mut before.container_statuses };
+                *to = Some(old.clone());
+                let given = Given { waiting: waiting.clone(), old: before, ..Given::default() };
+                let got = status(&made(spec), &observed(seen), &given);
+                let got = if init { got.init_container_statuses } else { got.container_statuses };
+                let expected = if init { of_init.unwrap_or(expected) } else { expected };
+                assert_eq!(words(got.as_ref()), expected, "{seen} {init}");
+            }
+        };
     let mut recorded = api("with-old-record:wait/0");
     recorded.state = None;
     check(
         &["with-old-record", "without-old-record"],
         "",
         vec![recorded],
-        &["with-old-record: wait ContainerCreating < 0 #0", "without-old-record: wait ContainerCreating <  #0"],
-        Some(&["with-old-record: wait PodInitializing < 0 #0", "without-old-record: wait PodInitializing <  #0"]),
+        &[
+            "with-old-record: wait ContainerCreating < 0 #0",
+            "without-old-record: wait ContainerCreating <  #0",
+        ],
+        Some(&[
+            "with-old-record: wait PodInitializing < 0 #0",
+            "without-old-record: wait PodInitializing <  #0",
+        ]),
     );
     check(&["running"], "running:run running:1", vec![], &["running: run < 1 #0"], None);
     check(
@@ -385,9 +400,7 @@ fn containers_wait_if_they_are_to_be_restarted() {
     };
     of_container(rule(1), &[failed]);
     of_container(rule(2), &["failed: 1 < 3 #0"]);
-    let both = |policy: &str| {
-        json!([{"name": "succeed", "restartPolicy": policy}, {"name": "failed", "restartPolicy": policy}])
-    };
+    let both = |policy: &str| json!([{"name": "succeed", "restartPolicy": policy}, {"name": "failed", "restartPolicy": policy}]);
     of_container(both("Never"), &["failed: 1 < 3 #0", succeeded]);
     of_container(both("OnFailure"), &[failed, succeeded]);
     of_container(both("Always"), &[failed, "succeed: wait test-error < 0 #0"]);
@@ -429,7 +442,8 @@ fn phases_do_not_go_back() {
         observed.sandboxes.extend(case.seen.map(|_| ready_sandbox()));
         let got = status(&pod, &observed, &Given { old, terminal: case.terminal, ..Given::default() });
         let conditions = got.conditions.iter().flatten();
-        let ready: Vec<_> = conditions.filter(|c| c.type_ == "Ready").filter_map(|c| c.reason.clone()).collect();
+        let ready: Vec<_> =
+            conditions.filter(|c| c.type_ == "Ready").filter_map(|c| c.reason.clone()).collect();
         let expected = (case.expected.0.to_owned(), case.expected.1.to_owned(), case.expected.2.to_owned());
         let of = |text: Option<String>| text.unwrap_or_default();
         assert_eq!((of(got.phase), of(got.reason), ready.concat()), expected, "{case:?}", case = case.seen);
@@ -542,7 +556,9 @@ fn pods_on_the_hosts_network_have_the_nodes_addresses() {
         assert_eq!(got.host_ip.as_deref(), node.first().copied());
     };
     let (v4, v6) = ("10.0.0.1", "fd01::1234");
-    for _ in ["simple", "an external address beside it", "in a cluster with both families", "many of a family"] {
+    for _ in
+        ["simple", "an external address beside it", "in a cluster with both families", "many of a family"]
+    {
         check(&[v4], &[], &[v4]);
     }
     check(&[v4, v6], &[], &[v4, v6]);
@@ -593,17 +609,20 @@ fn conditions_of_containers() {
             .collect();
         let got = generate::ready(&pod, &all, &gates, phase);
         let text = |reason: Option<String>| reason.map(|r| format!(" {r}")).unwrap_or_default();
-        assert_eq!(format!("{}{}{}", got.status, text(got.reason), text(got.message)), expected, "{statuses}");
+        assert_eq!(
+            format!("{}{}{}", got.status, text(got.reason), text(got.message)),
+            expected,
+            "{statuses}"
+        );
         if gates.is_empty() && pod.spec.as_ref().is_some_and(|s| s.readiness_gates.is_none()) {
             let got = generate::containers_ready(&pod, &all, phase, "ContainersReady");
             assert_eq!(format!("{}{}{}", got.status, text(got.reason), text(got.message)), expected);
         }
     };
-    let regular = |names: &[&str]| {
-        json!({"containers": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()})
-    };
+    let regular = |names: &[&str]| json!({"containers": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
     let sidecars = |names: &[&str]| {
-        let init: Vec<_> = names.iter().map(|name| json!({"name": name, "restartPolicy": "Always"})).collect();
+        let init: Vec<_> =
+            names.iter().map(|name| json!({"name": name, "restartPolicy": "Always"})).collect();
         json!({"initContainers": init, "containers": [{"name": "regular"}]})
     };
     let not = |text: &str| format!("False ContainersNotReady containers with {text}");
@@ -721,7 +740,8 @@ fn a_pod_that_ended_has_no_containers_that_may_run() {
             ..PodStatus::default()
         };
         let got = terminate(old, &pod);
-        let states = got.init_container_statuses.iter().flatten().chain(got.container_statuses.iter().flatten());
+        let states =
+            got.init_container_statuses.iter().flatten().chain(got.container_statuses.iter().flatten());
         let mut text = vec![got.phase.clone().unwrap_or_default()];
         text.extend(states.map(|s| match word(s.state.as_ref()).as_str() {
             "unknown 137" => "lost".to_owned(),

@@ -363,11 +363,7 @@ mod tests {
         check(&["foo.txt", "zip/1/2/3/4/bar.txt"], &["foo.txt"], &["foo.txt"]);
         check(&["foo.txt", "zip/1/2/3/4/bar.txt", "zap/a/b/c/bar.txt"], &["foo.txt"], &["foo.txt"]);
         let kept = ["foo.txt", "zap/1/2/magic.txt"];
-        check(
-            &["foo.txt", "zap/1/2/3/4/bar.txt", "zap/1/2/c/bar.txt", "zap/1/2/magic.txt"],
-            &kept,
-            &kept,
-        );
+        check(&["foo.txt", "zap/1/2/3/4/bar.txt", "zap/1/2/c/bar.txt", "zap/1/2/magic.txt"], &kept, &kept);
         check(&["foo.txt", "zap/1/2/3/4/bar.txt", "zap/1/2/c/bar.txt"], &kept, &kept);
     }
 }

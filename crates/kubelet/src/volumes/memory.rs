@@ -94,7 +94,11 @@ mod tests {
 
     fn requests(all: &[&[&str]]) -> Value {
         let list = |names: &[&str]| -> Value {
-            names.iter().map(|size| (format!("hugepages-{size}"), json!("2Gi"))).collect::<serde_json::Map<_, _>>().into()
+            names
+                .iter()
+                .map(|size| (format!("hugepages-{size}"), json!("2Gi")))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
         };
         all.iter().map(|names| json!({"name": "c", "resources": {"requests": list(names)}})).collect()
     }
@@ -102,8 +106,13 @@ mod tests {
     /// Upstream's 17 cases of `TestGetHugePagesMountOptions`.
     #[test]
     fn pages_are_those_that_the_pod_asks_for() {
-        let check = |medium: &str, pods: &[&str], regular: &[&[&str]], init: &[&[&str]], expected: Result<&str, &str>| {
-            let mut pod = json!({"spec": {"containers": requests(regular), "initContainers": requests(init)}});
+        let check = |medium: &str,
+                     pods: &[&str],
+                     regular: &[&[&str]],
+                     init: &[&[&str]],
+                     expected: Result<&str, &str>| {
+            let mut pod =
+                json!({"spec": {"containers": requests(regular), "initContainers": requests(init)}});
             if !pods.is_empty() {
                 pod["spec"]["resources"] = requests(&[pods])[0]["resources"].clone();
             }
@@ -113,7 +122,9 @@ mod tests {
         };
         let several = Err("medium: HugePages can't be used if container requests multiple huge page sizes");
         let not_asked = |medium: &str| {
-            format!("medium {medium}: hugePages storage requested, but there is no resource request for huge pages")
+            format!(
+                "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+            )
         };
         check("HugePages", &[], &[&["2Mi"]], &[], Ok("2Mi"));
         check("HugePages", &[], &[&["1Gi"], &["1Gi"]], &[], Ok("1Gi"));

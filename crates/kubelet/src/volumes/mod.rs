@@ -421,11 +421,7 @@ enum Space {
 }
 
 impl Space {
-    fn of(
-        source: &EmptyDirVolumeSource,
-        pod: &Pod,
-        allocatable: &ResourceList,
-    ) -> Result<Self, MountError> {
+    fn of(source: &EmptyDirVolumeSource, pod: &Pod, allocatable: &ResourceList) -> Result<Self, MountError> {
         match source.medium.as_deref().unwrap_or_default() {
             "" => Ok(Self::Disk),
             "Memory" => Ok(Self::Memory(memory::size(source, pod, allocatable))),

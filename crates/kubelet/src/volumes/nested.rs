@@ -131,7 +131,12 @@ mod tests {
             ("/mnt/sub1/sub2/sub6", "vol6"),
             ("/mnt7", "vol7"),
         ];
-        let init = [("/mnt/dir", "vol1"), ("/mnt/dir_ignore", "vol8"), ("/ignore", "vol9"), ("/mnt/dir/sub", "vol11")];
+        let init = [
+            ("/mnt/dir", "vol1"),
+            ("/mnt/dir_ignore", "vol8"),
+            ("/ignore", "vol9"),
+            ("/mnt/dir/sub", "vol11"),
+        ];
         check(&regular, &init, Some(&["sub1/sub2/sub3", "sub1/sub2/sub4", "sub1/sub2/sub6", "sub"]));
         check(&[("foo/../../dir", "vol1"), ("foo/../../dir/skip", "vol10")], &[], None);
         // Needless parts of a path do not matter, nor do those that climb out of the root.

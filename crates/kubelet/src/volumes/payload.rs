@@ -283,7 +283,9 @@ mod tests {
     #[test]
     fn items_choose_files() {
         let data = BTreeMap::from([("foo".to_owned(), b"foo".to_vec()), ("bar".to_owned(), b"bar".to_vec())]);
-        let check = |items: &[(&str, &str, Option<i32>)], optional: bool, expected: Option<&[(&str, &str, u32)]>| {
+        let check = |items: &[(&str, &str, Option<i32>)],
+                     optional: bool,
+                     expected: Option<&[(&str, &str, u32)]>| {
             let items: Vec<_> = items
                 .iter()
                 .map(|(key, path, mode)| KeyToPath { key: (*key).into(), path: (*path).into(), mode: *mode })
@@ -322,7 +324,10 @@ mod tests {
     /// Upstream's 5 cases of `TestFsUserFrom`: the users of the init container, the two others, and the ephemeral one.
     #[test]
     fn containers_may_have_one_user() {
-        let check = |init: &[Option<i64>], regular: &[Option<i64>], ephemeral: Option<i64>, expected: Option<u32>| {
+        let check = |init: &[Option<i64>],
+                     regular: &[Option<i64>],
+                     ephemeral: Option<i64>,
+                     expected: Option<u32>| {
             let of = |users: &[Option<i64>]| -> Vec<serde_json::Value> {
                 let one = |user: &Option<i64>| serde_json::json!({"name": "c", "securityContext": {"runAsUser": user}});
                 users.iter().map(one).collect()
