@@ -206,12 +206,22 @@ struct Given {
 }
 
 fn status(pod: &Pod, observed: &observed::PodStatus, given: &Given) -> PodStatus {
+    probed(pod, observed, given, &|_, _| None)
+}
+
+/// The status where the probes of containers say this.
+fn probed(
+    pod: &Pod,
+    observed: &observed::PodStatus,
+    given: &Given,
+    probe: &dyn Fn(Kind, &str) -> Option<bool>,
+) -> PodStatus {
     let node_ips: Vec<_> = given.node_ips.iter().map(|ip| ip.parse().unwrap()).collect();
     generate(&Inputs {
         pod,
         observed,
         waiting: &given.waiting,
-        probe: &|_: Kind, _: &str| None,
+        probe,
         old: &given.old,
         terminal: given.terminal,
         pending: None,
@@ -770,4 +780,61 @@ fn a_pod_that_ended_has_no_containers_that_may_run() {
     check("Failed", "", "", "Failed");
     check("Failed", "i:none j:0 k:3", "a:none b:2 c:0", "Failed lost 0 3 lost 2 0");
     check("Failed", "i:none j:0 k:wait", "a:none b:2 c:wait", "Failed lost 0 wait lost 2 lost");
+}
+
+/// Upstream's 7 containers of `TestUpdatePodStatus`, and its 3 of `TestUpdatePodStatusWithInitContainers`, as init containers
+/// and as sidecars: whether they have started, and whether they are ready.
+#[test]
+fn probes_tell_of_containers() {
+    let probe = |kind: Kind, id: &str| match (kind, id) {
+        (Kind::Readiness, "id-ready" | "id-ended") | (Kind::Startup, "id-started") => Some(true),
+        (Kind::Readiness, "id-unready") => Some(false),
+        _ => None,
+    };
+    let check = |pod: &Pod, containers: &str, expected: &[(&str, bool, bool)]| {
+        let got = probed(pod, &observed(containers), &Given::default(), &probe);
+        let all = got.init_container_statuses.iter().flatten().chain(got.container_statuses.iter().flatten());
+        let all: Vec<_> = all.map(|s| (s.name.as_str(), s.started == Some(true), s.ready)).collect();
+        assert_eq!(all, expected);
+    };
+    let with = |name: &str, probe: &str| {
+        let mut container = json!({"name": name});
+        if !probe.is_empty() {
+            container[probe] = json!({});
+        }
+        container
+    };
+    let (readiness, startup) = ("readinessProbe", "startupProbe");
+    let regular = [
+        with("unprobed", ""),
+        with("ready", readiness),
+        with("pending", readiness),
+        with("unready", readiness),
+        with("unstarted", startup),
+        with("started", startup),
+        with("ended", readiness),
+    ];
+    check(
+        &made(json!({"containers": regular})),
+        "unprobed:run ready:run pending:run unready:run unstarted:run started:run ended:0",
+        &[
+            ("ended", false, false),
+            ("pending", true, false),
+            ("ready", true, true),
+            ("started", true, true),
+            ("unprobed", true, true),
+            ("unready", true, false),
+            ("unstarted", false, false),
+        ],
+    );
+    let init = [with("unstarted", startup), with("started", startup), with("ended", "")];
+    let seen = "unstarted:run started:run ended:0";
+    let expected = [("unstarted", false, false), ("started", true, false), ("ended", false, true)];
+    check(&made(json!({"initContainers": init, "containers": []})), seen, &expected);
+    let sidecars = init.map(|mut container| {
+        container["restartPolicy"] = json!("Always");
+        container
+    });
+    let expected = [("unstarted", false, false), ("started", true, true), ("ended", false, false)];
+    check(&made(json!({"initContainers": sidecars, "containers": []})), seen, &expected);
 }
