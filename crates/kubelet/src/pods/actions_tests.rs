@@ -317,3 +317,18 @@ fn sidecars() {
         check(&Case { what, policy, init, sandbox: "ready", containers, want });
     }
 }
+
+/// Upstream's 6 cases of `TestIsInitContainerFailed`.
+#[test]
+fn init_containers_that_failed() {
+    let check = |state: State, exit_code: i32, reason: &str, expected: bool| {
+        let status = ContainerStatus { state, exit_code, reason: reason.into(), ..ContainerStatus::default() };
+        assert_eq!(super::actions::init_failed(&status), expected, "{status:?}");
+    };
+    check(State::Exited, 1, "", true);
+    check(State::Unknown, 0, "", true);
+    check(State::Exited, 0, "OOMKilled", true);
+    check(State::Exited, 0, "", false);
+    check(State::Running, 0, "", false);
+    check(State::Created, 0, "", false);
+}
