@@ -216,8 +216,8 @@ fn short(name: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HostnameError {
     #[error(
-        "failed to construct FQDN from pod hostname and cluster domain, FQDN {0} is too long ({MAX_HOSTNAME} characters is the max, {} characters requested)",
-        .0.len()
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {0} is too long ({MAX_HOSTNAME} characters is the max, {requested} characters requested)",
+        requested = .0.len()
     )]
     Long(String),
     #[error("pod {field} {value:?} is not a valid DNS {kind}: {faults}")]
