@@ -322,7 +322,8 @@ fn sidecars() {
 #[test]
 fn init_containers_that_failed() {
     let check = |state: State, exit_code: i32, reason: &str, expected: bool| {
-        let status = ContainerStatus { state, exit_code, reason: reason.into(), ..ContainerStatus::default() };
+        let status =
+            ContainerStatus { state, exit_code, reason: reason.into(), ..ContainerStatus::default() };
         assert_eq!(super::actions::init_failed(&status), expected, "{status:?}");
     };
     check(State::Exited, 1, "", true);

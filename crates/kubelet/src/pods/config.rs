@@ -673,7 +673,9 @@ mod tests {
     fn paths_below_volumes_have_all_their_values() {
         let check = |expr: &str, env: &[(&str, &str)], expected: Result<&str, &str>| {
             let mut vars = env::Env::default();
-            env.iter().for_each(|(name, value)| vars.set(*name, *value));
+            for (name, value) in env {
+                vars.set(*name, *value);
+            }
             let got = expand_strict(expr, &vars).map_err(|e| e.to_string());
             assert_eq!(
                 got.as_deref(),

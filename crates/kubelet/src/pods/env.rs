@@ -374,7 +374,9 @@ mod tests {
     fn commands() {
         let check = |command: &[&str], args: &[&str], env: &[(&str, &str)], expected: (&[&str], &[&str])| {
             let mut vars = Env::default();
-            env.iter().for_each(|(name, value)| vars.set(*name, *value));
+            for (name, value) in env {
+                vars.set(*name, *value);
+            }
             let list = |of: &[&str]| Some(of.iter().map(|a| (*a).to_owned()).collect());
             let container = Container { command: list(command), args: list(args), ..Container::default() };
             let (command, args) = super::command(&container, &vars);

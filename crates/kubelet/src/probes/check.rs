@@ -580,13 +580,10 @@ mod tests {
             let action: HTTPGetAction = serde_json::from_value(action).unwrap();
             let target =
                 HttpTarget::new(&action, &container(), "233.252.0.1", "kube-lifecycle/1.36").unwrap();
-            let mut text = target.url();
-            for (name, value) in
-                target.headers.iter().filter(|(_, value)| !value.starts_with("kube-") && value != "*/*")
-            {
-                text.push_str(&format!(" {name}={value}"));
-            }
-            assert_eq!(text, expected);
+            let told =
+                target.headers.iter().filter(|(_, value)| !value.starts_with("kube-") && value != "*/*");
+            let told: Vec<String> = told.map(|(name, value)| format!(" {name}={value}")).collect();
+            assert_eq!(target.url() + &told.concat(), expected);
         };
         let of_pod = "http://233.252.0.1";
         check("example.test", "42", "http", "foo", &[], "http://example.test:42/foo");
