@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use component::Clock;
 use cri::runtime as pb;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, VolumeDevice, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, VolumeDevice};
 
 use super::devices::GivenError;
 use super::dns::{self, HostnameError};
 use super::downward::Facts;
 use super::env::{self, EnvError};
 use super::labels::ROOT_ANNOTATION;
+use super::mount_modes::{MountModeError, propagation, recursive_read_only};
 use super::security::{self, NonRootError, ProfileError, Profiles};
 use super::{labels, resources, spec};
 use crate::Config;
@@ -87,23 +88,6 @@ pub(crate) enum ContainerConfigError {
     Hostname(#[from] HostnameError),
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-/// Why a volume cannot be mounted as a container wants it; upstream's texts.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum MountModeError {
-    #[error("invalid MountPropagation mode: {0:?}")]
-    Propagation(String),
-    #[error("volume {0:?} requested recursive read-only mode, but it is not read-only")]
-    Writable(String),
-    #[error(
-        "volume {volume:?} requested recursive read-only mode, but it is not compatible with propagation {propagation:?}"
-    )]
-    Propagated { volume: String, propagation: String },
-    #[error("volume {0:?} requested recursive read-only mode, but it is not supported by the runtime")]
-    Unsupported(String),
-    #[error("unknown recursive read-only mode {0:?}")]
-    Unknown(String),
 }
 
 /// Says how sandboxes and containers are to be.
@@ -517,36 +501,6 @@ fn annotations(config: &Config, i: &ContainerInputs<'_>) -> HashMap<String, Stri
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn propagation(mount: &VolumeMount) -> Result<pb::MountPropagation, MountModeError> {
-    match mount.mount_propagation.as_deref() {
-        None | Some("None" | "") => Ok(pb::MountPropagation::PropagationPrivate),
-        Some("HostToContainer") => Ok(pb::MountPropagation::PropagationHostToContainer),
-        Some("Bidirectional") => Ok(pb::MountPropagation::PropagationBidirectional),
-        Some(other) => Err(MountModeError::Propagation(other.to_owned())),
-    }
-}
-
-/// Whether a mount is read-only all the way down, by a runtime that can do that or cannot.
-pub(crate) fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, MountModeError> {
-    let volume = || mount.name.clone();
-    let mode = match mount.recursive_read_only.as_deref() {
-        None | Some("Disabled" | "") => return Ok(false),
-        Some(mode) => mode,
-    };
-    if mount.read_only != Some(true) {
-        return Err(MountModeError::Writable(volume()));
-    }
-    if let Some(p) = mount.mount_propagation.as_deref().filter(|p| *p != "None") {
-        return Err(MountModeError::Propagated { volume: volume(), propagation: p.to_owned() });
-    }
-    match mode {
-        "IfPossible" => Ok(runtime),
-        "Enabled" if runtime => Ok(true),
-        "Enabled" => Err(MountModeError::Unsupported(volume())),
-        other => Err(MountModeError::Unknown(other.to_owned())),
-    }
-}
-
 /// Replaces references of a subPathExpr; each must be known, and not empty.
 fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, ContainerConfigError> {
     let missing = std::cell::RefCell::new(BTreeSet::new());
@@ -631,41 +585,6 @@ mod tests {
             }
             assert_eq!(restarts_by_logs(dir.path()), expected, "{names:?}");
         }
-    }
-
-    /// Upstream's 16 cases of `TestResolveRecursiveReadOnly`.
-    #[test]
-    fn mounts_are_read_only_all_the_way_down() {
-        let check = |read_only: bool,
-                     mode: &str,
-                     propagation: &str,
-                     runtime: bool,
-                     expected: Result<bool, &str>| {
-            let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
-            let mount: VolumeMount = serde_json::from_value(json!({"name": "v", "mountPath": "/v",
-                "readOnly": read_only, "recursiveReadOnly": some(mode), "mountPropagation": some(propagation)}))
-            .unwrap();
-            match (recursive_read_only(&mount, runtime), expected) {
-                (Ok(got), Ok(expected)) => assert_eq!(got, expected, "{mount:?}"),
-                (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
-                (got, expected) => panic!("{mount:?} {got:?} {expected:?}"),
-            }
-        };
-        check(false, "", "", true, Ok(false));
-        check(true, "", "", true, Ok(false));
-        check(true, "Disabled", "", true, Ok(false));
-        for mode in ["IfPossible", "Enabled"] {
-            check(true, mode, "", true, Ok(true));
-            check(true, mode, "None", true, Ok(true));
-            for propagation in ["HostToContainer", "Bidirectional"] {
-                check(true, mode, propagation, true, Err("not compatible with propagation"));
-            }
-            check(false, mode, "", true, Err("not read-only"));
-        }
-        check(false, "IfPossible", "", false, Err("not read-only"));
-        check(true, "Enabled", "", false, Err("not supported by the runtime"));
-        check(true, "foo", "", true, Err("unknown recursive read-only mode"));
-        check(true, "IfPossible", "", false, Ok(false));
     }
 
     /// Upstream's 11 cases of `TestExpandVolumeMountsWithSubpath`.

@@ -20,6 +20,7 @@ pub(crate) mod lifecycle;
 pub mod manager;
 pub(crate) mod messages;
 pub(crate) mod mirrors;
+pub(crate) mod mount_modes;
 pub mod observed;
 pub(crate) mod observer;
 pub(crate) mod preemption;

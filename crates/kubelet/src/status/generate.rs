@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
 use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
-use crate::pods::{config, resources, spec};
+use crate::pods::{mount_modes, resources, spec};
 use crate::probes::Kind;
 use objects::quantity;
 
@@ -158,7 +158,7 @@ fn volume_mounts(i: &Inputs<'_>, container: &Container) -> Option<Vec<VolumeMoun
                 mount_path: m.mount_path.clone(),
                 read_only: m.read_only.filter(|r| *r),
                 recursive_read_only: (m.read_only == Some(true)).then(|| {
-                    let given = config::recursive_read_only(m, i.recursive_read_only).unwrap_or(false);
+                    let given = mount_modes::recursive_read_only(m, i.recursive_read_only).unwrap_or(false);
                     if given { "Enabled".to_owned() } else { "Disabled".to_owned() }
                 }),
                 volume_status: None,
