@@ -59,7 +59,7 @@ use crate::pods::sandboxes::Sandboxes;
 use crate::pods::start::Starter;
 use crate::pods::sync::Syncer;
 use crate::pods::workers::Workers;
-use crate::pods::{PodManager, env};
+use crate::pods::{PodManager, app_armor, env};
 use crate::probes::{Prober, Probes};
 use crate::recorder::PodRecorder;
 use crate::resource_managers::{ManagersError, ResourceManagers};
@@ -328,6 +328,7 @@ impl Base {
             pods: self.pods.clone(),
             probes: self.prober.probes.clone(),
             devices: self.devices.clone(),
+            health: self.health.clone(),
         };
         Lifecycle {
             config: self.config.clone(),
@@ -510,7 +511,11 @@ impl Kubelet {
         let volumes = volumes_of_pods(&config, api, (&node, giver), of_pods, &storage, metrics);
         let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
         let prober = prober(&config, clock, &runtime, (&recorder, &addresses, &workers), &shutdown);
-        let rules = Rules { sysctls: config.allowed_sysctls.clone(), tolerance: Tolerance::of(config.gates) };
+        let rules = Rules {
+            sysctls: config.allowed_sysctls.clone(),
+            tolerance: Tolerance::of(config.gates),
+            app_armor: app_armor::is_enabled(),
+        };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);
         let disks =

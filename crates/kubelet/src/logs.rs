@@ -4,20 +4,23 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::Clock;
 use cri::runtime as pb;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures::StreamExt;
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::files::{self, Links};
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
 use crate::runtime::{CallError, Runtime};
-use crate::work::{blocking, try_blocking};
+use crate::work::try_blocking;
 
 /// The directory of a container's log, and the log's name in it. The path is
 /// `<logs>/<Pod>/<container>/<count>.log`.
@@ -86,17 +89,17 @@ impl Rotation {
         }
     }
 
-    /// Rotates a log if it is too long.
+    /// Rotates a log if it is too long. One that somebody removed is made anew: the runtime would write on into a file
+    /// without a name.
     async fn look(&self, id: String, path: PathBuf) {
-        let (of, most) = (path.clone(), self.most);
-        let long = blocking(move || {
-            let metadata = open(&of).and_then(|f| f.metadata());
-            metadata.is_ok_and(|m| m.len() > most)
-        })
-        .await;
-        if long.unwrap_or(false)
-            && let Err(error) = self.rotate(&id, path.clone()).await
-        {
+        let of = path.clone();
+        let size = try_blocking(move || Ok::<_, io::Error>(open(&of)?.metadata()?.len())).await;
+        let done = match size {
+            Ok(size) if size >= self.most => self.rotate(&id, path.clone()).await,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.reopen(&id).await,
+            Ok(_) | Err(_) => Ok(()),
+        };
+        if let Err(error) = done {
             tracing::warn!(path = %path.display(), %error, "log not rotated");
         }
     }
@@ -105,31 +108,73 @@ impl Rotation {
         let keep = self.keep.saturating_sub(2) as usize;
         let stamp = self.clock.now().strftime("%Y%m%d-%H%M%S").to_string();
         let moved = try_blocking(move || move_aside(&path, keep, &stamp)).await?;
-        let request = pb::ReopenContainerLogRequest { container_id: id.to_owned() };
-        if let Err(error) = self.runtime.service().reopen_container_log(request).await {
+        if let Err(error) = self.reopen(id).await {
             // The runtime writes on into the old file: it must keep its name.
             let (dir, name, aside) = moved;
             let back = move || rustix::fs::renameat(&dir, &aside, &dir, &name).map_err(io::Error::from);
             try_blocking(back).await?;
-            return Err(RotateError::Reopen(error.into()));
+            return Err(error);
         }
         Ok(())
     }
+
+    /// Has the runtime open a container's log by its name again.
+    async fn reopen(&self, id: &str) -> Result<(), RotateError> {
+        let request = pb::ReopenContainerLogRequest { container_id: id.to_owned() };
+        let reopened = self.runtime.service().reopen_container_log(request).await;
+        reopened.map(drop).map_err(|error| RotateError::Reopen(error.into()))
+    }
 }
 
-/// Renames a log by the time, and removes the rotated ones before it but the newest `keep`. Answers
+/// The end of the name of a log that was compressed; upstream's.
+const COMPRESSED: &str = ".gz";
+/// The end of the name of one that is being compressed; upstream's.
+const TEMPORARY: &str = ".tmp";
+
+fn with_end(name: &OsStr, end: &str) -> OsString {
+    let mut longer = name.to_owned();
+    longer.push(end);
+    longer
+}
+
+fn has_end(name: &OsStr, end: &str) -> bool {
+    name.as_encoded_bytes().ends_with(end.as_bytes())
+}
+
+/// Renames a log by the time, removes the rotated ones before it but the newest `keep`, and compresses these. Answers
 /// the directory, the log's name and its new one.
 fn move_aside(log: &Path, keep: usize, stamp: &str) -> io::Result<(OwnedFd, OsString, OsString)> {
     let (dir, name) = directory(log)?;
     let names = files::names(&dir)?.into_iter().map(|(name, _)| name);
-    for old in surplus(rotated(names, &name), keep) {
+    let (kept, removed) = plan(rotated(names, &name), keep);
+    for old in removed {
         rustix::fs::unlinkat(&dir, old, AtFlags::empty())?;
     }
-    let mut aside = name.clone();
-    aside.push(".");
-    aside.push(stamp);
+    // The one that is renamed now stays as it is: the container may write into it, and others may still read it.
+    for old in kept.iter().filter(|old| !has_end(old, COMPRESSED)) {
+        compress(&dir, old)?;
+    }
+    let aside = with_end(&name, &format!(".{stamp}"));
     rustix::fs::renameat(&dir, &name, &dir, &aside)?;
     Ok((dir, name, aside))
+}
+
+/// Compresses a log; nobody sees half of it.
+fn compress(dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let mut from = files::regular(dir, Path::new(name), Links::None)?;
+    let mode = Mode::from_raw_mode(from.metadata()?.mode() & 0o7777);
+    let temporary = with_end(name, TEMPORARY);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = File::from(rustix::fs::openat(dir, &temporary, flags, mode)?);
+    let mut to = GzEncoder::new(made, Compression::default());
+    let written = io::copy(&mut from, &mut to)
+        .and_then(|_| to.finish())
+        .and_then(|_| Ok(rustix::fs::renameat(dir, &temporary, dir, with_end(name, COMPRESSED))?));
+    if let Err(error) = written {
+        let _ = rustix::fs::unlinkat(dir, &temporary, AtFlags::empty());
+        return Err(error);
+    }
+    Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
 }
 
 /// The names of logs that were rotated out of `log`, the oldest first.
@@ -142,26 +187,29 @@ fn rotated(names: impl Iterator<Item = OsString>, log: &OsStr) -> Vec<OsString> 
     found
 }
 
-/// All but the newest `keep`.
-fn surplus(mut rotated: Vec<OsString>, keep: usize) -> Vec<OsString> {
-    rotated.truncate(rotated.len().saturating_sub(keep));
-    rotated
+/// The rotated logs that stay, and those that go: all but the newest `keep`, and files that an earlier compression left over.
+fn plan(rotated: Vec<OsString>, keep: usize) -> (Vec<OsString>, Vec<OsString>) {
+    let is_used = |name: &OsString| {
+        let has_another = || rotated.contains(&with_end(name, COMPRESSED));
+        !has_end(name, TEMPORARY) && (has_end(name, COMPRESSED) || !has_another())
+    };
+    let (mut used, mut gone): (Vec<_>, Vec<_>) = rotated.iter().cloned().partition(is_used);
+    let kept = used.split_off(used.len().saturating_sub(keep));
+    gone.append(&mut used);
+    (kept, gone)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
-    use rustix::fs::{CWD, FileType, Mode};
+    use rustix::fs::{CWD, FileType};
 
     use super::*;
 
     #[test]
     fn the_oldest_go() {
-        let all: Vec<OsString> = ["0.log.1", "0.log.2", "0.log.3"].map(OsString::from).into();
-        assert_eq!(surplus(all.clone(), 2), ["0.log.1"]);
-        assert!(surplus(all, 5).is_empty());
         let names = ["0.log", "0.log.2", "1.log.1", "0.log.1"].map(OsString::from).into_iter();
         assert_eq!(rotated(names, OsStr::new("0.log")), ["0.log.1", "0.log.2"]);
     }
@@ -196,5 +244,61 @@ mod tests {
         move_aside(&logs.join("0.log"), 0, "now").unwrap();
         assert_eq!(fs::read_to_string(logs.join("0.log.now")).unwrap(), "mine");
         assert!(!logs.join("0.log").exists() && !logs.join("0.log.0").exists());
+    }
+
+    /// Upstream's 3 cases of `TestRemoveExcessLog`, and its files of `TestCleanupUnusedLog`: those before, how many are kept,
+    /// those that stay, and those that go.
+    #[test]
+    fn old_logs_and_leftovers_go() {
+        let check = |before: &[&str], keep: usize, stay: &[&str], go: &[&str]| {
+            let mut before: Vec<OsString> = before.iter().map(OsString::from).collect();
+            before.sort();
+            let (kept, gone) = plan(before, keep);
+            assert_eq!(
+                (kept, gone),
+                (stay.iter().map(OsString::from).collect(), go.iter().map(OsString::from).collect())
+            );
+        };
+        let four = ["log-3", "log-1", "log-2", "log-4"];
+        let sorted = ["log-1", "log-2", "log-3", "log-4"];
+        check(&four, 0, &[], &sorted);
+        check(&four, 1, &["log-4"], &sorted[..3]);
+        check(&four, 4, &sorted, &[]);
+        check(
+            &["log-1", "log-1.tmp", "log-2", "log-2.gz"],
+            4,
+            &["log-1", "log-2.gz"],
+            &["log-1.tmp", "log-2"],
+        );
+    }
+
+    /// Upstream's files of `TestRotateLogs`, of which three are kept, and of `TestCompressLog`.
+    #[test]
+    fn rotated_logs_are_compressed() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("n_p_u/c");
+        fs::create_dir_all(&logs).unwrap();
+        let log = logs.join("test-log-3");
+        let first = logs.join("test-log-3.00000000-000001");
+        for (path, text) in [
+            (&log, "longer than 10 bytes"),
+            (&first, "the length doesn't matter"),
+            (&logs.join("test-log-3.00000000-000000.gz"), "the length doesn't matter"),
+            (&logs.join("test-log-4"), "longer than 10 bytes"),
+        ] {
+            fs::write(path, text).unwrap();
+        }
+        fs::set_permissions(&first, fs::Permissions::from_mode(0o640)).unwrap();
+        move_aside(&log, 1, "20260101-000000").unwrap();
+        let mut names: Vec<_> =
+            fs::read_dir(&logs).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let compressed = "test-log-3.00000000-000001.gz";
+        assert_eq!(names, [compressed, "test-log-3.20260101-000000", "test-log-4"]);
+        let file = File::open(logs.join(compressed)).unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o640);
+        let text = io::read_to_string(flate2::read::GzDecoder::new(file)).unwrap();
+        assert_eq!(text, "the length doesn't matter");
+        assert!(compress(&directory(&log).unwrap().0, OsStr::new("test-unknown-log")).is_err());
     }
 }

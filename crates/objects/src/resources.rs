@@ -12,7 +12,6 @@ use crate::quantity::ResourceList;
 ///
 /// DIFFERENCE: upstream counts in 64 bits, and sums of absurd amounts wrap there; no sum of amounts that the API
 /// accepts overflows this.
-/// overflows this.
 pub type Amount = i128;
 
 /// Amounts of resources.
@@ -115,6 +114,11 @@ pub fn pod_requests(pod: &Pod, counting: Counting) -> Resources {
     overrule(&mut total, spec.resources.as_ref().and_then(|r| r.requests.as_ref()));
     total.add(&Resources::from_list(spec.overhead.as_ref()), 1);
     total
+}
+
+/// The requests of a Pod by its containers alone, by the same formula.
+pub fn container_requests_of(pod: &Pod) -> Resources {
+    aggregate(pod, |c, _| Resources::from_list(c.resources.as_ref().and_then(|r| r.requests.as_ref())))
 }
 
 /// The limits of a Pod, by the same formula. The overhead counts where there is a limit.

@@ -39,6 +39,8 @@ pub(crate) struct DeviceManager {
     pub(super) workers: Arc<Workers>,
     /// Whether it is known which Pods there are.
     ready: AtomicBool,
+    /// Whether no earlier process left anything.
+    new: bool,
     shutdown: Shutdown,
 }
 
@@ -53,6 +55,7 @@ impl DeviceManager {
     pub(crate) fn new(config: &Config, workers: Arc<Workers>, shutdown: Shutdown) -> Arc<Self> {
         let dir = config.root_dir.join(DIR);
         let read = checkpoint::read(&dir.join(record::FILE)).map_err(RecordError::from);
+        let new = matches!(read, Ok(None));
         let data = read.and_then(|bytes| bytes.map(|b| record::decode(&b)).transpose());
         let data = data.unwrap_or_else(|error| {
             tracing::error!(%error, "it is not known which devices containers have");
@@ -66,8 +69,14 @@ impl DeviceManager {
             writing: tokio::sync::Mutex::default(),
             workers,
             ready: AtomicBool::new(false),
+            new,
             shutdown,
         })
+    }
+
+    /// Whether this is another machine than the one that had the Node before: nobody left a record of devices.
+    pub(crate) fn is_new(&self) -> bool {
+        self.new
     }
 
     /// It is known which Pods there are: devices of others are free.

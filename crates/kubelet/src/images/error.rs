@@ -151,4 +151,21 @@ mod tests {
             ("ErrImagePull", "[a, b]"),
         );
     }
+
+    /// Upstream's 5 cases of `TestEvalCRIPullErr`.
+    #[test]
+    fn errors_of_pulls() {
+        let check = |text: &str, reason: &str, expected: &str| {
+            let errors = vec![Status::new(Code::Unknown, text).into()];
+            let error = ImageError::of_pull("test", &PullError::of_runtime(errors));
+            assert_eq!((error.reason(), error.to_string().as_str()), (reason, expected));
+        };
+        check("test", "ErrImagePull", "test");
+        let unavailable = "image pull failed for test because the registry is unavailable";
+        check("RegistryUnavailable", "RegistryUnavailable", unavailable);
+        check("RegistryUnavailable: foo", "RegistryUnavailable", &format!("{unavailable}: foo"));
+        let unsigned = "image pull failed for test because the signature validation failed";
+        check("SignatureValidationFailed", "SignatureValidationFailed", unsigned);
+        check("SignatureValidationFailed: bar", "SignatureValidationFailed", &format!("{unsigned}: bar"));
+    }
 }

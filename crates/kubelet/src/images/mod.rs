@@ -108,10 +108,12 @@ impl ImageManager {
         sandbox: &pb::PodSandboxConfig,
     ) -> Result<String, ImageError> {
         let wanted = container.image.as_deref().unwrap_or_default();
+        let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let tell = |kind: &str, reason: &str, message: String| {
             self.recorder.container(pod, &container.name, kind, reason, message);
         };
         let inspect_failed = |error: ImageError| {
+            self.asked(policy, ["unknown", "unknown"]);
             tell("Warning", "InspectFailed", error.to_string());
             error
         };
@@ -122,7 +124,6 @@ impl ImageManager {
             annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
             ..pb::ImageSpec::default()
         };
-        let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let absent = || {
             // A Pod that may not use an image must not learn that it is there.
             let error = ImageError::NeverPull(wanted.to_owned());
@@ -131,7 +132,7 @@ impl ImageManager {
         };
         let mut found_credentials = None;
         if policy == "Always" {
-            self.asked(policy, "unknown", "true");
+            self.asked(policy, Local::NotAsked.labels(policy));
         } else {
             let there = self
                 .inspect(&image_spec)
@@ -139,7 +140,7 @@ impl ImageManager {
                 .map_err(|error| inspect_failed(ImageError::Inspect { image: image.clone(), error }))?;
             if let Some(found) = there {
                 let may = self.may_use(pod, wanted, &found.id, &mut found_credentials).await;
-                self.asked(policy, "true", if may || policy == "Never" { "false" } else { "true" });
+                self.asked(policy, Local::There { may }.labels(policy));
                 if may {
                     let message = format!(
                         "Container image {wanted:?} already present on machine and can be accessed by the pod"
@@ -151,7 +152,7 @@ impl ImageManager {
                     return Err(absent());
                 }
             } else {
-                self.asked(policy, "false", if policy == "Never" { "false" } else { "true" });
+                self.asked(policy, Local::Missing.labels(policy));
                 if policy == "Never" {
                     return Err(absent());
                 }
@@ -206,7 +207,7 @@ impl ImageManager {
     }
 
     /// Counts that an image was asked for: whether it was there, and whether it must be pulled.
-    fn asked(&self, policy: &str, there: &str, pull: &str) {
+    fn asked(&self, policy: &str, [there, pull]: [&str; 2]) {
         let labels = [there, &policy.to_lowercase(), pull];
         self.runtime.metrics.count(&metrics::IMAGE_MANAGER_ENSURE_IMAGE_REQUESTS_TOTAL, &labels);
     }
@@ -221,7 +222,7 @@ impl ImageManager {
         let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
         let image =
             self.inspect(&image_spec).await?.ok_or_else(|| ImageUserError::Missing(image_ref.to_owned()))?;
-        Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
+        Ok(ImageUser::of(image.uid.map(|u| u.value), image.username))
     }
 
     /// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody
@@ -355,6 +356,32 @@ fn go_millis(d: Duration) -> String {
     if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
 }
 
+/// An image of this node.
+enum Local {
+    /// Whether it is there does not matter.
+    NotAsked,
+    /// It is not there.
+    Missing,
+    /// It is there.
+    There {
+        /// Whether the Pod may use it without a pull.
+        may: bool,
+    },
+}
+
+impl Local {
+    /// The labels of a request for it: whether it is there, and whether it must be pulled. Upstream's.
+    fn labels(&self, policy: &str) -> [&'static str; 2] {
+        match self {
+            Self::NotAsked => ["unknown", "true"],
+            Self::Missing if policy == "Never" => ["false", "unknown"],
+            Self::Missing => ["false", "true"],
+            Self::There { may: true } => ["true", "false"],
+            Self::There { may: false } => ["true", "true"],
+        }
+    }
+}
+
 /// An image that was pulled.
 struct Pull {
     reference: String,
@@ -383,5 +410,18 @@ mod tests {
         for (ms, want) in [(0, "0s"), (15, "15ms"), (1234, "1.234s"), (2000, "2s"), (61_500, "1m1.5s")] {
             assert_eq!(go_millis(Duration::from_millis(ms)), want);
         }
+    }
+
+    /// The labels of upstream's `pullerTestCases` that an image can have; those of its other cases are `unknown` twice.
+    #[test]
+    fn requests_are_counted() {
+        let check =
+            |local: Local, policy: &str, expected: [&str; 2]| assert_eq!(local.labels(policy), expected);
+        check(Local::Missing, "IfNotPresent", ["false", "true"]);
+        check(Local::There { may: true }, "IfNotPresent", ["true", "false"]);
+        check(Local::NotAsked, "Always", ["unknown", "true"]);
+        check(Local::Missing, "Never", ["false", "unknown"]);
+        check(Local::There { may: false }, "IfNotPresent", ["true", "true"]);
+        check(Local::There { may: false }, "Never", ["true", "true"]);
     }
 }

@@ -140,4 +140,33 @@ mod tests {
             assert_eq!(with_tag(image).ok().as_deref(), want, "{image}");
         }
     }
+
+    /// Upstream's 20 cases of `TestTrimImageTagDigest` and 5 of `TestApplyDefaultImageTag`.
+    #[test]
+    fn names_without_tags_and_with_one() {
+        let digest = "@sha256:38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd";
+        let check = |image: &str, expected: Option<&str>| {
+            assert_eq!(parse(image).ok().map(|name| name.repository), expected, "{image}");
+        };
+        for name in ["myimage", "registry.io/myimage", "registry.io/myorg/myimage"] {
+            for more in ["", ":latest", digest, &format!(":v1{digest}")] {
+                check(&format!("{name}{more}"), Some(name));
+            }
+        }
+        check("registry.io/a/b/c/myimage:latest", Some("registry.io/a/b/c/myimage"));
+        check("registry.io/myorg/", None);
+        check("registry.io/myorg/:tag", None);
+        check(&format!("registry.io/myorg/{digest}"), None);
+        check("localhost:5000/myimage:v1", Some("localhost:5000/myimage"));
+        check("myregistry:5000/myorg/myimage:v1", Some("myregistry:5000/myorg/myimage"));
+        check("docker.io/taghere/image:taghere", Some("docker.io/taghere/image"));
+        let many = format!("registry.io/{}/myorg/image", &digest[8..]);
+        check(&format!("{many}{digest}"), Some(&many));
+
+        let tagged = |image: &str, expected: &str| assert_eq!(with_tag(image).as_deref(), Ok(expected));
+        tagged("root", "root:latest");
+        for image in ["root:tag", &format!("root{digest}"), &format!("root:latest{digest}"), "root:latest"] {
+            tagged(image, image);
+        }
+    }
 }

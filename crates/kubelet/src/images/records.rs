@@ -570,4 +570,180 @@ mod tests {
         let again = serde_json::to_value(&record).unwrap();
         assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
     }
+
+    /// Credentials in short: `node`, `NAMESPACE/NAME/UID#HASH` of Secrets, `NAMESPACE/NAME/UID` of accounts.
+    fn credentials(text: &str) -> ImageCredentials {
+        let mut all = ImageCredentials::default();
+        for text in text.split_whitespace() {
+            let (place, hash) =
+                text.split_once('#').map_or((text, None), |(place, hash)| (place, Some(hash)));
+            let parts: Vec<String> = place.split('/').map(str::to_owned).collect();
+            match (&parts[..], hash) {
+                ([node], None) if node == "node" => all.node_pods_accessible = true,
+                ([namespace, name, uid], Some(hash)) => all.kubernetes_secrets.push(PullSecret {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    uid: uid.clone(),
+                    credential_hash: hash.to_owned(),
+                }),
+                ([namespace, name, uid], None) => all.kubernetes_service_accounts.push(PullAccount {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    uid: uid.clone(),
+                }),
+                _ => panic!("{text}"),
+            }
+        }
+        all
+    }
+
+    /// 19 of upstream's 20 cases of `Test_pulledRecordMergeNewCreds`, whose last has no credentials at all, and the 7 of
+    /// `Test_mergePullServiceAccounts`. DIFFERENCE: the list of a new record is sorted, too.
+    #[test]
+    fn credentials_add_up() {
+        let check = |known: &str, more: &str, expected: &str| {
+            let mut got = credentials(known);
+            let changed = got.merge(credentials(more));
+            assert_eq!(got, credentials(expected), "[{known}] [{more}]");
+            assert_eq!(changed, known != expected, "[{known}] [{more}]");
+        };
+        let one = "namespace1/name1/uid1#hash1";
+        let two = "namespace1/name1/uid1#hash1 namespace2/name2/uid2#hash2";
+        let (account, mixed) = ("default/sa1/sa-uid1", "kube-system/secret1/u#h kube-system/sa2/sa-uid2");
+        check("", "n/new/u#h", "n/new/u#h");
+        check(one, "newnamespace/new/u#h", &format!("{one} newnamespace/new/u#h"));
+        check(
+            two,
+            "namespace1/newname/u#h",
+            &format!("{one} namespace1/newname/u#h namespace2/name2/uid2#hash2"),
+        );
+        check(two, "node", "node");
+        check(two, "namespace2/name2/uid2#newhash", &format!("{one} namespace2/name2/uid2#newhash"));
+        check(two, "namespace2/name3/uid3#hash2", &format!("{two} namespace2/name3/uid3#hash2"));
+        check("", "default/new-sa/u", "default/new-sa/u");
+        check(account, "kube-system/new-sa/u", &format!("{account} kube-system/new-sa/u"));
+        check(account, account, account);
+        check(two, "default/new-sa/u", &format!("{two} default/new-sa/u"));
+        check(account, "default/new/u#h", &format!("default/new/u#h {account}"));
+        check(mixed, "node", "node");
+        check("node", "any/any/u#h", "node");
+        check("node", "any/any/u", "node");
+        check(one, "", one);
+        check("", "z/z/z#z a/a/a#a m/m/m#m", "a/a/a#a m/m/m#m z/z/z#z");
+        check("", "z/z/z a/a/a m/m/m", "a/a/a m/m/m z/z/z");
+        check(account, "default/sa1/different-uid", &format!("default/sa1/different-uid {account}"));
+
+        let (first, second) = ("default/serviceaccount1/sa1", "kube-system/serviceaccount2/sa2");
+        check("", "", "");
+        check("", first, first);
+        check(first, first, first);
+        check(first, second, &format!("{first} {second}"));
+        check(
+            "kube-system/z-sa/sa2",
+            "default/a-sa/sa1 kube-system/a-sa/sa3",
+            "default/a-sa/sa1 kube-system/a-sa/sa3 kube-system/z-sa/sa2",
+        );
+        let third = "default/serviceaccount3/sa3";
+        check(
+            &format!("{first} {second}"),
+            &format!("{first} {third}"),
+            &format!("{first} {third} {second}"),
+        );
+        check(first, "default/serviceaccount1/sa2", &format!("{first} default/serviceaccount1/sa2"));
+    }
+
+    /// 24 of upstream's 25 cases of `TestFileBasedImagePullManager_MustAttemptImagePull`; the last asks about an image that is
+    /// not there. The columns are the policy, the credentials of the record or of an intent, those of the Pod, the image's
+    /// name, whether the image must be pulled, and whether the Pod's credentials were looked at.
+    #[tokio::test]
+    async fn an_image_must_be_pulled_by_those_who_are_not_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path());
+        let (image, other) = ("docker.io/testing/test:latest", "docker.io/testing/different:latest");
+        let own = credentials("default/pull-secret/u#hash");
+        records.add(image, "secret", own).await;
+        records.add(image, "broken", credentials("default/pull-secret/u#")).await;
+        records.add(image, "account", credentials("default/test-sa/sa")).await;
+        records.add(image, "node", credentials("node")).await;
+        records
+            .with(|inner| inner.add_held("docker.io/testing/test:latest", "empty", None))
+            .await
+            .unwrap()
+            .unwrap();
+        let under_way = records.intend("docker.io/testing/intent:latest").await.unwrap();
+
+        let check =
+            async |policy: Verification, image: &str, id: &str, of_pod: &str, expected: (bool, bool)| {
+                let login = || ("u".to_owned(), "p".to_owned());
+                let ImageCredentials { kubernetes_secrets, kubernetes_service_accounts, .. } =
+                    credentials(of_pod);
+                let secrets = kubernetes_secrets.into_iter().map(Source::Secret);
+                let all = secrets.chain(kubernetes_service_accounts.into_iter().map(Source::Account));
+                let own: Vec<_> = all.map(|source| Credential::of_login(login(), source)).collect();
+                let got = match records.access(&policy, image, id).await {
+                    Access::Everybody => (false, false),
+                    Access::Nobody => (true, false),
+                    Access::Some(recorded) => (recorded.matching(&own).is_none(), true),
+                };
+                assert_eq!(got, expected, "{policy:?} {image} {id} [{of_pod}]");
+            };
+        let preloaded = || Verification::NeverVerifyPreloadedImages;
+        let exact = "default/pull-secret/u#hash";
+        check(preloaded(), image, "secret", exact, (false, true)).await;
+        check(preloaded(), image, "secret", "", (true, true)).await;
+        check(preloaded(), image, "secret", "default/pull-secret/u#different", (false, true)).await;
+        check(preloaded(), image, "secret", "default/pull-secret/different#different", (true, true)).await;
+        check(preloaded(), image, "secret", "differentns/pull-secret/u#different", (true, true)).await;
+        check(preloaded(), image, "secret", "differentns/pull-secret/u#hash", (false, true)).await;
+        check(preloaded(), other, "secret", exact, (true, false)).await;
+        check(preloaded(), image, "empty", "", (true, false)).await;
+        check(preloaded(), image, "unknown", "", (false, false)).await;
+        check(Verification::AlwaysVerify, image, "unknown", "", (true, false)).await;
+        let intent = "docker.io/testing/intent:latest";
+        let account = "default/test-sa/sa";
+        for of_pod in [exact, account] {
+            check(preloaded(), intent, "unknown", of_pod, (true, false)).await;
+            check(Verification::NeverVerify, intent, "unknown", of_pod, (false, false)).await;
+        }
+        for of_pod in ["", exact, account] {
+            check(preloaded(), image, "node", of_pod, (false, false)).await;
+        }
+        check(preloaded(), image, "broken", "differentns/pull-secret/u#", (true, true)).await;
+        check(preloaded(), image, "broken", "default/pull-secret/u#", (false, true)).await;
+        check(preloaded(), image, "account", account, (false, true)).await;
+        check(preloaded(), image, "secret", "", (true, true)).await;
+        check(preloaded(), image, "account", "default/test-sa/different", (true, true)).await;
+        check(preloaded(), image, "account", "different-ns/test-sa/sa", (true, true)).await;
+        check(preloaded(), other, "account", account, (true, false)).await;
+        under_way.ended(None).await;
+    }
+
+    /// 12 of upstream's 22 cases of `TestNewNeverVerifyAllowListedPullPolicy`, the others being patterns that are none, and the
+    /// 2 of `TestNeverVerifyPreloadedPullPolicy`.
+    #[test]
+    fn images_on_the_list_are_for_all() {
+        let check = |image: &str, list: &[&str], expected: bool| {
+            let list = list.iter().map(|pattern| (*pattern).to_owned()).collect();
+            let policy = Verification::NeverVerifyAllowlistedImages(list);
+            let repository = names::parse(image).unwrap().repository;
+            for pulled in [false, true] {
+                assert_eq!(policy.required(repository, pulled), expected, "{image}");
+            }
+        };
+        let basic = "test.io/test/test-image:tag";
+        check(basic, &["test.io/test/image1", "test.io/test/image2", "test.io/test/image3"], true);
+        check(basic, &["test.io/test/image1", "test.io/test/test-image", "test.io/test/image3"], false);
+        check(basic, &["test.io/test/image1", "test.io/test/image2", "different.repo/test/*"], true);
+        check(basic, &["test.io/test/image1", "test.io/test/image2", "test.io/test/*"], false);
+        check(basic, &["test.io/test/image1", "test.io/test/image2", "test.io/*"], false);
+        check("ubuntu", &["docker.io/library/ubuntu"], true);
+        check("ubuntu", &["docker.io/library/*"], true);
+        let digest = "@sha256:38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd";
+        for image in ["ubuntu", "ubuntu:tagged", &format!("ubuntu{digest}")] {
+            check(image, &["ubuntu"], false);
+        }
+        for pulled in [false, true] {
+            assert_eq!(Verification::NeverVerifyPreloadedImages.required("test-image", pulled), pulled);
+        }
+    }
 }

@@ -64,6 +64,9 @@ pub(crate) async fn initial(reported: &Machinery) -> Node {
     let (name, config) = (&reported.config.node_name, &reported.config);
     let mut initial = status::initial(name, &config.node, &observer.machine);
     let observation = observer.observe().await;
+    let told = status::provided_addresses(&config.node, &observation.addresses, &initial);
+    let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    initial.metadata.annotations.get_or_insert_default().extend(told);
     initial.status = Some(status::status(name, config, &observation, &NodeStatus::default()));
     initial
 }
@@ -83,7 +86,7 @@ async fn report(reported: Machinery) {
         let mut startup = Startup::new(reported.clock.now(), &reported.runtime.metrics);
         if reported.config.node.register {
             startup.registers(reported.clock.now());
-            reporter.register(&initial).await;
+            reporter.register(&initial, reported.devices.is_new()).await;
             startup.registered(reported.clock.now());
         }
         let alive = lease::keep(reported.client.clone(), reported.clock, &name, reported.config.node.lease);

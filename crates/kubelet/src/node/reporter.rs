@@ -1,5 +1,6 @@
 //! Registers the Node and brings its status up to date, from the Node as it is.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,12 +77,13 @@ impl Reporter {
         }
     }
 
-    /// Makes the Node, or takes over the one that is there. Tries until it succeeds.
-    pub(super) async fn register(&mut self, initial: &Node) {
+    /// Makes the Node, or takes over the one that is there. Tries until it succeeds. A machine that is `new` knows of no
+    /// devices yet.
+    pub(super) async fn register(&mut self, initial: &Node, new: bool) {
         self.recorder.event_about(self.about.clone(), EventType::Normal, "Starting", "Starting kubelet.");
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(7));
         loop {
-            match self.try_register(initial).await {
+            match self.try_register(initial, new).await {
                 Ok(()) => {
                     tracing::info!(node = %self.name, "registered the node");
                     return;
@@ -95,7 +97,7 @@ impl Reporter {
         }
     }
 
-    async fn try_register(&mut self, initial: &Node) -> Result<(), Status> {
+    async fn try_register(&mut self, initial: &Node, new: bool) -> Result<(), Status> {
         match self.nodes.create(initial).await {
             Err(e) if e.is_already_exists() => {}
             // A kubelet that may not make Nodes may have one that somebody else made.
@@ -111,13 +113,9 @@ impl Reporter {
             }
         }
         let found = self.nodes.get(&self.name).await?;
-        let labels = status::missing_labels(initial, &found);
-        let annotations = status::managed_attach(initial, &found);
-        let found = if labels.is_empty() && annotations.is_empty() {
-            found
-        } else {
-            let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
-            self.nodes.patch(&self.name, &Patch::Strategic(patch)).await?
+        let found = match takeover(initial, &found, new) {
+            Some(patch) => self.nodes.patch_status(&self.name, &Patch::Strategic(patch)).await?,
+            None => found,
         };
         self.written = Some(found);
         Ok(())
@@ -160,7 +158,8 @@ impl Reporter {
         let old = node.status.clone().unwrap_or_default();
         let next = status::status(&self.name, &self.config, o, &old);
         let labels = status::required_labels(&node, &o.machine);
-        let changed = !labels.is_empty() || status::differ(&old, &next);
+        let annotations = status::provided_addresses(&self.config.node, &o.addresses, &node);
+        let changed = !labels.is_empty() || !annotations.is_empty() || status::differ(&old, &next);
         let due = self.reported.is_none_or(|at| {
             at.elapsed().as_secs_f64() >= self.config.node.report.as_secs_f64() + self.delay
         });
@@ -174,7 +173,10 @@ impl Reporter {
         };
         let mut patch = json!({ "status": difference(&old, &next) });
         if !labels.is_empty() {
-            patch["metadata"] = json!({ "labels": labels });
+            patch["metadata"]["labels"] = json!(labels);
+        }
+        if !annotations.is_empty() {
+            patch["metadata"]["annotations"] = json!(annotations);
         }
         let answer = self.nodes.patch_status(&self.name, &Patch::Strategic(patch)).await?;
         self.reported = Some(Instant::now());
@@ -209,6 +211,20 @@ impl Reporter {
             self.event(EventType::Normal, reason, format!("Node {} status is now: {reason}", self.name));
         }
     }
+}
+
+/// A strategic merge patch by which a Node that is there becomes this kubelet's; none if nothing changes.
+fn takeover(initial: &Node, found: &Node, new: bool) -> Option<Value> {
+    let labels = status::changed_labels(initial, found);
+    let annotations = status::managed_attach(initial, found);
+    let gone = if new { status::zeroed(found) } else { BTreeMap::new() };
+    let changes = !(labels.is_empty() && annotations.is_empty() && gone.is_empty());
+    changes.then(|| {
+        json!({
+            "metadata": { "labels": labels, "annotations": annotations },
+            "status": { "capacity": gone, "allocatable": gone },
+        })
+    })
 }
 
 /// A strategic merge patch from one status to another.

@@ -25,6 +25,24 @@ const READY: &str = "Ready";
 /// The annotation of a node whose volumes the controller manager attaches; upstream's.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
+/// The annotation by which an external cloud provider learns which addresses the node is to have; upstream's.
+const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
+/// The labels of a Node that is there already which this kubelet has a word on; upstream's list.
+const OWN_LABELS: [&str; 12] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "node.kubernetes.io/windows-build",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+
 /// An image of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
@@ -144,23 +162,25 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
     let capacity = with_others(capacity(config, o), old);
     let allocatable = allocatable(config, o, &capacity, old);
     let hostname = options.hostname.clone().unwrap_or_else(|| name.to_owned());
-    let addresses = o
-        .addresses
-        .iter()
-        .map(|ip| NodeAddress { type_: "InternalIP".into(), address: ip.clone() })
-        .chain([NodeAddress { type_: "Hostname".into(), address: hostname }])
-        .collect();
-    // A cloud provider's word counts more; without one, only addresses that were asked for are told.
+    // A cloud provider's word counts more; until it is there, only addresses that were asked for are told.
     let told = old.addresses.clone().filter(|all| options.external_cloud && !all.is_empty());
-    let addresses: Option<Vec<NodeAddress>> =
-        told.or_else(|| Some(addresses).filter(|_| !options.external_cloud || options.own_addresses));
+    let own = o.addresses.iter().filter(|_| !options.external_cloud || options.own_addresses);
+    let addresses = told.unwrap_or_else(|| {
+        own.map(|ip| NodeAddress { type_: "InternalIP".into(), address: ip.clone() })
+            .chain([NodeAddress { type_: "Hostname".into(), address: hostname }])
+            .collect()
+    });
     let machine = &o.machine;
     let policy = o.runtime.supplemental_groups_policy;
     NodeStatus {
         capacity: Some(capacity),
         allocatable: Some(allocatable),
-        addresses,
-        conditions: Some(conditions(o, old.conditions.as_deref().unwrap_or_default())),
+        addresses: Some(addresses),
+        conditions: Some(conditions(
+            o,
+            old.conditions.as_deref().unwrap_or_default(),
+            config.eviction.local_storage,
+        )),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(options.port) }),
         }),
@@ -285,8 +305,9 @@ fn images(all: &[Image], most: Option<usize>) -> Vec<ContainerImage> {
         .collect()
 }
 
-/// The Node's conditions with this kubelet's own, Ready last if it is new.
-fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
+/// The Node's conditions with this kubelet's own, Ready last if it is new. A node that gives storage to Pods must know how
+/// much it has.
+fn conditions(o: &Observation, old: &[NodeCondition], gives_storage: bool) -> Vec<NodeCondition> {
     let pressure = |kind: &str, on: bool, yes: (&str, &str), no: (&str, &str)| {
         let (status, (reason, message)) = if on { ("True", yes) } else { ("False", no) };
         condition(o.now, old, kind, status, reason, message)
@@ -312,7 +333,7 @@ fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
         ),
     ];
     let mut errors = o.runtime.errors.clone();
-    if o.nodefs.is_none() {
+    if o.nodefs.is_none() && gives_storage {
         errors.push("missing node capacity for resources: ephemeral-storage".into());
     }
     all.push(match errors.as_slice() {
@@ -386,6 +407,10 @@ pub fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
         for c in status.conditions.iter_mut().flatten() {
             c.last_heartbeat_time = None;
         }
+        // Their order does not matter.
+        if let Some(conditions) = &mut status.conditions {
+            conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        }
         serde_json::to_value(status).ok().and_then(filled)
     };
     still(a) != still(b)
@@ -425,11 +450,36 @@ pub fn managed_attach(wanted: &Node, found: &Node) -> BTreeMap<&'static str, Opt
     if wanted == told(found) { BTreeMap::new() } else { BTreeMap::from([(MANAGED, wanted)]) }
 }
 
-/// The labels that a registered Node lacks or has otherwise.
-pub fn missing_labels(wanted: &Node, found: &Node) -> BTreeMap<String, String> {
-    let found = found.metadata.labels.clone().unwrap_or_default();
-    let wanted = wanted.metadata.labels.clone().unwrap_or_default();
-    wanted.into_iter().filter(|(k, v)| found.get(k) != Some(v)).collect()
+/// The change of a registered Node's labels: of those that this kubelet has a word on. An empty label goes.
+pub fn changed_labels(wanted: &Node, found: &Node) -> BTreeMap<&'static str, Option<String>> {
+    let of = |node: &Node, label: &str| node.metadata.labels.as_ref().and_then(|all| all.get(label)).cloned();
+    let changed = |label: &'static str| {
+        let wanted = of(wanted, label)?;
+        let same = wanted == of(found, label).unwrap_or_default();
+        (!same).then(|| (label, Some(wanted).filter(|value| !value.is_empty())))
+    };
+    OWN_LABELS.into_iter().filter_map(changed).collect()
+}
+
+/// The change of a Node's annotations by which a cloud provider learns its addresses, `addresses` being the node's: none if
+/// it is right.
+///
+/// DIFFERENCE: where `0.0.0.0` or `::` is asked for, the address that was found is told, too; upstream tells none.
+pub fn provided_addresses(
+    options: &Options,
+    addresses: &[String],
+    node: &Node,
+) -> BTreeMap<&'static str, Option<String>> {
+    let told = node.metadata.annotations.as_ref().and_then(|all| all.get(PROVIDED)).cloned();
+    let wanted = (options.external_cloud && options.own_addresses).then(|| addresses.join(","));
+    if wanted == told { BTreeMap::new() } else { BTreeMap::from([(PROVIDED, wanted)]) }
+}
+
+/// The extended resources of a registered Node, of which it has none until somebody offers them.
+pub fn zeroed(found: &Node) -> BTreeMap<String, Quantity> {
+    let capacity = found.status.iter().flat_map(|s| s.capacity.iter().flatten());
+    let extended = capacity.filter(|(name, _)| is_extended(name));
+    extended.map(|(name, _)| (name.clone(), Quantity("0".into()))).collect()
 }
 
 #[cfg(test)]
@@ -593,8 +643,48 @@ mod tests {
         let mut found = wanted.clone();
         found.metadata.labels.as_mut().unwrap().insert("mine".into(), "x".into());
         found.metadata.labels.as_mut().unwrap().remove("kubernetes.io/os");
-        assert_eq!(missing_labels(&wanted, &found), [("kubernetes.io/os".into(), "linux".into())].into());
+        found.metadata.labels.as_mut().unwrap().remove("a");
+        assert_eq!(changed_labels(&wanted, &found), [("kubernetes.io/os", Some("linux".into()))].into());
         assert_eq!(wanted.metadata.labels.unwrap()["kubernetes.io/hostname"], "n");
+    }
+
+    /// Upstream's 11 cases of `TestReadyCondition`, but for one of a warning that nobody gives here, and one of cpu, memory and
+    /// Pods, which a machine always has.
+    #[test]
+    fn ready_or_why_not() {
+        let check =
+            |errors: &[&str], storage: (bool, bool), was: Option<&str>, expected: (&str, &str, bool)| {
+                let mut o = observation();
+                o.runtime.errors = errors.iter().map(|e| (*e).to_owned()).collect();
+                let (known, given) = storage;
+                o.nodefs = o.nodefs.filter(|_| known);
+                let before: Timestamp = "2023-12-31T23:59:59Z".parse().unwrap();
+                let old: Vec<_> =
+                    was.map(|status| condition(before, &[], READY, status, "", "")).into_iter().collect();
+                let now = conditions(&o, &old, given);
+                let ready = now.iter().find(|c| c.type_ == READY).unwrap();
+                let since = ready.last_transition_time.clone().unwrap().0;
+                let got = (ready.status.as_str(), ready.message.as_deref().unwrap(), since == before);
+                assert_eq!(got, expected, "{errors:?} {was:?}");
+                let told: Vec<_> = events(&old, &now)
+                    .into_iter()
+                    .filter(|e| matches!(*e, "NodeReady" | "NodeNotReady"))
+                    .collect();
+                let changed = was.is_some_and(|was| was != ready.status);
+                assert_eq!(told.len(), usize::from(changed), "{told:?}");
+            };
+        let (all, posting) = ((true, true), "kubelet is posting ready status");
+        check(&[], all, None, ("True", posting, false));
+        check(&["some storage error"], all, None, ("False", "some storage error", false));
+        check(&["node is shutting down"], all, None, ("False", "node is shutting down", false));
+        check(&["runtime", "network"], all, None, ("False", "[runtime, network]", false));
+        let missing = "missing node capacity for resources: ephemeral-storage";
+        check(&[], (false, true), None, ("False", missing, false));
+        check(&[], (false, false), None, ("True", posting, false));
+        check(&[], all, Some("False"), ("True", posting, false));
+        check(&["foo"], all, Some("True"), ("False", "foo", false));
+        check(&[], all, Some("True"), ("True", posting, true));
+        check(&["foo"], all, Some("False"), ("False", "foo", true));
     }
 
     /// Upstream's cases of `TestReconcileCMADAnnotationWithExistingNode` in kubelet_node_status_test.go.
@@ -616,5 +706,157 @@ mod tests {
         check(true, Some("false"), Some(Some("true")));
         check(false, None, None);
         check(false, Some("true"), Some(None));
+    }
+
+    /// Upstream's 7 cases of `TestUpdateDefaultLabels`: the labels before, and those that change.
+    #[test]
+    fn own_labels_of_a_node_that_is_there() {
+        const NEW: [(&str, &str); 9] = [
+            ("kubernetes.io/hostname", "new-hostname"),
+            ("topology.kubernetes.io/zone", "new-zone"),
+            ("topology.kubernetes.io/region", "new-region"),
+            ("failure-domain.beta.kubernetes.io/zone", "new-zone"),
+            ("failure-domain.beta.kubernetes.io/region", "new-region"),
+            ("node.kubernetes.io/instance-type", "new-type"),
+            ("beta.kubernetes.io/instance-type", "new-type"),
+            ("kubernetes.io/os", "new-os"),
+            ("kubernetes.io/arch", "new-arch"),
+        ];
+        let node = |labels: Option<Vec<(&str, &str)>>| {
+            let labels = labels.map(|l| l.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect());
+            Node { metadata: ObjectMeta { labels, ..ObjectMeta::default() }, ..Node::default() }
+        };
+        let check = |wanted: Vec<(&str, &str)>,
+                     found: Option<Vec<(&str, &str)>>,
+                     expected: &[(&str, Option<&str>)]| {
+            let got = changed_labels(&node(Some(wanted)), &node(found.clone()));
+            let expected: BTreeMap<_, _> = expected.iter().map(|(k, v)| (*k, v.map(str::to_owned))).collect();
+            assert_eq!(got, expected, "{found:?}");
+        };
+        let all: Vec<_> = NEW.iter().map(|(key, value)| (*key, Some(*value))).collect();
+        let with = |more: (&'static str, &'static str)| NEW.into_iter().chain([more]).collect::<Vec<_>>();
+        check(NEW.into(), Some(Vec::new()), &all);
+        check(NEW.into(), Some(NEW.iter().map(|(key, _)| (*key, "old")).collect()), &all);
+        check(NEW.into(), Some(with(("please-persist", "foo"))), &[]);
+        check(Vec::new(), Some(with(("please-persist", "foo"))), &[]);
+        check(NEW.into(), Some(NEW.into()), &[]);
+        check(NEW.into(), None, &all);
+        let before = [NEW[0], NEW[3], NEW[4], NEW[6]];
+        check(NEW.into(), Some(before.into()), &[all[1], all[2], all[5], all[7], all[8]]);
+        // An empty one goes, and the others of the options are those of a new Node alone.
+        check(
+            vec![("kubernetes.io/hostname", ""), ("mine", "x")],
+            Some(NEW.into()),
+            &[("kubernetes.io/hostname", None)],
+        );
+        check(vec![("kubernetes.io/hostname", "")], None, &[]);
+    }
+
+    /// The 9 of upstream's 12 cases of `TestNodeStatusHasChanged` that have a status.
+    #[test]
+    fn statuses_that_differ() {
+        let time = |minute: i64| Some(Time(Timestamp::from_second(60 * minute).unwrap()));
+        let of = |type_: &str, status: &str, heartbeat: i64, transition: i64| NodeCondition {
+            type_: type_.into(),
+            status: status.into(),
+            last_heartbeat_time: time(heartbeat),
+            last_transition_time: time(transition),
+            ..NodeCondition::default()
+        };
+        let check = |before: &[&NodeCondition], after: &[&NodeCondition], expected: bool| {
+            let status = |all: &[&NodeCondition]| NodeStatus {
+                conditions: Some(all.iter().map(|c| (*c).clone()).collect()),
+                ..NodeStatus::default()
+            };
+            assert_eq!(differ(&status(before), &status(after)), expected, "{before:?} {after:?}");
+        };
+        let (ready, pressure) = (of(READY, "True", 0, 0), of("MemoryPressure", "False", 0, 0));
+        let (later, changed, not) =
+            (of(READY, "True", 1, 0), of(READY, "True", 1, 1), of(READY, "False", 0, 0));
+        check(&[], &[], false);
+        check(&[&ready, &pressure], &[&ready, &pressure], false);
+        check(&[&ready, &pressure], &[&later, &pressure], false);
+        check(&[&ready, &pressure], &[&pressure, &later], false);
+        check(&[&ready, &pressure], &[&not, &pressure], true);
+        check(&[&ready, &pressure], &[&changed, &pressure], true);
+        check(&[&ready], &[&ready, &pressure], true);
+        assert!(!differ(&NodeStatus::default(), &NodeStatus::default()));
+        let phase = |phase: &str| NodeStatus { phase: Some(phase.into()), ..NodeStatus::default() };
+        assert!(differ(&phase("Pending"), &phase("Running")));
+    }
+
+    /// The 15 of upstream's 17 cases of `TestNodeAddress` that say something here, with the addresses that were found: the
+    /// cloud, whether addresses were asked for, those, the annotation before and after. The other two ask for `0.0.0.0` and
+    /// `::` of a cloud, which differ in the annotation.
+    #[test]
+    fn addresses() {
+        let check = |(cloud, asked): (bool, bool),
+                     ips: &[&str],
+                     was: Option<&str>,
+                     told: &[&str],
+                     is: Option<&str>| {
+            let mut config = Config::new("n");
+            (config.node.external_cloud, config.node.own_addresses) = (cloud, asked);
+            let o =
+                Observation { addresses: ips.iter().map(|ip| (*ip).to_owned()).collect(), ..observation() };
+            let addresses = status("n", &config, &o, &NodeStatus::default()).addresses.unwrap();
+            let addresses: Vec<_> =
+                addresses.iter().map(|a| (a.type_.as_str(), a.address.as_str())).collect();
+            let internal = told.iter().map(|ip| ("InternalIP", *ip));
+            assert_eq!(addresses, internal.chain([("Hostname", "n")]).collect::<Vec<_>>(), "{ips:?}");
+            let mut node = Node::default();
+            node.metadata.annotations = was.map(|text| [(PROVIDED.to_owned(), text.to_owned())].into());
+            let change = provided_addresses(&config.node, &o.addresses, &node);
+            let after = change.get(PROVIDED).cloned().unwrap_or_else(|| was.map(str::to_owned));
+            assert_eq!(after.as_deref(), is, "{ips:?} {was:?}");
+        };
+        let (cloud, none, unasked) = ((true, true), (false, true), (true, false));
+        check(cloud, &["10.0.0.1"], None, &["10.0.0.1"], Some("10.0.0.1"));
+        check(none, &["10.0.0.2"], None, &["10.0.0.2"], None);
+        check(none, &["2001:db2::2"], None, &["2001:db2::2"], None);
+        check((false, false), &["10.0.0.2"], None, &["10.0.0.2"], None);
+        check((false, false), &["2001:db2::2"], None, &["2001:db2::2"], None);
+        check(unasked, &["10.0.0.2"], None, &[], None);
+        check(unasked, &["2001:db2::2"], None, &[], None);
+        check(cloud, &["10.1.1.1"], None, &["10.1.1.1"], Some("10.1.1.1"));
+        check(none, &["10.1.1.1"], None, &["10.1.1.1"], None);
+        check(none, &["10.1.1.1"], Some("10.1.1.3"), &["10.1.1.1"], None);
+        check(cloud, &["10.1.1.1"], Some("10.1.1.3"), &["10.1.1.1"], Some("10.1.1.1"));
+        let (v6, v4) = ("2600:1f14:1d4:d101::ba3d", "10.1.1.2");
+        check(cloud, &[v6, v4], None, &[v6, v4], Some("2600:1f14:1d4:d101::ba3d,10.1.1.2"));
+        let both = "10.1.1.2,2600:1f14:1d4:d101::ba3d";
+        check(cloud, &[v4, v6], Some(v4), &[v4, v6], Some(both));
+        check(cloud, &[v4], Some(both), &[v4], Some(v4));
+
+        let mut config = Config::new("n");
+        (config.node.external_cloud, config.node.own_addresses) = cloud;
+        let address = NodeAddress { type_: String::new(), address: "10.1.1.2".into() };
+        let old = NodeStatus { addresses: Some(vec![address.clone()]), ..NodeStatus::default() };
+        assert_eq!(status("n", &config, &observation(), &old).addresses, Some(vec![address]));
+    }
+
+    /// Upstream's 3 cases of `TestReconcileExtendedResource`.
+    #[test]
+    fn devices_of_an_earlier_machine_are_gone() {
+        let check = |capacity: &[(&str, &str)], allocatable: bool, expected: &[&str]| {
+            let list: BTreeMap<_, _> = capacity
+                .iter()
+                .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+                .collect();
+            let status = NodeStatus {
+                allocatable: Some(list.clone()).filter(|_| allocatable),
+                capacity: Some(list),
+                ..NodeStatus::default()
+            };
+            let zeroed = zeroed(&Node { status: Some(status), ..Node::default() });
+            assert!(zeroed.values().all(|amount| amount.0 == "0"));
+            assert_eq!(zeroed.keys().map(String::as_str).collect::<Vec<_>>(), expected);
+        };
+        let own = [("cpu", "2"), ("memory", "10G"), ("ephemeral-storage", "5000")];
+        let more = [("test.com/resource1", "2"), ("test.com/resource2", "10")];
+        let all: Vec<_> = own.into_iter().chain(more).collect();
+        check(&own, true, &[]);
+        check(&all, true, &["test.com/resource1", "test.com/resource2"]);
+        check(&all, false, &["test.com/resource1", "test.com/resource2"]);
     }
 }

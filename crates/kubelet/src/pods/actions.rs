@@ -93,6 +93,16 @@ pub(crate) fn should_start(container: &Container, pod: &Pod, observed: &PodStatu
     }
 }
 
+/// Whether an init container failed: also where something that it started had no memory left.
+pub(super) fn init_failed(status: &ContainerStatus) -> bool {
+    status.reason == "OOMKilled"
+        || match status.state {
+            State::Exited => status.exit_code != 0,
+            State::Unknown => true,
+            State::Created | State::Running => false,
+        }
+}
+
 /// Whether any container beside the init containers was ever made.
 pub(crate) fn any_regular_created(pod: &Pod, observed: &PodStatus) -> bool {
     spec::containers(pod).iter().any(|c| observed.container(&c.name).is_some())
@@ -251,7 +261,7 @@ fn compute_init(
             }
             State::Running => {}
             State::Exited if sidecar => actions.init_to_start.push(i),
-            State::Exited if status.exit_code != 0 => {
+            State::Exited if init_failed(status) => {
                 if !should_start(container, pod, observed) {
                     actions.kill_pod = true;
                     actions.init_to_start.clear();

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use objects::claims::CLASS_PREFIX;
 use objects::ports::host_ports;
 use objects::taints::{self, Tolerance};
 use objects::{features, node_affinity};
@@ -16,13 +17,14 @@ use tokio::sync::watch;
 use crate::device_manager::DeviceManager;
 use crate::eviction::pressure::Pressure;
 use crate::node::NodeView;
+use crate::node::status::is_extended;
 use crate::node_shutdown::{self, GoingDown};
 
 use super::preemption::{self, Requirement};
 use super::worker::Worker;
 use super::workers::Workers;
-use super::{spec, sysctls};
-use objects::quantity;
+use super::{app_armor, spec, sysctls};
+use objects::quantity::{self, ResourceList};
 
 /// Why a Pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub(crate) struct Rules {
     pub(crate) sysctls: Vec<String>,
     /// The rule about the node's taints.
     pub(crate) tolerance: Tolerance,
+    /// Whether the machine confines processes by AppArmor's profiles.
+    pub(crate) app_armor: bool,
 }
 
 /// Which Pods the node has taken, and which it has refused.
@@ -289,17 +293,80 @@ fn created(pod: &Pod) -> (Option<Timestamp>, &str, &str) {
     (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), spec::namespace(pod), spec::name(pod))
 }
 
+/// The label by which a Pod may say which operating system it is for.
+const OS_LABEL: &str = "kubernetes.io/os";
+
+/// Whether a Pod's processes must have no groups but those that it names.
+fn needs_groups_policy(pod: &Pod) -> bool {
+    let context = spec::spec(pod).security_context.as_ref();
+    context.and_then(|c| c.supplemental_groups_policy.as_deref()) == Some("Strict")
+}
+
+/// Whether the node's runtime can do that.
+fn gives_groups_policy(node: &Node) -> bool {
+    let features = node.status.as_ref().and_then(|s| s.features.as_ref());
+    features.and_then(|f| f.supplemental_groups_policy) == Some(true)
+}
+
+/// The Pod without the requests that are none of this node's: those of extended resources that it does not have, which are
+/// the cluster's, and those that drivers give by claims.
+fn of_this_node<'p>(pod: &'p Pod, allocatable: &ResourceList) -> Cow<'p, Pod> {
+    let claimed = spec::status(pod).extended_resource_claim_status.as_ref();
+    let is_claimed = |container: &str, resource: &str| {
+        claimed.is_some_and(|c| {
+            c.request_mappings.iter().any(|m| m.container_name == container && m.resource_name == resource)
+        })
+    };
+    let counts = |container: &str, resource: &String| {
+        let extended = is_extended(resource);
+        let by_driver = (extended || resource.starts_with(CLASS_PREFIX)) && is_claimed(container, resource);
+        !by_driver && (!extended || allocatable.contains_key(resource))
+    };
+    let all = spec::containers(pod).iter().chain(spec::init_containers(pod));
+    let mut requests =
+        all.flat_map(|c| requests_of(c).into_iter().flat_map(|r| r.keys().map(|name| (&c.name, name))));
+    if requests.all(|(container, name)| counts(container, name)) {
+        return Cow::Borrowed(pod);
+    }
+    let mut own = pod.clone();
+    let containers = own
+        .spec
+        .iter_mut()
+        .flat_map(|s| s.containers.iter_mut().chain(s.init_containers.iter_mut().flatten()));
+    for c in containers {
+        if let Some(list) = c.resources.as_mut().and_then(|r| r.requests.as_mut()) {
+            list.retain(|name, _| counts(&c.name, name));
+        }
+    }
+    Cow::Owned(own)
+}
+
+fn requests_of(container: &Container) -> Option<&ResourceList> {
+    container.resources.as_ref()?.requests.as_ref()
+}
+
 /// The reasons for which a Pod does not fit beside others that the node has taken, in upstream's order.
 pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], rules: &Rules) -> Vec<Reason> {
     let other = |reason: &str, message: &str| {
         Reason::Other(Refusal { reason: reason.to_owned(), message: message.to_owned() })
     };
     let s = spec::spec(pod);
+    if pod.metadata.labels.as_ref().and_then(|l| l.get(OS_LABEL)).is_some_and(|os| os != "linux") {
+        let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return vec![other("PodOSSelectorNodeLabelDoesNotMatch", message)];
+    }
     if s.os.as_ref().is_some_and(|os| os.name != "linux") {
         return vec![other("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")];
     }
+    if needs_groups_policy(pod) && !gives_groups_policy(node) {
+        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        return vec![other("SupplementalGroupsPolicyNotSupported", message)];
+    }
     if let Some(message) = sysctls::forbidden(pod, &rules.sysctls) {
         return vec![other("SysctlForbidden", &message)];
+    }
+    if let Some(message) = app_armor::refusal(pod, rules.app_armor) {
+        return vec![other("AppArmor", &message)];
     }
     let missing = features::missing(pod, node);
     if !missing.is_empty() {
@@ -312,6 +379,11 @@ pub(crate) fn reasons(pod: &Pod, node: &Node, others: &[Arc<Pod>], rules: &Rules
             "NodeAffinity",
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
         ));
+    }
+    if s.node_name.as_ref().is_some_and(|name| !name.is_empty() && node.metadata.name.as_ref() != Some(name))
+    {
+        let message = "Predicate NodeName failed: node(s) didn't match the requested node name";
+        reasons.push(other("NodeName", message));
     }
     let ports = host_ports(pod);
     let mut taken = others.iter().flat_map(|p| host_ports(p));
@@ -343,19 +415,16 @@ fn resources(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Vec<Reason> {
     if allocatable.contains_key("pods") && others.len() as i64 + 1 > most {
         lacks("pods", [1, others.len() as i64, most]);
     }
-    let mut names: Vec<&str> = vec!["cpu", "memory", "ephemeral-storage"];
-    let requested = spec::containers(pod).iter().chain(spec::init_containers(pod));
-    names.extend(
-        requested
-            .filter_map(|c| c.resources.as_ref()?.requests.as_ref())
-            .flat_map(|r| r.keys().map(String::as_str))
-            .filter(|n| allocatable.contains_key(*n)),
-    );
-    names.sort_unstable();
-    names.dedup();
-    for name in names {
+    let pod = &*of_this_node(pod, &allocatable);
+    let all = spec::containers(pod).iter().chain(spec::init_containers(pod));
+    let others_by_name: BTreeSet<&str> = all
+        .filter_map(requests_of)
+        .flat_map(|r| r.keys().map(String::as_str))
+        .filter(|name| !FIRST.contains(name))
+        .collect();
+    for name in FIRST.into_iter().chain(others_by_name) {
         let request = spec::pod_request(pod, name);
-        if request == 0 || !allocatable.contains_key(name) {
+        if request == 0 {
             continue;
         }
         let used: i64 = others.iter().map(|p| spec::pod_request(p, name)).fold(0, i64::saturating_add);
@@ -366,6 +435,9 @@ fn resources(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Vec<Reason> {
     }
     reasons
 }
+
+/// The resources that are looked at first.
+const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Decides about a Pod that makes nobody go.
 #[cfg(test)]
@@ -584,5 +656,150 @@ mod tests {
             "{}",
             refused.message
         );
+    }
+
+    fn of(value: serde_json::Value) -> Pod {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// 13 of upstream's 16 cases of `TestGeneralPredicates`, and what makes its last 3: the Node is the one that the watch
+    /// shows. Amounts of cpu are in thousandths.
+    #[test]
+    fn predicates() {
+        let node = |labels: serde_json::Value, taints: serde_json::Value| -> Node {
+            let amounts = json!({"cpu": "10m", "memory": "20", "pods": "32", "example.com/aaa": "0",
+                "ephemeral-storage": "0", "hugepages-2Mi": "0"});
+            let node = json!({"metadata": {"name": "machine1", "labels": labels}, "spec": {"taints": taints},
+                "status": {"capacity": amounts, "allocatable": amounts}});
+            serde_json::from_value(node).unwrap()
+        };
+        let bare = || node(json!({}), json!([]));
+        let check =
+            |pod: serde_json::Value, other: Option<serde_json::Value>, node: &Node, expected: &[&str]| {
+                let others: Vec<_> = other.into_iter().map(|p| Arc::new(of(p))).collect();
+                let got = reasons(&of(pod.clone()), node, &others, &Rules::default());
+                let text = |reason: &Reason| match reason {
+                    Reason::Lacking { name, amounts: [requested, used, capacity] } => {
+                        format!("{name} {requested} {used} {capacity}")
+                    }
+                    Reason::Other(refusal) => refusal.reason.clone(),
+                };
+                assert_eq!(got.iter().map(text).collect::<Vec<_>>(), expected, "{pod}");
+            };
+        let asks = |cpu: &str, memory: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}});
+        let port = || json!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 123}]}]}});
+        let none = || json!({"spec": {"containers": []}});
+        check(none(), Some(asks("9m", "19")), &bare(), &[]);
+        check(asks("8m", "10"), Some(asks("5m", "19")), &bare(), &["cpu 8 5 10", "memory 10 19 20"]);
+        check(json!({"spec": {"containers": [], "nodeName": "machine2"}}), None, &bare(), &["NodeName"]);
+        check(port(), Some(port()), &bare(), &["NodePorts"]);
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let both = node(json!({}), json!([taint("foo", "NoSchedule"), taint("bar", "NoExecute")]));
+        let tolerates = json!({"spec": {"containers": [], "tolerations": [{"key": "foo"}, {"key": "bar"}]}});
+        check(tolerates, None, &both, &[]);
+        check(none(), None, &node(json!({}), json!([taint("foo", "NoSchedule")])), &[]);
+        check(none(), None, &node(json!({}), json!([taint("bar", "NoExecute")])), &["TaintToleration"]);
+        check(none(), None, &node(json!({}), json!([taint("baz", "PreferNoSchedule")])), &[]);
+        let from_file = json!({"annotations": {"kubernetes.io/config.source": "file"}});
+        check(json!({"metadata": from_file, "spec": {"containers": []}}), None, &both, &[]);
+        let wants = |node_name: &str| {
+            let term = json!({"matchExpressions": [{"key": "foo", "operator": "Exists"}]});
+            let affinity =
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+            json!({"metadata": from_file, "spec": {"containers": [], "nodeName": node_name,
+                "affinity": {"nodeAffinity": affinity}}})
+        };
+        check(wants(""), None, &bare(), &["NodeAffinity"]);
+        check(wants("some-node-name"), None, &bare(), &["NodeAffinity", "NodeName"]);
+        check(wants(""), None, &node(json!({"foo": "bar"}), json!([])), &[]);
+        check(wants(""), None, &node(json!({"foo": "bar"}), json!([])), &[]);
+
+        // The first reason is the one that is told.
+        let asks_more = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {
+            "ephemeral-storage": "1", "memory": "21", "hugepages-2Mi": "2Mi", "hugepages-1Gi": "1Gi"}}}]}});
+        let expected = [
+            "memory 21 0 20",
+            "ephemeral-storage 1 0 0",
+            "hugepages-1Gi 1073741824 0 0",
+            "hugepages-2Mi 2097152 0 0",
+        ];
+        check(asks_more, None, &bare(), &expected);
+    }
+
+    /// Upstream's 8 cases of `TestRemoveMissingExtendedResources`: what is left of a request for one of a resource.
+    #[test]
+    fn resources_of_others_do_not_count() {
+        let check = |asked: &str,
+                     limit_only: bool,
+                     claimed: bool,
+                     allocatable: serde_json::Value,
+                     left: bool| {
+            let amount = json!({asked: "1"});
+            let requests = if limit_only { json!({}) } else { amount.clone() };
+            let container = json!({"name": "c", "resources": {"requests": requests, "limits": amount}});
+            let mut pod = json!({"spec": {"containers": [container], "initContainers": [container]}});
+            if claimed {
+                pod["status"] = json!({"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": [
+                    {"containerName": "c", "resourceName": asked, "requestName": "r"}]}});
+            }
+            let pod = of(pod);
+            let allocatable: ResourceList = serde_json::from_value(allocatable).unwrap();
+            let made = of_this_node(&pod, &allocatable);
+            let all = spec::containers(&made).iter().chain(spec::init_containers(&made));
+            for c in all {
+                assert_eq!(
+                    requests_of(c).is_some_and(|r| r.contains_key(asked)),
+                    left,
+                    "{asked} {allocatable:?}"
+                );
+            }
+        };
+        let (extended, implicit) = ("foo.com/bar", "deviceclass.resource.kubernetes.io/bar");
+        check(extended, true, false, json!({"foo.com/baz": "1"}), false);
+        check(extended, false, false, json!({"foo.com/bar": "1"}), true);
+        check(extended, false, false, json!({"foo.com/baz": "1"}), false);
+        check(extended, false, false, json!({"foo.com/bar": "0"}), true);
+        check(extended, false, false, json!({}), false);
+        check(extended, false, true, json!({"foo.com/bar": "0"}), false);
+        check(extended, false, true, json!({}), false);
+        check(implicit, false, true, json!({}), false);
+        let claimed = of(
+            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"foo.com/bar": "1"}}}]},
+            "status": {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": [
+                {"containerName": "c", "resourceName": "foo.com/bar", "requestName": "r"}]}}}),
+        );
+        let node = serde_json::from_value(json!({"status": {"allocatable": {"foo.com/bar": "0"}}})).unwrap();
+        assert_eq!(decide(&claimed, &node, &[]), None);
+    }
+
+    /// Upstream's 6 cases of `TestRejectPodAdmissionBasedOnOSSelector`, where the label of the Node does not count, the 3 of
+    /// `TestRejectPodAdmissionBasedOnOSField` and the 4 of `TestPodAdmissionBasedOnSupplementalGroupsPolicy` with the feature.
+    #[test]
+    fn a_node_refuses_what_it_cannot_do() {
+        let check = |pod: serde_json::Value, features: serde_json::Value, expected: Option<&str>| {
+            let node = json!({"metadata": {"labels": {"kubernetes.io/os": "dummyOS"}}, "status": {"features": features}});
+            let got = decide(&of(pod.clone()), &serde_json::from_value(node).unwrap(), &[]);
+            assert_eq!(got.map(|r| r.reason).as_deref(), expected, "{pod} {features}");
+        };
+        let label =
+            |os: &str| json!({"metadata": {"labels": {"kubernetes.io/os": os}}, "spec": {"containers": []}});
+        let none = || json!({});
+        for _ in ["the node's label is right", "the node's label is wrong"] {
+            check(label("linux"), none(), None);
+        }
+        for _ in 0..3 {
+            check(label("dummyOS"), none(), Some("PodOSSelectorNodeLabelDoesNotMatch"));
+        }
+        check(json!({"spec": {"containers": []}}), none(), None);
+        let field = |os: &str| json!({"spec": {"containers": [], "os": {"name": os}}});
+        check(field("linux"), none(), None);
+        check(field("dummyOS"), none(), Some("PodOSNotSupported"));
+        check(json!({"spec": {"containers": []}}), none(), None);
+        let policy = |policy: &str| json!({"spec": {"containers": [], "securityContext": {"supplementalGroupsPolicy": policy}}});
+        let with = json!({"supplementalGroupsPolicy": true});
+        check(policy("Strict"), none(), Some("SupplementalGroupsPolicyNotSupported"));
+        check(policy("Strict"), with.clone(), None);
+        check(policy("Merge"), none(), None);
+        check(policy("Merge"), with, None);
     }
 }

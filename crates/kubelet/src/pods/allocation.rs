@@ -21,7 +21,18 @@ pub(crate) struct Pending {
     pub(crate) reason: &'static str,
     /// The resource that is lacking.
     pub(crate) message: String,
+    /// Upstream's word for it, by which resizes are counted that are infeasible.
+    pub(crate) detail: &'static str,
 }
+
+impl Pending {
+    fn infeasible(detail: &'static str, message: String) -> Self {
+        Self { reason: "Infeasible", message, detail }
+    }
+}
+
+/// The detail of what lacks room on the node.
+const NO_ROOM: &str = "insufficient_node_allocatable";
 
 /// The resources that can be resized in place; upstream's.
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];
@@ -153,9 +164,35 @@ pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pendi
             .map(|c| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name))
             .collect()
     };
-    let (_, by) = holds.iter().find(|(name, _)| requests(pod, name) != requests(now, name))?;
+    let (name, by) = holds.iter().find(|(name, _)| requests(pod, name) != requests(now, name))?;
     let message = format!("Resize is infeasible for Guaranteed Pods alongside {by}");
-    Some(Pending { reason: "Infeasible", message })
+    let detail = if *name == "cpu" {
+        "guaranteed_pod_cpu_manager_static_policy"
+    } else {
+        "guaranteed_pod_memory_manager_static_policy"
+    };
+    Some(Pending::infeasible(detail, message))
+}
+
+/// Whether a container that may swap asks for another amount of memory without a restart: how much it may swap follows from
+/// that amount, and cannot be changed. `swaps` tells whether a container of a Pod may; `now` is the Pod with what it has.
+pub(crate) fn swapped(pod: &Pod, now: &Pod, swaps: impl Fn(&Pod, &Container) -> bool) -> Option<Pending> {
+    let has: HashMap<&str, &Container> = resizable(now).map(|c| (c.name.as_str(), c)).collect();
+    let memory =
+        |c: &Container| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), "memory");
+    let restarts = |c: &Container| {
+        let policy = c.resize_policy.iter().flatten().find(|p| p.resource_name == "memory");
+        policy.is_some_and(|p| p.restart_policy == "RestartContainer")
+    };
+    let refused = |wanted: &Container| {
+        has.get(wanted.name.as_str()).is_some_and(|has| {
+            memory(wanted) != memory(has) && !restarts(has) && (swaps(pod, wanted) || swaps(now, has))
+        })
+    };
+    resizable(pod).any(refused).then(|| {
+        let message = "In-place resize of containers with swap is not supported.";
+        Pending::infeasible("swap_limitation", message.to_owned())
+    })
 }
 
 /// Whether the node cannot give a Pod what it asks for, beside what it gave to others; `now` is the Pod
@@ -179,14 +216,14 @@ pub(crate) fn decide(
             let message = format!(
                 "Node didn't have enough capacity: {name}, requested: {request}, capacity: {capacity}"
             );
-            return Some(Pending { reason: "Infeasible", message });
+            return Some(Pending::infeasible(NO_ROOM, message));
         }
         let used: i64 = others.iter().map(|p| spec::pod_request(p, name)).fold(0, i64::saturating_add);
         if request > capacity.saturating_sub(used) {
             let message = format!(
                 "Node didn't have enough resource: {name}, requested: {request}, used: {used}, capacity: {capacity}"
             );
-            return Some(Pending { reason: "Deferred", message });
+            return Some(Pending { reason: "Deferred", message, detail: NO_ROOM });
         }
     }
     None
@@ -324,5 +361,85 @@ mod tests {
                 "Node didn't have enough capacity: cpu, requested: 9223372036854775000, capacity: 4000",
             )),
         );
+    }
+
+    /// Upstream's 3 cases of `TestRetryPendingResizesWithSwap`.
+    #[test]
+    fn containers_that_swap_are_restarted_or_left_alone() {
+        let pod = |amount: (&str, &str), policy: &str| -> Pod {
+            let policy = json!([{"resourceName": "memory", "restartPolicy": policy}]);
+            let requests = json!({"cpu": amount.0, "memory": amount.1});
+            serde_json::from_value(json!({"spec": {"containers": [
+                {"name": "c1", "resources": {"requests": requests}, "resizePolicy": policy}]}}))
+            .unwrap()
+        };
+        let check = |to: (&str, &str), policy: &str, swaps: bool, expected: Option<&str>| {
+            let (now, pod) = (pod(("1", "1Gi"), policy), pod(to, policy));
+            let got = swapped(&pod, &now, |_, _| swaps);
+            assert_eq!(got.as_ref().map(|p| p.message.as_str()), expected, "{to:?} {policy} {swaps}");
+            assert!(got.is_none_or(|p| (p.reason, p.detail) == ("Infeasible", "swap_limitation")));
+        };
+        let less = ("500m", "500Mi");
+        let text = "In-place resize of containers with swap is not supported.";
+        check(less, "RestartContainer", false, None);
+        check(less, "RestartContainer", true, None);
+        check(less, "NotRequired", true, Some(text));
+        check(less, "NotRequired", false, None);
+        check(("500m", "1024Mi"), "NotRequired", true, None);
+    }
+
+    /// 13 of upstream's 20 cases of `TestRetryPendingResizes`: those that say more than another one, and are not about whole
+    /// Pods. The node has 4 processors and 4 GiB, of which two other Pods have one half. Requests are `CPU,MEMORY` in
+    /// thousandths and MiB.
+    #[test]
+    fn resizes_are_given_or_wait() {
+        let amounts = |text: &str| {
+            let (cpu, memory) = text.split_once(',').unwrap();
+            let set =
+                [("cpu", cpu, "m"), ("memory", memory, "Mi")].into_iter().filter(|(_, n, _)| !n.is_empty());
+            json!(
+                set.map(|(name, n, unit)| (name.to_owned(), json!(format!("{n}{unit}"))))
+                    .collect::<serde_json::Map<_, _>>()
+            )
+        };
+        let pod = |requests: &str, limits: &str| -> Arc<Pod> {
+            let resources = json!({"requests": amounts(requests), "limits": amounts(limits)});
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c1", "resources": resources}]}});
+            Arc::new(serde_json::from_value(pod).unwrap())
+        };
+        let allocatable: ResourceList = serde_json::from_value(json!({"cpu": "4", "memory": "4Gi"})).unwrap();
+        let others = [pod("1000,1024", ","), pod("1000,1024", ",")];
+        let check = |(from, from_limits): (&str, &str),
+                     (to, to_limits): (&str, &str),
+                     expected: Option<(&str, &str)>| {
+            let got = decide(&pod(to, to_limits), &pod(from, from_limits), &allocatable, &others);
+            let got = got.as_ref().map(|p| (p.reason, p.message.as_str()));
+            assert_eq!(got.map(|(reason, _)| reason), expected.map(|(reason, _)| reason), "{from} {to}");
+            if let (Some((_, got)), Some((_, text))) = (got, expected) {
+                assert!(got.contains(text), "{got}");
+            }
+        };
+        let usual = ("1000,1024", ",");
+        let lacks = |name: &'static str| Some(("Deferred", name));
+        let (cpu, memory) =
+            ("Node didn't have enough resource: cpu", "Node didn't have enough resource: memory");
+        check(usual, ("500,500", ","), None);
+        check(usual, ("1500,500", ","), None);
+        check(usual, ("500,1500", ","), None);
+        check(usual, ("2500,2500", ","), lacks(cpu));
+        check(usual, ("500,2500", ","), lacks(memory));
+        // DIFFERENCE, as above: upstream defers these two.
+        check(
+            usual,
+            ("1000,4500", ","),
+            Some(("Infeasible", "memory, requested: 4718592000, capacity: 4294967296")),
+        );
+        check(usual, ("5000,1024", ","), Some(("Infeasible", "cpu, requested: 5000, capacity: 4000")));
+        check(usual, ("1500,1024", ","), None);
+        check(usual, usual, None);
+        check(("2,", ","), ("1000,", ","), None);
+        check(("1000,", ","), ("2,", ","), None);
+        check(("10,", "10,"), ("10,", "20,"), None);
+        check(("10,", "20,"), ("10,", "10,"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Sandboxes and containers as the runtime is asked for them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use component::Clock;
 use cri::runtime as pb;
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, VolumeDevice};
 
 use super::devices::GivenError;
 use super::dns::{self, HostnameError};
 use super::downward::Facts;
 use super::env::{self, EnvError};
 use super::labels::ROOT_ANNOTATION;
+use super::mount_modes::{MountModeError, propagation, recursive_read_only};
 use super::security::{self, NonRootError, ProfileError, Profiles};
 use super::{labels, resources, spec};
 use crate::Config;
@@ -69,7 +70,7 @@ pub(crate) enum ContainerConfigError {
     LogDir { container: String, error: io::Error },
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     NoVolume { volume: String, container: String },
-    #[error("missing value for {0:?}")]
+    #[error("missing value for {0}")]
     SubPathExpr(String),
     #[error(transparent)]
     MountMode(#[from] MountModeError),
@@ -84,24 +85,9 @@ pub(crate) enum ContainerConfigError {
     #[error(transparent)]
     Hosts(#[from] io::Error),
     #[error(transparent)]
+    Hostname(#[from] HostnameError),
+    #[error(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-/// Why a volume cannot be mounted as a container wants it; upstream's texts.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum MountModeError {
-    #[error("invalid MountPropagation mode: {0:?}")]
-    Propagation(String),
-    #[error("volume {0:?} requested recursive read-only mode, but it is not read-only")]
-    Writable(String),
-    #[error(
-        "volume {volume:?} requested recursive read-only mode, but it is not compatible with propagation {propagation:?}"
-    )]
-    Propagated { volume: String, propagation: String },
-    #[error("volume {0:?} requested recursive read-only mode, but it is not supported by the runtime")]
-    Unsupported(String),
-    #[error("unknown recursive read-only mode {0:?}")]
-    Unknown(String),
 }
 
 /// Says how sandboxes and containers are to be.
@@ -159,8 +145,8 @@ impl Requests {
         let users = self.users_of_sandbox(pod, handler).await?;
         let config = &self.config;
         let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
-        let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
-        if let Some((reason, message)) = note {
+        let (dns_config, notes) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
+        for (reason, message) in notes {
             self.recorder.pod(pod, "Warning", reason, message);
         }
         let hostname = if spec::host_network(pod) {
@@ -171,18 +157,7 @@ impl Requests {
         let port_mappings = spec::containers(pod)
             .iter()
             .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
-            .flat_map(|c| c.ports.iter().flatten())
-            .map(|port| pb::PortMapping {
-                protocol: match port.protocol.as_deref() {
-                    Some("UDP") => pb::Protocol::Udp,
-                    Some("SCTP") => pb::Protocol::Sctp,
-                    _ => pb::Protocol::Tcp,
-                }
-                .into(),
-                container_port: port.container_port,
-                host_port: port.host_port.unwrap_or(0),
-                host_ip: port.host_ip.clone().unwrap_or_default(),
-            })
+            .flat_map(port_mappings)
             .collect();
         let context = spec::spec(pod).security_context.as_ref();
         let (supplemental_groups, policy) = security::groups(context);
@@ -420,14 +395,18 @@ impl Requests {
     }
 
     /// Writes the Pod's hosts file anew, and mounts it.
-    async fn hosts_mount(&self, i: &ContainerInputs<'_>, pod_dir: &Path) -> io::Result<pb::Mount> {
+    async fn hosts_mount(
+        &self,
+        i: &ContainerInputs<'_>,
+        pod_dir: &Path,
+    ) -> Result<pb::Mount, ContainerConfigError> {
         let pod = i.facts.pod;
         let aliases = spec::spec(pod).host_aliases.clone().unwrap_or_default();
         let text = if spec::host_network(pod) {
             let of_node = tokio::fs::read_to_string(ETC_HOSTS).await.unwrap_or_default();
             dns::node_hosts_file(&of_node, &aliases)
         } else {
-            let (name, domain) = dns::hostname(pod, &self.config.cluster_domain);
+            let (name, domain) = dns::hostname(pod, &self.config.cluster_domain)?;
             dns::hosts_file(i.facts.pod_ips, &name, &domain, &aliases)
         };
         let file = pod_dir.join("etc-hosts");
@@ -522,43 +501,156 @@ fn annotations(config: &Config, i: &ContainerInputs<'_>) -> HashMap<String, Stri
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn propagation(mount: &VolumeMount) -> Result<pb::MountPropagation, MountModeError> {
-    match mount.mount_propagation.as_deref() {
-        None | Some("None" | "") => Ok(pb::MountPropagation::PropagationPrivate),
-        Some("HostToContainer") => Ok(pb::MountPropagation::PropagationHostToContainer),
-        Some("Bidirectional") => Ok(pb::MountPropagation::PropagationBidirectional),
-        Some(other) => Err(MountModeError::Propagation(other.to_owned())),
-    }
-}
-
-/// Whether a mount is read-only all the way down.
-fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, MountModeError> {
-    let volume = || mount.name.clone();
-    let mode = match mount.recursive_read_only.as_deref() {
-        None | Some("Disabled" | "") => return Ok(false),
-        Some(mode) => mode,
-    };
-    if mount.read_only != Some(true) {
-        return Err(MountModeError::Writable(volume()));
-    }
-    if let Some(p) = mount.mount_propagation.as_deref().filter(|p| *p != "None") {
-        return Err(MountModeError::Propagated { volume: volume(), propagation: p.to_owned() });
-    }
-    match mode {
-        "IfPossible" => Ok(runtime),
-        "Enabled" if runtime => Ok(true),
-        "Enabled" => Err(MountModeError::Unsupported(volume())),
-        other => Err(MountModeError::Unknown(other.to_owned())),
-    }
-}
-
-/// Replaces references of a subPathExpr; each must be known.
+/// Replaces references of a subPathExpr; each must be known, and not empty.
 fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, ContainerConfigError> {
-    let missing = std::cell::Cell::new(false);
+    let missing = std::cell::RefCell::new(BTreeSet::new());
     let text = env::expand(expr, |name| {
-        let value = vars.get(name);
-        missing.set(missing.get() || value.is_none());
+        let value = vars.get(name).filter(|value| !value.is_empty());
+        if value.is_none() {
+            missing.borrow_mut().insert(name.to_owned());
+        }
         value
     });
-    if missing.get() { Err(ContainerConfigError::SubPathExpr(expr.to_owned())) } else { Ok(text) }
+    let missing: Vec<String> = missing.into_inner().into_iter().collect();
+    if missing.is_empty() { Ok(text) } else { Err(ContainerConfigError::SubPathExpr(missing.join(", "))) }
+}
+
+/// The ports of a container that are open on its Pod or on the node. A name stands for one port; a port without a name counts
+/// once for each address and port of the node.
+fn port_mappings(container: &Container) -> Vec<pb::PortMapping> {
+    let mut names = HashSet::new();
+    let is_new = |port: &&ContainerPort| match port.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => names.insert(name.to_owned()),
+        None => names.insert(format!(
+            "{}-{}:{}:{}",
+            port.protocol.as_deref().unwrap_or("TCP"),
+            port.host_ip.as_deref().unwrap_or_default(),
+            port.container_port,
+            port.host_port.unwrap_or(0)
+        )),
+    };
+    let one = |port: &ContainerPort| pb::PortMapping {
+        protocol: match port.protocol.as_deref() {
+            Some("UDP") => pb::Protocol::Udp,
+            Some("SCTP") => pb::Protocol::Sctp,
+            _ => pb::Protocol::Tcp,
+        }
+        .into(),
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or(0),
+        host_ip: port.host_ip.clone().unwrap_or_default(),
+    };
+    container.ports.iter().flatten().filter(is_new).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Upstream's 15 cases of `TestRestartCountByLogDir`.
+    #[test]
+    fn restarts_are_known_by_logs() {
+        for (names, expected) in [
+            (&["0.log.rotated-log"][..], 1),
+            (&["0.log"], 1),
+            (&["0.log", "1.log", "2.log"], 3),
+            (&["0.log.rotated", "1.log", "2.log"], 3),
+            (&["5.log.rotated", "6.log.rotated"], 7),
+            (&["5.log.rotated", "6.log", "7.log"], 8),
+            (&[], 0),
+            (&["a.log.rotated", "b.log.rotated", "12log.rotated"], 0),
+            (&["145.log.log.rotated"], 146),
+            (&["92233720368547758089223372036854775808.log.rotated"], 0),
+            (
+                &[
+                    "9223372036854775808.log.rotated",
+                    "23.log",
+                    "23a.log",
+                    "1aaa.log.rotated",
+                    "2.log",
+                    "3.log.rotated",
+                ],
+                24,
+            ),
+            (&["rotated.23.log"], 0),
+            (&["mylog42.log"], 0),
+            (&["-42.log"], 0),
+            (&["6.log", "6.log.rotated", "6.log.rotated.rotated"], 7),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in names {
+                std::fs::write(dir.path().join(name), "a log line").unwrap();
+            }
+            assert_eq!(restarts_by_logs(dir.path()), expected, "{names:?}");
+        }
+    }
+
+    /// Upstream's 11 cases of `TestExpandVolumeMountsWithSubpath`.
+    #[test]
+    fn paths_below_volumes_have_all_their_values() {
+        let check = |expr: &str, env: &[(&str, &str)], expected: Result<&str, &str>| {
+            let mut vars = env::Env::default();
+            for (name, value) in env {
+                vars.set(*name, *value);
+            }
+            let got = expand_strict(expr, &vars).map_err(|e| e.to_string());
+            assert_eq!(
+                got.as_deref(),
+                expected.map_err(|names| format!("missing value for {names}")).as_deref(),
+                "{expr}"
+            );
+        };
+        let foo = [("POD_NAME", "foo")];
+        check("foo", &[], Ok("foo"));
+        check("foo/$(POD_NAME)", &[("POD_NAME", "bar")], Ok("foo/bar"));
+        check("", &[("POD_NAME", "bar")], Ok(""));
+        check("/foo/$(POD_NAME)", &[], Err("POD_NAME"));
+        check("$(POD_NAME)/bar", &foo, Ok("foo/bar"));
+        check("$(POD_NAME)/bar", &foo, Ok("foo/bar"));
+        check("", &foo, Ok(""));
+        check("foo/$(POD_NAME)/$(ANNOTATION)", &[("ANNOTATION", "")], Err("ANNOTATION, POD_NAME"));
+        check("foo/$(ODD_NAME)/$(POD_NAME)", &[("ODD_NAME", "bar")], Err("POD_NAME"));
+        check("$()", &[], Err(""));
+        check(
+            "$(POD_NAME$(ANNOTATION))",
+            &[("POD_NAME", "foo"), ("ANNOTATION", "bar")],
+            Err("POD_NAME$(ANNOTATION"),
+        );
+    }
+
+    /// Upstream's 4 cases of `TestMakePortMappings`. A port is `NAME PROTOCOL CONTAINER-PORT HOST-PORT ADDRESS`.
+    #[test]
+    fn ports_are_mapped_once() {
+        let check = |ports: &[&str], expected: &[usize]| {
+            let one = |text: &&str| {
+                let parts: Vec<&str> = text.split(' ').collect();
+                let number = |of: usize| parts[of].parse::<i32>().unwrap();
+                json!({"name": parts[0], "protocol": parts[1], "containerPort": number(2), "hostPort": number(3),
+                    "hostIP": parts[4]})
+            };
+            let of = |ports: Vec<serde_json::Value>| -> Container {
+                serde_json::from_value(json!({"name": "fooContainer", "ports": ports})).unwrap()
+            };
+            let all: Vec<_> = ports.iter().map(one).collect();
+            let kept: Vec<_> =
+                expected.iter().flat_map(|at| port_mappings(&of(vec![all[*at].clone()]))).collect();
+            assert_eq!(port_mappings(&of(all)), kept, "{ports:?}");
+        };
+        check(
+            &[
+                " TCP 80 8080 127.0.0.1",
+                " TCP 443 4343 192.168.0.1",
+                "foo UDP 555 5555 ",
+                "foo UDP 888 8888 ",
+                " TCP 80 8080 ::",
+                " TCP 1234 5678 ",
+            ],
+            &[0, 1, 2, 4, 5],
+        );
+        check(&[" TCP 443 4343 192.168.0.1", " TCP 4343 4343 192.168.0.1"], &[0, 1]);
+        check(&[" TCP 443 4343 ", " TCP 443 4343 "], &[0]);
+        check(&[" TCP 443 4343 192.168.0.1", " TCP 443 4343 172.16.0.1"], &[0, 1]);
+    }
 }

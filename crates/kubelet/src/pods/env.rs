@@ -248,13 +248,15 @@ impl Sources {
         }
         if let Some(resource) = &source.resource_field_ref {
             let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
-            let other = resource
-                .container_name
-                .as_deref()
-                .filter(|n| !n.is_empty() && *n != container.name)
-                .and_then(|n| spec::find_container(pod, n));
-            let container = other.as_ref().unwrap_or(container);
-            return Ok(Some(facts.resource(container, &resource.resource, divisor)?));
+            let name = resource.container_name.as_deref().filter(|n| !n.is_empty() && *n != container.name);
+            let other = match name {
+                Some(name) => Some(
+                    spec::find_container(pod, name).ok_or_else(|| FieldError::Container(name.to_owned()))?,
+                ),
+                None => None,
+            };
+            let of = other.as_ref().unwrap_or(container);
+            return Ok(Some(facts.resource(of, &resource.resource, divisor)?));
         }
         if let Some(key) = &source.config_map_key_ref {
             let found = self.objects.config_map(namespace, &key.name).await;
@@ -310,34 +312,89 @@ mod tests {
 
     use super::*;
 
+    /// Upstream's 40 cases of `doExpansionTest`.
     #[test]
     fn references_expand_as_upstream_has_them() {
         let lookup = |name: &str| match name {
             "VAR_A" => Some("A"),
             "VAR_B" => Some("B"),
+            "VAR_C" => Some("C"),
             "VAR_REF" => Some("$(VAR_A)"),
             "VAR_EMPTY" => Some(""),
             _ => None,
         };
         for (input, want) in [
             ("$(VAR_A)", "A"),
+            ("$(VAR_A)-$(VAR_A)", "A-A"),
+            ("$(VAR_A)-1", "A-1"),
             ("___$(VAR_B)___", "___B___"),
-            ("$(VAR_A)$(VAR_B)", "AB"),
+            ("___$(VAR_C)", "___C"),
+            ("$(VAR_A)_$(VAR_B)_$(VAR_C)", "A_B_C"),
             ("$$(VAR_B)_$(VAR_A)", "$(VAR_B)_A"),
-            ("$$$(VAR_A)", "$A"),
+            ("$$(VAR_A)_$$(VAR_B)", "$(VAR_A)_$(VAR_B)"),
+            ("f000-$$VAR_A", "f000-$VAR_A"),
+            ("foo\\$(VAR_C)bar", "foo\\Cbar"),
+            ("foo\\\\$(VAR_C)bar", "foo\\\\Cbar"),
+            ("foo\\\\\\\\$(VAR_A)bar", "foo\\\\\\\\Abar"),
+            ("$(VAR_A$(VAR_B))", "$(VAR_A$(VAR_B))"),
+            ("$(VAR_A$(VAR_B)", "$(VAR_A$(VAR_B)"),
+            ("$(VAR_REF)", "$(VAR_A)"),
+            ("%%$(VAR_REF)--$(VAR_REF)%%", "%%$(VAR_A)--$(VAR_A)%%"),
+            ("foo$(VAR_EMPTY)bar", "foobar"),
+            ("foo$(VAR_Awhoops!", "foo$(VAR_Awhoops!"),
+            ("f00__(VAR_A)__", "f00__(VAR_A)__"),
+            ("$?_boo_$!", "$?_boo_$!"),
             ("$VAR_A", "$VAR_A"),
             ("$(VAR_DNE)", "$(VAR_DNE)"),
-            ("$(VAR_REF)", "$(VAR_A)"),
-            ("foo$(VAR_EMPTY)bar", "foobar"),
-            ("$(VAR_A", "$(VAR_A"),
-            ("$", "$"),
+            ("$$$$$$(BIG_MONEY)", "$$$(BIG_MONEY)"),
+            ("$$$$$$(VAR_A)", "$$$(VAR_A)"),
+            ("$$$$$$$(GOOD_ODDS)", "$$$$(GOOD_ODDS)"),
             ("$$$$$$$(VAR_A)", "$$$A"),
-            ("foo\\$(VAR_A)bar", "foo\\Abar"),
-            ("$?_boo_$!", "$?_boo_$!"),
-            ("$()", "$()"),
+            ("$VAR_A)", "$VAR_A)"),
+            ("${VAR_A}", "${VAR_A}"),
+            ("$(VAR_B)_______$(A", "B_______$(A"),
+            ("$(VAR_C)_______$(", "C_______$("),
+            ("$(VAR_A)foobarzab$", "Afoobarzab$"),
+            ("foo-\\$(VAR_A", "foo-\\$(VAR_A"),
+            ("--$($($($($--", "--$($($($($--"),
+            ("$($($($($--foo$(", "$($($($($--foo$("),
+            ("foo0--$($($($(", "foo0--$($($($("),
+            ("$(foo$$var)", "$(foo$$var)"),
+            ("\n", "\n"),
+            ("$£FOO", "$£FOO"),
+            ("prefix-$€-suffix", "prefix-$€-suffix"),
+            ("$中文", "$中文"),
         ] {
             assert_eq!(expand(input, lookup), want, "{input}");
         }
+    }
+
+    /// Upstream's 4 cases of `TestExpandCommandAndArgs`.
+    #[test]
+    fn commands() {
+        let check = |command: &[&str], args: &[&str], env: &[(&str, &str)], expected: (&[&str], &[&str])| {
+            let mut vars = Env::default();
+            for (name, value) in env {
+                vars.set(*name, *value);
+            }
+            let list = |of: &[&str]| Some(of.iter().map(|a| (*a).to_owned()).collect());
+            let container = Container { command: list(command), args: list(args), ..Container::default() };
+            let (command, args) = super::command(&container, &vars);
+            assert_eq!(
+                (&command.iter().map(String::as_str).collect::<Vec<_>>()[..], args),
+                (expected.0, list(expected.1).unwrap())
+            );
+        };
+        check(&[], &[], &[], (&[], &[]));
+        let env = [("VAR_TEST", "zoo"), ("VAR_TEST2", "boo"), ("VAR_TEST3", "roo")];
+        check(&["foo", "$(VAR_TEST)", "$(VAR_TEST2)"], &[], &env, (&["foo", "zoo", "boo"], &[]));
+        check(&[], &["zap", "$(VAR_TEST)", "$(VAR_TEST2)"], &env, (&[], &["zap", "zoo", "boo"]));
+        check(
+            &["$(VAR_TEST2)--$(VAR_TEST)", "foo", "$(VAR_TEST3)"],
+            &["foo", "$(VAR_TEST)", "$(VAR_TEST2)"],
+            &env,
+            (&["boo--zoo", "foo", "roo"], &["foo", "zoo", "boo"]),
+        );
     }
 
     #[test]
@@ -351,26 +408,89 @@ mod tests {
         assert_eq!(env.iter().next().unwrap().0, "V0");
     }
 
+    /// Upstream's `TestFromServices`: 52 variables of seven Services.
     #[test]
     fn services_become_variables() {
-        let service: Service = serde_json::from_value(json!({
-            "metadata": {"name": "foo-bar", "namespace": "n"},
-            "spec": {"clusterIP": "1.2.3.4", "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}]}
-        }))
-        .unwrap();
         let mut env = Env::default();
-        service_variables(&service, &mut env);
-        for (name, want) in [
+        for (name, address, ports) in [
+            ("foo-bar", "1.2.3.4", json!([{"port": 8080, "protocol": "TCP"}])),
+            (
+                "abc-123",
+                "5.6.7.8",
+                json!([{"name": "u-d-p", "port": 8081, "protocol": "UDP"}, {"name": "t-c-p", "port": 8081, "protocol": "TCP"}]),
+            ),
+            (
+                "q-u-u-x",
+                "9.8.7.6",
+                json!([{"port": 8082, "protocol": "TCP"}, {"name": "8083", "port": 8083, "protocol": "TCP"}]),
+            ),
+            ("svrc-clusterip-none", "None", json!([{"port": 8082, "protocol": "TCP"}])),
+            ("svrc-clusterip-empty", "", json!([{"port": 8082, "protocol": "TCP"}])),
+            (
+                "super-ipv6",
+                "2001:DB8::",
+                json!([{"name": "u-d-p", "port": 8084, "protocol": "UDP"}, {"name": "t-c-p", "port": 8084, "protocol": "TCP"}]),
+            ),
+            ("sctp-1", "1.2.3.4", json!([{"port": 777, "protocol": "SCTP"}])),
+        ] {
+            let service = json!({"metadata": {"name": name}, "spec": {"clusterIP": address, "ports": ports}});
+            service_variables(&serde_json::from_value(service).unwrap(), &mut env);
+        }
+        let expected = [
             ("FOO_BAR_SERVICE_HOST", "1.2.3.4"),
             ("FOO_BAR_SERVICE_PORT", "8080"),
-            ("FOO_BAR_SERVICE_PORT_P", "8080"),
             ("FOO_BAR_PORT", "tcp://1.2.3.4:8080"),
             ("FOO_BAR_PORT_8080_TCP", "tcp://1.2.3.4:8080"),
             ("FOO_BAR_PORT_8080_TCP_PROTO", "tcp"),
             ("FOO_BAR_PORT_8080_TCP_PORT", "8080"),
             ("FOO_BAR_PORT_8080_TCP_ADDR", "1.2.3.4"),
-        ] {
-            assert_eq!(env.get(name), Some(want), "{name}");
-        }
+            ("ABC_123_SERVICE_HOST", "5.6.7.8"),
+            ("ABC_123_SERVICE_PORT", "8081"),
+            ("ABC_123_SERVICE_PORT_U_D_P", "8081"),
+            ("ABC_123_SERVICE_PORT_T_C_P", "8081"),
+            ("ABC_123_PORT", "udp://5.6.7.8:8081"),
+            ("ABC_123_PORT_8081_UDP", "udp://5.6.7.8:8081"),
+            ("ABC_123_PORT_8081_UDP_PROTO", "udp"),
+            ("ABC_123_PORT_8081_UDP_PORT", "8081"),
+            ("ABC_123_PORT_8081_UDP_ADDR", "5.6.7.8"),
+            ("ABC_123_PORT_8081_TCP", "tcp://5.6.7.8:8081"),
+            ("ABC_123_PORT_8081_TCP_PROTO", "tcp"),
+            ("ABC_123_PORT_8081_TCP_PORT", "8081"),
+            ("ABC_123_PORT_8081_TCP_ADDR", "5.6.7.8"),
+            ("Q_U_U_X_SERVICE_HOST", "9.8.7.6"),
+            ("Q_U_U_X_SERVICE_PORT", "8082"),
+            ("Q_U_U_X_SERVICE_PORT_8083", "8083"),
+            ("Q_U_U_X_PORT", "tcp://9.8.7.6:8082"),
+            ("Q_U_U_X_PORT_8082_TCP", "tcp://9.8.7.6:8082"),
+            ("Q_U_U_X_PORT_8082_TCP_PROTO", "tcp"),
+            ("Q_U_U_X_PORT_8082_TCP_PORT", "8082"),
+            ("Q_U_U_X_PORT_8082_TCP_ADDR", "9.8.7.6"),
+            ("Q_U_U_X_PORT_8083_TCP", "tcp://9.8.7.6:8083"),
+            ("Q_U_U_X_PORT_8083_TCP_PROTO", "tcp"),
+            ("Q_U_U_X_PORT_8083_TCP_PORT", "8083"),
+            ("Q_U_U_X_PORT_8083_TCP_ADDR", "9.8.7.6"),
+            ("SUPER_IPV6_SERVICE_HOST", "2001:DB8::"),
+            ("SUPER_IPV6_SERVICE_PORT", "8084"),
+            ("SUPER_IPV6_SERVICE_PORT_U_D_P", "8084"),
+            ("SUPER_IPV6_SERVICE_PORT_T_C_P", "8084"),
+            ("SUPER_IPV6_PORT", "udp://[2001:DB8::]:8084"),
+            ("SUPER_IPV6_PORT_8084_UDP", "udp://[2001:DB8::]:8084"),
+            ("SUPER_IPV6_PORT_8084_UDP_PROTO", "udp"),
+            ("SUPER_IPV6_PORT_8084_UDP_PORT", "8084"),
+            ("SUPER_IPV6_PORT_8084_UDP_ADDR", "2001:DB8::"),
+            ("SUPER_IPV6_PORT_8084_TCP", "tcp://[2001:DB8::]:8084"),
+            ("SUPER_IPV6_PORT_8084_TCP_PROTO", "tcp"),
+            ("SUPER_IPV6_PORT_8084_TCP_PORT", "8084"),
+            ("SUPER_IPV6_PORT_8084_TCP_ADDR", "2001:DB8::"),
+            ("SCTP_1_SERVICE_HOST", "1.2.3.4"),
+            ("SCTP_1_SERVICE_PORT", "777"),
+            ("SCTP_1_PORT", "sctp://1.2.3.4:777"),
+            ("SCTP_1_PORT_777_SCTP", "sctp://1.2.3.4:777"),
+            ("SCTP_1_PORT_777_SCTP_PROTO", "sctp"),
+            ("SCTP_1_PORT_777_SCTP_PORT", "777"),
+            ("SCTP_1_PORT_777_SCTP_ADDR", "1.2.3.4"),
+        ];
+        let got: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(got, expected);
     }
 }

@@ -8,6 +8,7 @@ use super::addresses::Addresses;
 use super::spec;
 use crate::metrics::{self, Metrics};
 use crate::probes::check::{self, HttpError, HttpTarget, Outcome, PortError};
+use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
 
 /// The longest that a hook without a limit of its own may take.
@@ -52,6 +53,7 @@ pub(crate) enum CommandError {
 pub(crate) async fn run(
     runtime: &Runtime,
     addresses: &Addresses,
+    recorder: &PodRecorder,
     pod: &Pod,
     container: &Container,
     id: &str,
@@ -72,13 +74,19 @@ pub(crate) async fn run(
         let agent = "kube-lifecycle/1.36";
         let mut target = HttpTarget::new(action, container, &ip, agent)?;
         let mut answer = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
-        if target.scheme == "https" && !matches!(answer, Ok(Ok(_))) {
-            // Hooks once ignored the scheme: a server without TLS must still be reached.
+        // Hooks once ignored the scheme: a server without TLS must still be reached.
+        if matches!(&answer, Ok(Err(error)) if error.is_in_the_clear()) {
             target.scheme = "http".into();
             target.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-            answer = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
-            if matches!(answer, Ok(Ok(_))) {
+            let again = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
+            if matches!(again, Ok(Ok(_))) {
                 runtime.metrics.count(&metrics::LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL, &[]);
+                let message = format!(
+                    "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                    target.authority()
+                );
+                recorder.pod(pod, "Warning", "LifecycleHTTPFallback", message);
+                answer = again;
             }
         }
         return match answer {

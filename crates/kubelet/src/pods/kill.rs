@@ -34,10 +34,8 @@ fn grace(pod: &Pod, container: &Container, reason: KillReason) -> i64 {
     if let Some(deletion) = pod.metadata.deletion_grace_period_seconds {
         return deletion;
     }
-    probe
-        .and_then(|p| p.termination_grace_period_seconds)
-        .or(spec::spec(pod).termination_grace_period_seconds)
-        .unwrap_or(MIN_GRACE)
+    let Some(of_pod) = spec::spec(pod).termination_grace_period_seconds else { return MIN_GRACE };
+    probe.and_then(|p| p.termination_grace_period_seconds).unwrap_or(of_pod)
 }
 
 /// The runtime's errors, one for each container or sandbox that it could not end.
@@ -110,7 +108,7 @@ impl Killer {
             let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
             match timeout(
                 limit,
-                hooks::run(&self.runtime, &self.addresses, pod, &container, &status.id, hook),
+                hooks::run(&self.runtime, &self.addresses, &self.recorder, pod, &container, &status.id, hook),
             )
             .await
             {
@@ -305,5 +303,40 @@ mod tests {
         assert_eq!(turns.wait("s1", 7).await, 7, "the later sidecar still runs");
         turns.ended("s2");
         assert_eq!(turns.wait("s1", 7).await, 0);
+    }
+
+    /// Upstream's 11 cases of `TestKillContainerGracePeriod`. The columns are the Pod's grace, those of the startup and the
+    /// liveness probe, and why the container is killed.
+    #[test]
+    fn graces() {
+        let check = |of_pod: Option<i64>,
+                     startup: Option<i64>,
+                     liveness: Option<i64>,
+                     reason,
+                     expected: i64| {
+            let probe =
+                |grace: Option<i64>| grace.map(|grace| json!({"terminationGracePeriodSeconds": grace}));
+            let pod: Pod = serde_json::from_value(json!({"spec": {"terminationGracePeriodSeconds": of_pod,
+                "containers": [{"name": "foo", "startupProbe": probe(startup), "livenessProbe": probe(liveness)}]}}))
+            .unwrap();
+            assert_eq!(
+                grace(&pod, &spec::containers(&pod)[0], reason),
+                expected,
+                "{of_pod:?} {startup:?} {liveness:?}"
+            );
+        };
+        let (short, medium, long) = (Some(10), Some(30), Some(60));
+        check(None, None, None, KillReason::Unknown, 2);
+        check(long, None, None, KillReason::Unknown, 60);
+        check(long, None, short, KillReason::LivenessProbe, 10);
+        check(long, short, None, KillReason::StartupProbe, 10);
+        check(short, long, None, KillReason::StartupProbe, 60);
+        check(short, None, long, KillReason::LivenessProbe, 60);
+        check(long, None, short, KillReason::Unknown, 60);
+        check(long, short, None, KillReason::Unknown, 60);
+        check(long, short, medium, KillReason::Unknown, 60);
+        check(long, short, medium, KillReason::StartupProbe, 10);
+        check(long, short, medium, KillReason::LivenessProbe, 30);
+        check(None, short, None, KillReason::StartupProbe, 2);
     }
 }

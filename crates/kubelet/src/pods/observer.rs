@@ -1,5 +1,6 @@
 //! A look at everything that the runtime has of a Pod.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 use super::manager::PodManager;
 use super::observed::{PodStatus, State};
 use super::worker::Worker;
-use super::{messages, spec};
+use super::{addresses, messages, spec};
 use crate::config::Config;
 use crate::metrics;
 use crate::runtime::{CallError, Runtime};
@@ -20,12 +21,14 @@ pub(crate) struct Observer {
     pods: Arc<PodManager>,
     /// Where the Pods' directories are.
     dir: PathBuf,
+    /// The node's primary address.
+    node: Option<IpAddr>,
 }
 
 impl Observer {
     /// `pods` hears of what is seen.
     pub(crate) fn new(config: &Config, runtime: Runtime, pods: Arc<PodManager>) -> Self {
-        Self { runtime, pods, dir: config.pods_dir() }
+        Self { runtime, pods, dir: config.pods_dir(), node: config.node_ips.first().copied() }
     }
 
     /// Asks the runtime, and notes the answer, with the messages that containers left. Calls of a step that was
@@ -40,6 +43,9 @@ impl Observer {
         let began = Instant::now();
         let mut observed = self.runtime.pod_status(uid, spec::namespace(&pod), spec::name(&pod)).await?;
         self.runtime.metrics.took(&metrics::PLEG_POD_RELIST_DURATION_SECONDS, &[], began.elapsed());
+        for sandbox in &mut observed.sandboxes {
+            sandbox.ips = addresses::preferred(&sandbox.ips, self.node.as_ref());
+        }
         for c in observed.containers.iter_mut().filter(|c| c.state == State::Exited) {
             let dir = self.dir.join(uid).join("containers").join(&c.name);
             messages::complete(c, dir).await;

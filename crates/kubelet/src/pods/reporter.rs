@@ -16,6 +16,7 @@ use super::manager::PodManager;
 use super::worker::{Phase, Worker};
 use super::{allocation, spec, startup};
 use crate::config::Config;
+use crate::health::Health;
 use crate::metrics;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
@@ -33,6 +34,7 @@ pub(crate) struct Reporter {
     pub(crate) pods: Arc<PodManager>,
     pub(crate) probes: Arc<Probes>,
     pub(crate) devices: Devices,
+    pub(crate) health: Arc<Health>,
 }
 
 impl Reporter {
@@ -60,6 +62,7 @@ impl Reporter {
                 failed: state.failed.as_ref(),
                 node_ips,
                 runtime: &self.runtime.version().runtime_name,
+                recursive_read_only: self.health.recursive_read_only(),
                 actuated: &state.actuated,
                 resize_error: state.resize_error.as_deref(),
                 now: self.clock.now(),

@@ -21,6 +21,7 @@ use crate::node::NodeView;
 use crate::recorder::PodRecorder;
 use crate::resource_managers::ResourceManagers;
 use crate::runtime::{CallError, Runtime};
+use objects::quantity::ResourceList;
 
 /// Why a container was not given its resources.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +67,9 @@ impl Resizer {
                 .filter(|w| w.uid != worker.uid && w.has_a_place())
                 .map(|w| w.given())
                 .collect();
-            let held = allocation::held(&pod, &now, &self.managers.holds());
+            let swaps = |pod: &Pod, c: &Container| resources::may_swap(pod, c, self.cgroups.limits());
+            let swapped = allocation::swapped(&pod, &now, swaps);
+            let held = swapped.or_else(|| allocation::held(&pod, &now, &self.managers.holds()));
             held.or_else(|| allocation::decide(&pod, &now, &self.node.allocatable(), &others))
         };
         let mut state = worker.state.lock();
@@ -97,7 +100,7 @@ impl Resizer {
         }
         match (before.map(|p| p.reason), &state.pending) {
             (_, Some(new)) if new.reason == "Infeasible" && before != Some(new) => {
-                metrics.count(&metrics::POD_INFEASIBLE_RESIZES_TOTAL, &["insufficient_node_allocatable"]);
+                metrics.count(&metrics::POD_INFEASIBLE_RESIZES_TOTAL, &[new.detail]);
             }
             (Some("Deferred"), None) if !Arc::ptr_eq(now, pod) => {
                 metrics.count(&metrics::POD_DEFERRED_ACCEPTED_RESIZES_TOTAL, &["periodic_retry"]);
@@ -201,10 +204,9 @@ impl Resizer {
 /// Whether the container wants a restart when one of the resources that differ changes.
 fn needs_restart(c: &Container, have: &ResourceRequirements, want: &ResourceRequirements) -> bool {
     c.resize_policy.iter().flatten().any(|p| {
+        // However they are written.
         let amounts = |r: &ResourceRequirements| {
-            let of = |list: &Option<objects::quantity::ResourceList>| {
-                list.as_ref().and_then(|l| l.get(&p.resource_name)).cloned()
-            };
+            let of = |list: &Option<ResourceList>| spec::amount(list.as_ref(), &p.resource_name);
             (of(&r.requests), of(&r.limits))
         };
         p.restart_policy == "RestartContainer" && amounts(have) != amounts(want)

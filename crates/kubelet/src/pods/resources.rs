@@ -32,6 +32,20 @@ pub(crate) fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - 2) * 9999 / 262_142
 }
 
+/// The memory in bytes that a Pod itself requests beyond its containers, in equal parts for each of them.
+fn left_to_each(pod: &Pod) -> i64 {
+    let requests = spec::spec(pod).resources.as_ref().and_then(|r| r.requests.as_ref());
+    let whole = quantity::value(requests.and_then(|r| r.get("memory")));
+    let count = spec::containers(pod).len() + spec::init_containers(pod).len();
+    let of_containers = objects::resources::container_requests_of(pod).memory;
+    match i128::try_from(count) {
+        Ok(count) if whole > 0 && count > 0 => {
+            i64::try_from((i128::from(whole) - of_containers) / count).unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
 /// How early the kernel kills a container's processes when memory runs out.
 pub(crate) fn oom_score_adj(pod: &Pod, container: &Container, node_memory: i64) -> i64 {
     let critical = spec::spec(pod).priority_class_name.as_deref() == Some("system-node-critical");
@@ -45,7 +59,11 @@ pub(crate) fn oom_score_adj(pod: &Pod, container: &Container, node_memory: i64) 
     let memory = |c: &Container| {
         quantity::value(c.resources.as_ref().and_then(|r| r.requests.as_ref()).and_then(|r| r.get("memory")))
     };
-    let score = |bytes: i64| 1000 - (1000_i128 * i128::from(bytes) / i128::from(node_memory)) as i64;
+    let more = left_to_each(pod);
+    let score = |bytes: i64| {
+        let share = 1000_i128 * (i128::from(bytes) + i128::from(more)) / i128::from(node_memory);
+        1000_i64.saturating_sub(i64::try_from(share).unwrap_or(i64::MAX))
+    };
     let mut adj = score(memory(container));
     let sidecar =
         spec::init_containers(pod).iter().any(|c| c.name == container.name) && spec::is_sidecar(container);
@@ -65,19 +83,23 @@ pub(crate) fn page_name(bytes: u64) -> String {
     }
 }
 
-/// Limits of huge pages in bytes by page size, as the runtime names sizes (`2MB`).
-fn hugepages(resources: Option<&ResourceList>) -> Vec<pb::HugepageLimit> {
-    let mut limits: BTreeMap<String, u64> = BTreeMap::new();
-    for (name, amount) in resources.into_iter().flatten() {
-        let Some(size) = name.strip_prefix("hugepages-") else { continue };
-        let page = match api::quantity::Quantity::parse(size) {
-            Ok(q) => q.value(),
-            Err(_) => continue,
-        };
-        let unit = page_name(u64::try_from(page).unwrap_or(0));
-        limits.insert(unit, u64::try_from(quantity::value(Some(amount))).unwrap_or(0));
+/// Limits of huge pages in bytes by page size, as the runtime names sizes (`2MB`): one for each size of the machine, which is
+/// the container's own, the Pod's, or 0.
+fn hugepages(pod: &Pod, container: &Container, page_sizes: &[u64]) -> Vec<pb::HugepageLimit> {
+    let of_pod = spec::spec(pod).resources.as_ref().and_then(|r| r.limits.as_ref());
+    let own = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+    let mut limits: BTreeMap<u64, u64> = BTreeMap::new();
+    for (name, amount) in of_pod.into_iter().chain(own).flatten() {
+        let size = name.strip_prefix("hugepages-").and_then(|size| api::quantity::Quantity::parse(size).ok());
+        if let Some(size) = size.and_then(|size| u64::try_from(size.value()).ok()) {
+            limits.insert(size, u64::try_from(quantity::value(Some(amount))).unwrap_or(0));
+        }
     }
-    limits.into_iter().map(|(page_size, limit)| pb::HugepageLimit { page_size, limit }).collect()
+    let one = |size: &u64| pb::HugepageLimit {
+        page_size: page_name(*size),
+        limit: limits.get(size).copied().unwrap_or(0),
+    };
+    page_sizes.iter().map(one).collect()
 }
 
 /// A container's resources.
@@ -101,7 +123,7 @@ pub(crate) fn container_resources(
         cpu_shares: shares(requested) as i64,
         memory_limit_in_bytes: memory / 1000,
         oom_score_adj: oom_score_adj(pod, container, limits.memory),
-        hugepage_limits: hugepages(r.limits.as_ref()),
+        hugepage_limits: hugepages(pod, container, &limits.page_sizes),
         ..limited(cpu, limits)
     };
     if limits.whole_containers() {
@@ -136,17 +158,24 @@ fn of_container(list: Option<&ResourceList>, name: &str) -> i64 {
     quantity::value(list.and_then(|list| list.get(name)))
 }
 
-/// How much swap a container may use, in bytes; upstream's rule.
-fn swap_limit(pod: &Pod, container: &Container, limits: &Limits) -> i64 {
+/// Whether a container may swap at all; upstream's rule.
+pub(crate) fn may_swap(pod: &Pod, container: &Container, limits: &Limits) -> bool {
     let of = container.resources.as_ref();
     let request = of_container(of.and_then(|r| r.requests.as_ref()), "memory");
     let limit = of_container(of.and_then(|r| r.limits.as_ref()), "memory");
-    let limited = limits.by.swap == Swap::LimitedSwap
+    limits.by.swap == Swap::LimitedSwap
+        && limits.counts_swap
         && limits.unified
         && spec::qos(pod) == Qos::Burstable
         && !spec::is_critical(pod)
-        && request != limit;
-    if !limited || limits.memory <= 0 || request > limits.memory {
+        && request != limit
+}
+
+/// How much swap a container may use, in bytes; upstream's rule.
+fn swap_limit(pod: &Pod, container: &Container, limits: &Limits) -> i64 {
+    let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+    let request = of_container(requests, "memory");
+    if !may_swap(pod, container, limits) || limits.memory <= 0 || request > limits.memory {
         return 0;
     }
     (request as f64 / limits.memory as f64 * limits.swap as f64) as i64
@@ -471,5 +500,251 @@ mod tests {
         check(Some(100_000), (100_000, 20_000), Some(30_000));
         check(Some(20_000), (20_000, 4000), Some(6000));
         check(None, (0, 0), None);
+    }
+
+    /// Upstream's 12 cases of `TestGetHugepageLimitsFromResources`, on a machine with both sizes.
+    #[test]
+    fn huge_pages_are_limited_for_each_size_of_the_machine() {
+        let check = |of_pod: serde_json::Value, own: serde_json::Value, expected: [u64; 2]| {
+            let pod: Pod = serde_json::from_value(json!({"spec": {
+                "resources": {"limits": of_pod}, "containers": [{"name": "c", "resources": {"limits": own}}]}}))
+            .unwrap();
+            let limits = Limits { page_sizes: vec![2 << 20, 1 << 30], ..Limits::default() };
+            let made = container_resources(&pod, &spec::containers(&pod)[0], &limits).hugepage_limits;
+            let made: Vec<_> = made.iter().map(|l| (l.page_size.as_str(), l.limit)).collect();
+            assert_eq!(made, [("2MB", expected[0]), ("1GB", expected[1])], "{of_pod} {own}");
+        };
+        let (small, large) = (2 << 20, 2 << 30);
+        let none = || json!({});
+        let (two_mi, one_gi) = (json!({"hugepages-2Mi": "2Mi"}), json!({"hugepages-1Gi": "2Gi"}));
+        let both = json!({"hugepages-2Mi": "2Mi", "hugepages-1Gi": "2Gi"});
+        check(none(), two_mi.clone(), [small, 0]);
+        check(none(), one_gi.clone(), [0, large]);
+        check(none(), json!({"hugepages-2MB": "2Mi"}), [0, 0]);
+        check(none(), json!({"hugepages-1GB": "2Gi"}), [0, 0]);
+        check(none(), both.clone(), [small, large]);
+        check(none(), json!({"hugepages-2MB": "2Mi", "hugepages-1GB": "2Gi"}), [0, 0]);
+        check(two_mi.clone(), none(), [small, 0]);
+        check(one_gi.clone(), none(), [0, large]);
+        check(both.clone(), none(), [small, large]);
+        check(json!({"hugepages-2Mi": "4Mi"}), two_mi, [small, 0]);
+        check(json!({"hugepages-1Gi": "4Gi"}), one_gi, [0, large]);
+        check(json!({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "4Gi"}), both, [small, large]);
+    }
+
+    /// Upstream's 23 cases of `TestGetContainerOOMScoreAdjust`. Containers are `REQUEST-LIMIT` in millions of bytes of memory,
+    /// sidecars with `*`; the whole Pod's memory likewise.
+    #[test]
+    fn the_kernel_kills_those_first_that_ask_for_least() {
+        let amounts = |text: &str| {
+            let (request, limit) = text.split_once('-').unwrap();
+            let list = |of: &str| if of.is_empty() { json!({}) } else { json!({"memory": format!("{of}M")}) };
+            json!({"requests": list(request), "limits": list(limit)})
+        };
+        let made = |whole: &str, init: &str, regular: &str| -> Pod {
+            let list = |of: &str| -> Vec<_> {
+                of.split_whitespace()
+                    .enumerate()
+                    .map(|(n, text)| {
+                        let mut c = json!({"name": format!("{n}{text}"), "resources": amounts(text.trim_end_matches('*'))});
+                        if text.ends_with('*') {
+                            c["restartPolicy"] = json!("Always");
+                        }
+                        c
+                    })
+                    .collect()
+            };
+            let mut spec = json!({"initContainers": list(init), "containers": list(regular)});
+            if !whole.is_empty() {
+                spec["resources"] = amounts(whole);
+                for kind in ["requests", "limits"] {
+                    spec["resources"][kind]["cpu"] = json!("5m");
+                }
+            }
+            serde_json::from_value(json!({"spec": spec})).unwrap()
+        };
+        let scores = |pod: &Pod, memory: i64| -> Vec<i64> {
+            let all = spec::init_containers(pod).iter().chain(spec::containers(pod));
+            all.map(|c| oom_score_adj(pod, c, memory)).collect()
+        };
+        let check = |whole: &str, init: &str, regular: &str, memory: i64, expected: &[i64]| {
+            let pod = made(whole, init, regular);
+            assert_eq!(scores(&pod, memory), expected, "{whole} [{init}] {regular}");
+        };
+        let with = |change: &dyn Fn(&mut serde_json::Value), memory: i64, expected: i64| {
+            let mut pod = json!({"spec": {"containers": [{"name": "c", "resources": {}}]}});
+            change(&mut pod["spec"]);
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(scores(&pod, memory), [expected], "{pod:?}");
+        };
+        let (four, eight) = (4_000_000_000, 8_000_000_000);
+        let own = |r: serde_json::Value| {
+            move |spec: &mut serde_json::Value| spec["containers"][0]["resources"] = r.clone()
+        };
+        with(&own(json!({"limits": {"cpu": "10"}})), four, 999);
+        with(&own(json!({"requests": {"cpu": "0"}, "limits": {"memory": "10G"}})), eight, 999);
+        with(&own(json!({"limits": {"memory": "0"}})), 7_230_457_451, 1000);
+        with(&own(json!({})), four, 1000);
+        let full = json!({"cpu": "5m", "memory": "10G"});
+        with(&own(json!({"requests": full.clone(), "limits": full})), 123_456_789, -997);
+        let half = json!({"requests": {"cpu": "5m", "memory": "4G"}, "limits": {"memory": "10G"}});
+        with(&own(half), eight, 500);
+        with(&own(json!({"requests": {"cpu": "5m", "memory": "7999999999"}})), eight, 3);
+        let critical = |class: &'static str, priority: i64| {
+            move |spec: &mut serde_json::Value| {
+                spec["priorityClassName"] = json!(class);
+                spec["priority"] = json!(priority);
+            }
+        };
+        with(&critical("system-cluster-critical", 2_000_000_000), four, 1000);
+        with(&critical("system-node-critical", 2_000_001_000), four, -997);
+        let one = "1000-1001";
+        check("", "", one, eight, &[875]);
+        check("", one, one, eight, &[875, 875]);
+        check("", "1000-1001 400-1001*", one, eight, &[875, 875, 875]);
+        check("", "1000-1001 1000-1001*", one, eight, &[875, 875, 875]);
+        check("", "1000-1001 4000-1001*", one, eight, &[875, 500, 875]);
+        let (guaranteed, burstable) = ("2000-2000", "2000-2001");
+        check(guaranteed, "", "- -", four, &[-997, -997]);
+        check(guaranteed, "", "1000-1000 1000-1000", four, &[-997, -997]);
+        check(guaranteed, "", "1000-1001 -", four, &[-997, -997]);
+        check(burstable, "", "- -", four, &[750, 750]);
+        check(burstable, "", "1000-1000 1000-1000", four, &[750, 750]);
+        check(burstable, "", "1000-1000 -", four, &[625, 875]);
+        check(burstable, "-*", "-", four, &[750, 750]);
+        check(burstable, "1000-1001*", one, four, &[750, 750]);
+        check(burstable, "200-2001*", "1000-2001 500-2001", four, &[850, 725, 850]);
+    }
+
+    /// Upstream's 21 cases of `TestResourceConfigForPod`, and the cpu of its 8 of `TestMilliCPUToQuota`. Amounts are
+    /// `CPU,MEMORY-CPU,MEMORY` of requests and limits in thousandths and MiB. DIFFERENCE: a quota that is not enforced is none
+    /// here, and its period is not told.
+    #[test]
+    fn cgroups_of_pods() {
+        let amounts = |text: &str| {
+            let list = |of: &str| match of.split_once(',') {
+                Some((cpu, memory)) => json!({"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}),
+                None => json!({}),
+            };
+            let (requests, limits) = text.split_once('-').unwrap();
+            json!({"requests": list(requests), "limits": list(limits)})
+        };
+        let check =
+            |whole: &str, init: &str, regular: &str, period: Option<i64>, expected: [Option<i64>; 3]| {
+                let list = |of: &str| -> Vec<_> {
+                    let one = |text: &str| json!({"name": "c", "resources": amounts(text)});
+                    of.split_whitespace().map(one).collect()
+                };
+                let mut spec = json!({"initContainers": list(init), "containers": list(regular)});
+                if !whole.is_empty() {
+                    spec["resources"] = amounts(whole);
+                }
+                let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+                let by = Enforcement { cpu_period: period, ..Enforcement::default() };
+                let made = pod_cgroup(&pod, &Limits { by, ..Limits::default() });
+                let memory = made.memory.map(|bytes| bytes >> 20);
+                let shares = i64::try_from(made.shares).unwrap();
+                assert_eq!([Some(shares), made.quota, memory], expected, "{whole} [{init}] {regular}");
+            };
+        let (usual, tuned) = (Some(100_000), Some(5000));
+        let (hundred, two_hundred) = (Some(102), Some(204));
+        let (burstable, guaranteed, requests) = ("100,100-200,200", "100,100-100,100", "100,100-");
+        let partial = "100,100-200,200 100,100-";
+        check("", "", "-", usual, [Some(2), None, None]);
+        check("", "", requests, usual, [hundred, None, None]);
+        check("", "", burstable, usual, [hundred, Some(20_000), Some(200)]);
+        check("", "", burstable, None, [hundred, None, Some(200)]);
+        check("", "", partial, usual, [two_hundred, None, None]);
+        check("", "", burstable, tuned, [hundred, Some(1000), Some(200)]);
+        check("", "", burstable, None, [hundred, None, Some(200)]);
+        check("", "", partial, tuned, [two_hundred, None, None]);
+        check("", "", guaranteed, usual, [hundred, Some(10_000), Some(100)]);
+        check("", "", guaranteed, None, [hundred, None, Some(100)]);
+        check("", "", guaranteed, tuned, [hundred, Some(1000), Some(100)]);
+        check("", "", guaranteed, None, [hundred, None, Some(100)]);
+        check("", "100,1-100,100 100,1-", "100,1-100,100 100,1-", tuned, [two_hundred, None, None]);
+        check("-", "", "-", usual, [Some(2), None, None]);
+        check(requests, "", "-", usual, [hundred, None, None]);
+        check(requests, "", "10,50-", usual, [hundred, None, None]);
+        check(burstable, "", "-", usual, [hundred, Some(20_000), Some(200)]);
+        check(burstable, "", "10,50-50,100", usual, [hundred, Some(20_000), Some(200)]);
+        check("200,300-", "", "200,200-200,200", usual, [two_hundred, Some(20_000), Some(200)]);
+        check(guaranteed, "", "-", usual, [hundred, Some(10_000), Some(100)]);
+        check(guaranteed, "", "10,50-50,100", usual, [hundred, Some(10_000), Some(100)]);
+        check(guaranteed, "10,50-50,50", "10,50-50,50", usual, [hundred, Some(10_000), Some(100)]);
+        for (milli, expected) in [
+            (0, 0),
+            (5, 1000),
+            (9, 1000),
+            (10, 1000),
+            (200, 20_000),
+            (500, 50_000),
+            (1000, 100_000),
+            (1500, 150_000),
+        ] {
+            assert_eq!(quota(milli, QUOTA_PERIOD), expected, "{milli}m");
+        }
+    }
+
+    /// Upstream's 9 cases of `TestCalculateLinuxResources`.
+    #[test]
+    fn containers_in_kernel_units() {
+        let check = |request: &str,
+                     limit: &str,
+                     memory: &str,
+                     unified: bool,
+                     one: bool,
+                     expected: [i64; 3]| {
+            let list = |of: &[(&str, &str)]| {
+                let set = of.iter().filter(|(_, amount)| !amount.is_empty());
+                json!(
+                    set.map(|(name, amount)| ((*name).to_owned(), json!(amount)))
+                        .collect::<serde_json::Map<_, _>>()
+                )
+            };
+            let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "resources": {
+                "requests": list(&[("cpu", request)]), "limits": list(&[("cpu", limit), ("memory", memory)])}}]}}))
+            .unwrap();
+            let by = Enforcement { single_process_oom_kill: Some(one), ..Enforcement::default() };
+            let limits = Limits { by, unified, ..Limits::default() };
+            let made = container_resources(&pod, &spec::containers(&pod)[0], &limits);
+            assert_eq!([made.cpu_quota, made.cpu_shares, made.memory_limit_in_bytes], expected);
+            assert_eq!(made.cpu_period, 100_000);
+            assert_eq!(made.unified.contains_key("memory.oom.group"), unified && !one, "{request} {limit}");
+        };
+        for unified in [false, true] {
+            check("1", "2", "128Mi", unified, false, [200_000, 1024, 128 << 20]);
+            check("2", "8", "0", unified, false, [800_000, 2048, 0]);
+            check("", "2", "0", unified, false, [200_000, 2048, 0]);
+            check("0", "2", "0", unified, false, [200_000, 2, 0]);
+        }
+        check("1", "2", "128Mi", true, true, [200_000, 1024, 128 << 20]);
+    }
+
+    /// Upstream's 8 cases of `TestGetContainerSwapBehavior`: whether a container may swap at all.
+    #[test]
+    fn who_may_swap() {
+        let check = |swap: Swap,
+                     counts_swap: bool,
+                     unified: bool,
+                     class: &str,
+                     amounts: [&str; 2],
+                     expected: bool| {
+            let by = Enforcement { swap, ..Enforcement::default() };
+            let limits = Limits { unified, counts_swap, ..machine(by) };
+            let pod = pod(class, amounts[0], amounts[1]);
+            let made = container_resources(&pod, &spec::containers(&pod)[0], &limits);
+            let swap = made.unified.get("memory.swap.max").is_some_and(|max| max != "0");
+            assert_eq!(swap, expected, "{class} {amounts:?}");
+        };
+        let usual = ["1Gi", "2Gi"];
+        check(Swap::NoSwap, true, true, "Burstable", usual, false);
+        check(Swap::LimitedSwap, false, true, "Burstable", usual, false);
+        check(Swap::LimitedSwap, true, false, "Burstable", usual, false);
+        check(Swap::LimitedSwap, true, true, "BestEffort", usual, false);
+        check(Swap::LimitedSwap, true, true, "Guaranteed", usual, false);
+        check(Swap::LimitedSwap, true, true, "Burstable", ["0", "0"], false);
+        check(Swap::LimitedSwap, true, true, "Burstable", ["100Mi", "100Mi"], false);
+        check(Swap::LimitedSwap, true, true, "Burstable", usual, true);
     }
 }

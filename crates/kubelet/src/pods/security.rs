@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
 };
 
-use super::spec;
+use super::{app_armor, spec};
 
 /// The container's security context over the Pod's.
 pub(crate) fn effective(pod: &Pod, container: &Container) -> SecurityContext {
@@ -20,18 +20,30 @@ pub(crate) fn effective(pod: &Pod, container: &Container) -> SecurityContext {
         run_as_group: own.run_as_group.or(of_pod.run_as_group),
         run_as_non_root: own.run_as_non_root.or(of_pod.run_as_non_root),
         seccomp_profile: own.seccomp_profile.or(of_pod.seccomp_profile),
-        app_armor_profile: own.app_armor_profile.or(of_pod.app_armor_profile),
+        app_armor_profile: app_armor::profile(pod, &container.name, container.security_context.as_ref()),
         ..own
     }
 }
 
-/// The user that an image's configuration names: a number, or a name.
+/// The user of an image: a number, or a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ImageUser {
     /// Numeric user.
     pub(crate) uid: Option<i64>,
     /// User by name, "" for none.
     pub(crate) name: String,
+}
+
+impl ImageUser {
+    /// The user of an image whose configuration says this: one that names nobody runs as root, and a number counts more than
+    /// a name.
+    pub(crate) fn of(uid: Option<i64>, name: String) -> Self {
+        match uid {
+            Some(_) => Self { uid, name: String::new() },
+            None if name.is_empty() => Self { uid: Some(0), name },
+            None => Self { uid: None, name },
+        }
+    }
 }
 
 /// A container that must not run as root would, or might; upstream's text.
@@ -74,9 +86,7 @@ pub(crate) fn verify_non_root(
         (Some(0), _) => RootReason::Own,
         (None, Some(0)) => RootReason::Image,
         (None, Some(uid)) if !(0..=i64::from(i32::MAX)).contains(&uid) => RootReason::ImageUid(uid),
-        // An image that names nobody runs as root.
-        (None, None) if image.name.is_empty() => RootReason::Image,
-        (None, None) => RootReason::ImageName(image.name.clone()),
+        (None, None) if !image.name.is_empty() => RootReason::ImageName(image.name.clone()),
         _ => return Ok(()),
     };
     Err(NonRootError { pod: spec::full_name(pod), container: container.name.clone(), why })
@@ -134,7 +144,7 @@ fn seccomp(
     }
 }
 
-fn app_armor(
+fn app_armor_profile(
     profile: Option<&AppArmorProfile>,
 ) -> Result<(Option<pb::SecurityProfile>, String), ProfileError> {
     let Some(profile) = profile else { return Ok((None, String::new())) };
@@ -237,7 +247,7 @@ pub(crate) fn container_context(
 ) -> Result<pb::LinuxContainerSecurityContext, ProfileError> {
     let c = effective(pod, container);
     let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref());
-    let (apparmor, deprecated) = app_armor(c.app_armor_profile.as_ref())?;
+    let (apparmor, deprecated) = app_armor_profile(c.app_armor_profile.as_ref())?;
     let mut options = namespaces(pod, users);
     if let Some(id) = target.filter(|_| options.pid() == pb::NamespaceMode::Container) {
         options.set_pid(pb::NamespaceMode::Target);
@@ -278,7 +288,7 @@ pub(crate) fn container_context(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -320,7 +330,7 @@ mod tests {
             }))
             .unwrap();
             let c = spec::containers(&pod)[0].clone();
-            verify_non_root(&pod, &c, &ImageUser { uid, name: name.to_owned() }).map_err(|e| e.to_string())
+            verify_non_root(&pod, &c, &ImageUser::of(uid, name.to_owned())).map_err(|e| e.to_string())
         };
         let at_pod = json!({"runAsNonRoot": true});
         assert_eq!(check(json!({}), json!({}), Some(0), ""), Ok(()));
@@ -343,5 +353,118 @@ mod tests {
             check(at_pod, json!({}), None, "web").unwrap_err(),
             "container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root (pod: \"p_n(u)\", container: c)"
         );
+    }
+
+    /// Upstream's 13 cases of `TestVerifyRunAsNonRoot`.
+    #[test]
+    fn users_that_may_not_be_root() {
+        let check = |context: Value, uid: Option<i64>, name: &str, passes: bool| {
+            let pod: Pod = serde_json::from_value(json!({
+                "spec": {"containers": [{"name": "foo", "image": "busybox", "securityContext": context}]}
+            }))
+            .unwrap();
+            let image = ImageUser { uid, name: name.to_owned() };
+            let got = verify_non_root(&pod, &spec::containers(&pod)[0], &image);
+            assert_eq!(got.is_ok(), passes, "{pod:?} {image:?}: {got:?}");
+        };
+        let must = || json!({"runAsNonRoot": true});
+        check(Value::Null, Some(0), "", true);
+        check(json!({"runAsNonRoot": true, "runAsUser": 1000}), None, "", true);
+        check(json!({"runAsUser": 0}), Some(0), "", true);
+        check(json!({"runAsNonRoot": false}), Some(0), "", true);
+        check(json!({"runAsNonRoot": false, "runAsUser": 0}), Some(0), "", true);
+        check(json!({"runAsNonRoot": true, "runAsUser": 0}), Some(0), "", false);
+        check(must(), Some(0), "", false);
+        check(must(), None, "test", false);
+        check(must(), Some(1000), "", true);
+        check(must(), None, "", true);
+        check(must(), Some(2_147_483_648), "", false);
+        check(must(), Some(-1000), "", false);
+        check(must(), Some(i64::from(i32::MAX)), "", true);
+    }
+
+    /// Upstream's 3 cases of `TestGetImageUser`, and the user that a container of such an image has: a group of its own, which
+    /// runtimes refuse without a user, does not keep the container of an image without one from starting.
+    #[test]
+    fn users_of_images() {
+        let check = |uid: Option<i64>, name: &str, expected: (Option<i64>, &str)| {
+            let image = ImageUser::of(uid, name.to_owned());
+            assert_eq!((image.uid, image.name.as_str()), expected, "{uid:?} {name}");
+            let pod: Pod = serde_json::from_value(json!({
+                "spec": {"containers": [{"name": "c"}], "securityContext": {"runAsGroup": 3000}}
+            }))
+            .unwrap();
+            let profiles = Profiles { dir: std::path::Path::new("/k"), by_default: false };
+            let users = pb::UserNamespace::default();
+            let made =
+                container_context((&pod, users), &spec::containers(&pod)[0], &image, None, profiles).unwrap();
+            assert_eq!((made.run_as_user.map(|u| u.value), made.run_as_username.as_str()), expected);
+            assert_eq!(made.run_as_group.map(|g| g.value), Some(3000));
+        };
+        check(None, "", (Some(0), ""));
+        check(None, "testUser", (None, "testUser"));
+        check(Some(2), "whatever", (Some(2), ""));
+    }
+
+    /// Upstream's 11 cases of `TestGetSeccompProfile`, and the same of `TestGetSeccompProfileDefaultSeccomp`: only the first
+    /// one's outcome is the node's.
+    #[test]
+    fn seccomp_profiles() {
+        let check = |pods: Option<Value>, own: Option<Value>, expected: [Result<&str, &str>; 2]| {
+            let context = |profile: &Option<Value>| profile.as_ref().map(|p| json!({"seccompProfile": p}));
+            let pod: Pod = serde_json::from_value(json!({"spec": {
+                "securityContext": context(&pods),
+                "containers": [{"name": "c", "securityContext": context(&own)}]}}))
+            .unwrap();
+            let profile = effective(&pod, &spec::containers(&pod)[0]).seccomp_profile;
+            for (by_default, expected) in [false, true].into_iter().zip(expected) {
+                let profiles = Profiles { dir: std::path::Path::new("/k"), by_default };
+                let got = seccomp(profile.as_ref(), profiles).map_err(|e| e.to_string());
+                let got = got.map(|p| format!("{:?} {}", p.profile_type(), p.localhost_ref));
+                let got = got.as_ref().map(|text| text.trim_end()).map_err(String::as_str);
+                assert_eq!(got, expected, "{pods:?} {own:?}");
+            }
+        };
+        let of = |kind: &str| Some(json!({"type": kind}));
+        let local = |name: &str| Some(json!({"type": "Localhost", "localhostProfile": name}));
+        let nameless = Err("localhostProfile must be set if seccompProfile type is Localhost.");
+        check(None, None, [Ok("Unconfined"), Ok("RuntimeDefault")]);
+        check(of("Unconfined"), None, [Ok("Unconfined"); 2]);
+        check(None, of("Unconfined"), [Ok("Unconfined"); 2]);
+        check(of("RuntimeDefault"), None, [Ok("RuntimeDefault"); 2]);
+        check(None, of("RuntimeDefault"), [Ok("RuntimeDefault"); 2]);
+        check(local("filename"), None, [Ok("Localhost /k/filename"); 2]);
+        check(of("Localhost"), None, [nameless; 2]);
+        check(None, of("Localhost"), [nameless; 2]);
+        check(None, local("filename2"), [Ok("Localhost /k/filename2"); 2]);
+        check(of("Unconfined"), of("RuntimeDefault"), [Ok("RuntimeDefault"); 2]);
+        check(
+            local("field-pod-profile.json"),
+            local("field-cont-profile.json"),
+            [Ok("Localhost /k/field-cont-profile.json"); 2],
+        );
+    }
+
+    /// Upstream's 6 cases of `TestGetAppArmorProfile`.
+    #[test]
+    fn app_armor_profiles() {
+        let check = |profile: Option<(&str, Option<&str>)>, expected: Result<(Option<&str>, &str), &str>| {
+            let profile = profile.map(|(kind, name)| AppArmorProfile {
+                type_: kind.to_owned(),
+                localhost_profile: name.map(str::to_owned),
+            });
+            let got = app_armor_profile(profile.as_ref()).map_err(|e| e.to_string());
+            let got = got.map(|(made, old)| {
+                (made.map(|p| format!("{:?} {}", p.profile_type(), p.localhost_ref)), old)
+            });
+            let got = got.as_ref().map(|(made, old)| (made.as_deref().map(str::trim_end), old.as_str()));
+            assert_eq!(got.map_err(String::as_str), expected);
+        };
+        check(None, Ok((None, "")));
+        check(Some(("RuntimeDefault", None)), Ok((Some("RuntimeDefault"), "runtime/default")));
+        check(Some(("Unconfined", None)), Ok((Some("Unconfined"), "unconfined")));
+        check(Some(("Localhost", Some("test"))), Ok((Some("Localhost test"), "localhost/test")));
+        check(Some(("Localhost", None)), Err("missing localhost apparmor profile name"));
+        check(Some(("foo", None)), Err("unknown apparmor profile type: \"foo\""));
     }
 }

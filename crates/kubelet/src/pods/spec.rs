@@ -258,9 +258,79 @@ fn saturated(amount: Amount) -> i64 {
 
 /// Hash of what makes a running container another one when it changes: its name and image. Resources
 /// are resized in place.
+///
+/// DIFFERENCE: upstream hashes the same two fields in another text. Only the kubelet that made a container reads it.
 pub(crate) fn container_hash(c: &Container) -> u64 {
     let text =
         serde_json::json!({"name": c.name, "image": c.image.as_deref().unwrap_or_default()}).to_string();
     // FNV-1a, 32 bits: stable across builds, which std's hasher is not.
     u64::from(text.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193)))
+}
+
+/// The key under which the failures of a container are counted, beginning with the Pod's uid: a container of another image
+/// or of other resources starts anew.
+pub(crate) fn backoff_key(uid: &str, c: &Container) -> String {
+    // The texts of resources, whose maps are in order: equal ones are equal.
+    let resources = serde_json::json!(c.resources);
+    format!("{uid}/{}/{:x}/{resources}", c.name, container_hash(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container(value: Value) -> Container {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// Upstream's case of `TestHashContainer` and its 4 of `TestHashContainerWithoutResources`, where nothing but the name and
+    /// the image counts.
+    #[test]
+    fn hashes_stay_what_they_are() {
+        let check = |c: Value, like: Value| {
+            assert_eq!(container_hash(&container(c.clone())), container_hash(&container(like)), "{c}");
+        };
+        check(
+            json!({"name": "test_container", "image": "foo/image:v1", "args": ["/bin/sh", "-c", "echo abc"],
+                "ports": [{"containerPort": 8001}]}),
+            json!({"name": "test_container", "image": "foo/image:v1"}),
+        );
+        for (limit, restarts) in [("200m", "cpu"), ("200m", "memory"), ("100m", "cpu"), ("100m", "memory")] {
+            let policy = |name: &str| {
+                let policy = if name == restarts { "RestartContainer" } else { "NotRequired" };
+                json!({"resourceName": name, "restartPolicy": policy})
+            };
+            check(
+                json!({"name": "foo", "image": "bar", "resizePolicy": [policy("cpu"), policy("memory")],
+                    "resources": {"limits": {"cpu": limit}, "requests": {"cpu": "100m"}}}),
+                json!({"name": "foo", "image": "bar"}),
+            );
+        }
+        let of = |name: &str, image: &str| container_hash(&container(json!({"name": name, "image": image})));
+        assert!(of("foo", "bar") != of("foo", "baz") && of("foo", "bar") != of("fox", "bar"));
+    }
+
+    /// Upstream's 2 Pods of `TestGetBackoffKey`: another container, Pod, image or request starts anew, nothing else does.
+    #[test]
+    fn failures_are_counted_anew_after_a_change() {
+        let with = json!({"requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"cpu": "200m", "memory": "200Mi"}});
+        for resources in [json!({}), with] {
+            let first = json!({"name": "test_container", "image": "foo/image:v1", "resources": resources});
+            let original = backoff_key("a", &container(first.clone()));
+            let check = |change: (&str, Value), same: bool| {
+                let mut changed = first.clone();
+                changed[change.0] = change.1.clone();
+                assert_eq!(backoff_key("a", &container(changed)) == original, same, "{change:?}");
+            };
+            check(("args", json!(["x"])), true);
+            check(("name", json!("second_container")), false);
+            check(("image", json!("foo/image:v2")), false);
+            let mut larger = resources.clone();
+            larger["requests"]["cpu"] = json!("200m");
+            check(("resources", larger), false);
+            assert_ne!(backoff_key("b", &container(first.clone())), original);
+        }
+    }
 }

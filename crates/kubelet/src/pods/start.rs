@@ -172,7 +172,7 @@ impl Starter {
     ) -> Result<(), ContainerError> {
         let last = observed.containers.iter().find(|s| s.name == c.name && s.state == State::Exited);
         let Some(finished) = last.and_then(|last| last.finished_at) else { return Ok(()) };
-        let key = format!("{}/{}/{:x}", place.worker.uid, c.name, spec::container_hash(c));
+        let key = spec::backoff_key(&place.worker.uid, c);
         let now = self.clock.now();
         let Some(until) = self.crashes.until(&key, finished, now) else {
             self.crashes.next(&key, finished, now);
@@ -290,7 +290,7 @@ impl Starter {
         if let Ok(now) = self.observer.observe(place.worker).await {
             *observed = now;
         }
-        let run = hooks::run(&self.runtime, &self.addresses, place.pod, c, id, hook).await;
+        let run = hooks::run(&self.runtime, &self.addresses, &self.recorder, place.pod, c, id, hook).await;
         let Err(error) = run else { return Ok(()) };
         self.tell(place, c, "Warning", FAILED, "PostStartHook failed");
         if let Some(status) = observed.containers.iter().find(|s| s.id == id) {

@@ -58,8 +58,26 @@ pub struct PatternError(String);
 /// It is not.
 pub fn check_pattern(pattern: &str) -> Result<(), PatternError> {
     let name = normalized(pattern.strip_suffix('*').unwrap_or(pattern));
-    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'/'));
-    if plain && namespace(&name).is_some() { Ok(()) } else { Err(PatternError(pattern.to_owned())) }
+    let known = pattern.len() <= MAX_NAME && namespace(&name).is_some();
+    if known && is_pattern(pattern) { Ok(()) } else { Err(PatternError(pattern.to_owned())) }
+}
+
+/// The longest name of a parameter.
+const MAX_NAME: usize = 253;
+
+/// Whether words in lower case stand between dots and slashes; a `*` may end the last one, or be all of it.
+fn is_pattern(pattern: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+    let outer = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_word = |word: &[u8], last: bool| match word {
+        [] => false,
+        [one] => outer(*one) || (last && *one == b'*'),
+        [first, middle @ .., end] => {
+            outer(*first) && middle.iter().copied().all(inner) && (outer(*end) || (last && *end == b'*'))
+        }
+    };
+    let words: Vec<&[u8]> = pattern.as_bytes().split(|b| matches!(b, b'.' | b'/')).collect();
+    words.iter().enumerate().all(|(at, word)| is_word(word, at + 1 == words.len()))
 }
 
 fn is_allowed(name: &str, allowed: &[String]) -> bool {
@@ -185,6 +203,79 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(check_pattern(pattern).is_ok(), right, "{pattern}");
+        }
+    }
+
+    /// Upstream's 9 cases of `TestNewAllowlist`.
+    #[test]
+    fn patterns() {
+        for (pattern, right) in [
+            ("kernel.msg*", true),
+            ("kernel.sem", true),
+            ("kernel/msg*", true),
+            ("kernel/sem", true),
+            (" kernel.msg*", false),
+            ("kernel.msg* ", false),
+            ("net.-", false),
+            ("net.*.foo", false),
+            ("net.*/foo", false),
+            ("foo", false),
+            ("foo*", false),
+        ] {
+            assert_eq!(check_pattern(pattern).is_ok(), right, "{pattern}");
+        }
+    }
+
+    /// Upstream's 14 cases of `TestAllowlist`, the 3 of `Test_getSafeSysctlAllowlist` and the 4 of
+    /// `TestConvertPodSysctlsVariableToDotsSeparator`.
+    #[test]
+    fn safe_and_allowed_ones() {
+        let allowed = ["kernel.msg*", "kernel.sem", "net.b.*"].map(str::to_owned);
+        let check = |name: &str, host: &str, right: bool| {
+            let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [],
+                "hostNetwork": host == "net", "hostIPC": host == "ipc",
+                "securityContext": {"sysctls": [{"name": name, "value": "1"}]}}}))
+            .unwrap();
+            assert_eq!(refused(&pod, Some((6, 1)), &allowed).is_none(), right, "{name} {host}");
+        };
+        for name in [
+            "kernel.shm_rmid_forced",
+            "kernel/shm_rmid_forced",
+            "net.ipv4.ip_local_port_range",
+            "kernel.msgmax",
+            "kernel.sem",
+            "kernel/sem",
+        ] {
+            check(name, "", true);
+        }
+        for (name, host) in [
+            ("kernel.shm_rmid_forced", "ipc"),
+            ("net.ipv4.ip_local_port_range", "net"),
+            ("foo", ""),
+            ("net.a.b.c", ""),
+            ("net.ipv4.ip_local_port_range.a.b.c", ""),
+            ("kernel.msgmax", "ipc"),
+            ("kernel.sem", "ipc"),
+            ("net.b.c", "net"),
+        ] {
+            check(name, host, false);
+        }
+        for (kernel, count) in [("odd", 5), ("3.18.0-957.27.2.el7.x86_64", 6), ("5.15.0-75-generic", 12)] {
+            let safe = SAFE.iter().filter(|(_, name, _)| {
+                let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [],
+                    "securityContext": {"sysctls": [{"name": name, "value": "1"}]}}}))
+                .unwrap();
+                refused(&pod, version(kernel), &[]).is_none()
+            });
+            assert_eq!(safe.count(), count, "{kernel}");
+        }
+        for (name, dots) in [
+            ("kernel.msgmax", "kernel.msgmax"),
+            ("kernel.shm_rmid_forced", "kernel.shm_rmid_forced"),
+            ("net.ipv4.conf.eno2/100.rp_filter", "net.ipv4.conf.eno2/100.rp_filter"),
+            ("net/ipv4/ip_local_port_range", "net.ipv4.ip_local_port_range"),
+        ] {
+            assert_eq!(normalized(name), dots);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One check of a container: a command in it, an HTTP request, a TCP connection or a gRPC health check.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,15 @@ pub(crate) enum HttpError {
     Location(#[from] http::uri::InvalidUri),
     #[error("stopped after {MAX_REDIRECTS} redirects")]
     Redirects,
+}
+
+impl HttpError {
+    /// Whether a server answered in the clear to the beginning of a TLS connection.
+    pub(crate) fn is_in_the_clear(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
+    }
 }
 
 impl From<hyper::Error> for HttpError {
@@ -182,10 +192,7 @@ impl HttpTarget {
         agent: &str,
     ) -> Result<Self, PortError> {
         let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip).to_owned();
-        let mut path = action.path.clone().unwrap_or_default();
-        if !path.starts_with('/') {
-            path.insert(0, '/');
-        }
+        let path = request_path(action.path.as_deref().unwrap_or_default());
         let mut headers: Vec<(String, String)> =
             action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
         let has = |headers: &[(String, String)], name: &str| {
@@ -197,8 +204,9 @@ impl HttpTarget {
         if !has(&headers, "Accept") {
             headers.push(("Accept".into(), "*/*".into()));
         }
-        // An explicit empty value asks for no header at all.
-        headers.retain(|(_, value)| !value.is_empty());
+        // An explicit empty value of these asks for no header at all.
+        let gone = |name: &str| ["User-Agent", "Accept", "Host"].iter().any(|n| n.eq_ignore_ascii_case(name));
+        headers.retain(|(name, value)| !value.is_empty() || !gone(name));
         Ok(Self {
             scheme: action.scheme.as_deref().unwrap_or("HTTP").to_lowercase(),
             host,
@@ -210,6 +218,54 @@ impl HttpTarget {
     fn url(&self) -> String {
         format!("{}://{}{}", self.scheme, address(&self.host, self.port), self.path)
     }
+    /// The host and the port, as they stand in an address.
+    pub(crate) fn authority(&self) -> String {
+        address(&self.host, self.port)
+    }
+}
+
+/// The path and the query of a request, from what an action says: it may lack the first slash, have a fragment, which no
+/// server sees, and have characters that stand in no request as they are.
+fn request_path(said: &str) -> String {
+    let said = said.split('#').next().unwrap_or_default();
+    let bytes = said.as_bytes();
+    let mut path = if said.starts_with('/') { String::new() } else { "/".to_owned() };
+    for (at, byte) in bytes.iter().enumerate() {
+        let escape = match byte {
+            b'%' => !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
+            b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => true,
+            other => !other.is_ascii_graphic(),
+        };
+        if escape {
+            let _ = write!(path, "%{byte:02X}");
+        } else {
+            path.push(char::from(*byte));
+        }
+    }
+    path
+}
+
+/// The path to which a redirection without a host leads from another one.
+fn redirected(from: &str, location: &str) -> String {
+    let path = from.split('?').next().unwrap_or_default();
+    let joined = match location.chars().next() {
+        Some('/') => location.to_owned(),
+        Some('?') => format!("{path}{location}"),
+        _ => format!("{}{location}", path.rfind('/').map_or("/", |at| &path[..=at])),
+    };
+    let (path, query) = joined.split_once('?').map_or((joined.as_str(), None), |(p, q)| (p, Some(q)));
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').skip(1) {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let ends_in_a_directory = path.ends_with("/.") || path.ends_with("/..");
+    let slash = if ends_in_a_directory && !parts.is_empty() { "/" } else { "" };
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    request_path(&format!("/{}{slash}{query}", parts.join("/")))
 }
 
 /// Makes an HTTP request and judges its answer's status.
@@ -226,7 +282,7 @@ pub(crate) async fn http(target: &HttpTarget, limit: Duration) -> Outcome {
         Ok(Ok(Answer::Elsewhere(body))) => {
             Outcome::Warning(format!("Probe terminated redirects, Response body: {body}"))
         }
-        Ok(Ok(Answer::Status(code))) if (200..400).contains(&code) => Outcome::Success,
+        Ok(Ok(Answer::Status(code))) if (200..300).contains(&code) => Outcome::Success,
         Ok(Ok(Answer::Status(code))) => {
             Outcome::Failure(format!("HTTP probe failed with statuscode: {code}"))
         }
@@ -235,7 +291,7 @@ pub(crate) async fn http(target: &HttpTarget, limit: Duration) -> Outcome {
 
 enum Answer {
     Status(u16),
-    /// A redirection to another host, which a probe does not follow, and the beginning of its body.
+    /// A redirection that a probe does not follow, since it leads to another host or nowhere, and the beginning of its body.
     Elsewhere(String),
 }
 
@@ -244,10 +300,16 @@ async fn follow(target: &HttpTarget) -> Result<Answer, HttpError> {
     for _ in 0..MAX_REDIRECTS {
         let Heard { status, location, body } = request(&target).await?;
         let Some(location) = location.filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308)) else {
-            return Ok(Answer::Status(status));
+            let followed = !(300..400).contains(&status);
+            return Ok(if followed { Answer::Status(status) } else { Answer::Elsewhere(body) });
         };
-        if location.starts_with('/') && !location.starts_with("//") {
-            target.path = location;
+        let location = match location.strip_prefix("//") {
+            Some(rest) => format!("{}://{rest}", target.scheme),
+            None => location,
+        };
+        let before_query = location.split(['?', '#']).next().unwrap_or_default();
+        if !before_query.contains("://") {
+            target.path = redirected(&target.path, &location);
             continue;
         }
         let uri: http::Uri = location.parse()?;
@@ -432,7 +494,15 @@ mod tests {
     async fn http_answers_are_judged() {
         for (answer, want) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
-            ("HTTP/1.1 399 Odd\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
+            (
+                "HTTP/1.1 399 Odd\r\nContent-Length: 0\r\n\r\n",
+                Outcome::Warning("Probe terminated redirects, Response body: ".into()),
+            ),
+            ("HTTP/1.1 302 Found\r\nLocation: new\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
+            (
+                "HTTP/1.1 302 Found\r\nContent-Length: 2\r\n\r\nno",
+                Outcome::Warning("Probe terminated redirects, Response body: no".into()),
+            ),
             (
                 "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n",
                 Outcome::Failure("HTTP probe failed with statuscode: 500".into()),
@@ -463,5 +533,88 @@ mod tests {
             tcp("127.0.0.1", port, Duration::from_secs(1)).await,
             Outcome::Failure(format!("dial tcp 127.0.0.1:{port}: connect: connection refused"))
         );
+    }
+
+    fn container() -> Container {
+        serde_json::from_value(serde_json::json!({"name": "c", "ports": [
+            {"name": "found", "containerPort": 93}, {"name": "quux", "containerPort": 8080}]}))
+        .unwrap()
+    }
+
+    fn named(text: &str) -> IntOrString {
+        IntOrString::String(text.to_owned())
+    }
+
+    /// Upstream's 8 cases of `TestGetURLParts`, of which its 7 of `TestGetTCPAddrParts` are a part, and its 2 of
+    /// `TestRunHandlerHTTPPort`.
+    #[test]
+    fn ports() {
+        for (of, expected) in [
+            (IntOrString::Int(-1), Err(PortError::Invalid(-1))),
+            (named(""), Err(PortError::Unknown(String::new()))),
+            (named("-1"), Err(PortError::Invalid(-1))),
+            (named("not-found"), Err(PortError::Unknown("not-found".into()))),
+            (named("found"), Ok(93)),
+            (IntOrString::Int(76), Ok(76)),
+            (named("118"), Ok(118)),
+            (named("70"), Ok(70)),
+        ] {
+            assert_eq!(port(&of, &container()), expected, "{of:?}");
+        }
+    }
+
+    /// Upstream's 11 cases of `TestRunHTTPHandler`, and paths that are none.
+    #[test]
+    fn addresses_of_requests() {
+        let check = |host: &str,
+                     port: &str,
+                     scheme: &str,
+                     path: &str,
+                     headers: &[(&str, &str)],
+                     expected: &str| {
+            let headers: Vec<_> = headers
+                .iter()
+                .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
+                .collect();
+            let action = serde_json::json!({"host": host, "port": port, "scheme": scheme, "path": path, "httpHeaders": headers});
+            let action: HTTPGetAction = serde_json::from_value(action).unwrap();
+            let target =
+                HttpTarget::new(&action, &container(), "233.252.0.1", "kube-lifecycle/1.36").unwrap();
+            let told =
+                target.headers.iter().filter(|(_, value)| !value.starts_with("kube-") && value != "*/*");
+            let told: Vec<String> = told.map(|(name, value)| format!(" {name}={value}")).collect();
+            assert_eq!(target.url() + &told.concat(), expected);
+        };
+        let of_pod = "http://233.252.0.1";
+        check("example.test", "42", "http", "foo", &[], "http://example.test:42/foo");
+        check("", "42", "http", "foo", &[], &format!("{of_pod}:42/foo"));
+        check("", "42", "http", "/foo", &[], &format!("{of_pod}:42/foo"));
+        check("", "quux", "http", "foo", &[], &format!("{of_pod}:8080/foo"));
+        check("", "4430", "https", "foo", &[], "https://233.252.0.1:4430/foo");
+        check("", "80", "baz", "foo", &[], "baz://233.252.0.1:80/foo");
+        check("", "80", "http", "foo?k=v", &[], &format!("{of_pod}:80/foo?k=v"));
+        check("", "80", "http", "foo#frag", &[], &format!("{of_pod}:80/foo"));
+        check("", "80", "http", "foo", &[("Foo", "bar")], &format!("{of_pod}:80/foo Foo=bar"));
+        let host = "http://example.test:80/foo Host=from.header";
+        check("example.test", "80", "http", "foo", &[("Host", "from.header")], host);
+        check("", "80", "http", "/a b/\u{fc}?q=<x>", &[], &format!("{of_pod}:80/a%20b/%C3%BC?q=%3Cx%3E"));
+        check("", "80", "http", "/%20%zz%", &[], &format!("{of_pod}:80/%20%25zz%25"));
+        check("", "80", "HTTP", "", &[("Accept", ""), ("X", "")], &format!("{of_pod}:80/ X="));
+    }
+
+    #[test]
+    fn redirections_lead_somewhere() {
+        for (from, location, expected) in [
+            ("/a/b?c", "/new", "/new"),
+            ("/a/b?c", "new", "/a/new"),
+            ("/a/b?c", "../new?d", "/new?d"),
+            ("/a/b?c", "?d", "/a/b?d"),
+            ("/a/b", "./", "/a/"),
+            ("/a/b/c", "..", "/a/"),
+            ("/", "../../x", "/x"),
+            ("/a/", "b/./c/../d#e", "/a/b/d"),
+        ] {
+            assert_eq!(redirected(from, location), expected, "{from} {location}");
+        }
     }
 }

@@ -67,6 +67,12 @@ fn subresources(path: &str) -> &'static [&'static str] {
         &["metrics"]
     } else if below("/logs") {
         &["log"]
+    } else if below("/checkpoint") {
+        &["checkpoint"]
+    } else if below("/statusz") {
+        &["statusz"]
+    } else if below("/flagz") {
+        &["configz"]
     } else {
         &["proxy"]
     }
@@ -76,18 +82,46 @@ fn subresources(path: &str) -> &'static [&'static str] {
 mod tests {
     use super::*;
 
+    /// Upstream's 30 paths of `TestGetRequestAttributes`, each with its 5 verbs, and those of `TestIsSubPath` that are paths
+    /// here.
     #[test]
     fn narrow_first() {
         let check = |path: &str, expected: &[&str]| assert_eq!(subresources(path), expected, "{path}");
+        for path in [
+            "/attach/{podNamespace}/{podID}/{containerName}",
+            "/attach/{podNamespace}/{podID}/{uid}/{containerName}",
+            "/containerLogs/{podNamespace}/{podID}/{containerName}",
+            "/debug/flags/v",
+            "/debug/pprof/{subpath:*}",
+            "/exec/{podNamespace}/{podID}/{containerName}",
+            "/exec/{podNamespace}/{podID}/{uid}/{containerName}",
+            "/portForward/{podNamespace}/{podID}",
+            "/portForward/{podNamespace}/{podID}/{uid}",
+            "/run/{podNamespace}/{podID}/{containerName}",
+            "/run/{podNamespace}/{podID}/{uid}/{containerName}",
+        ] {
+            check(path, &["proxy"]);
+        }
+        check("/checkpoint/{podNamespace}/{podID}/{containerName}", &["checkpoint"]);
+        check("/configz", &["configz", "proxy"]);
+        check("/flagz", &["configz"]);
+        check("/statusz", &["statusz"]);
+        for path in ["/healthz", "/healthz/log", "/healthz/ping", "/healthz/syncloop"] {
+            check(path, &["healthz", "proxy"]);
+        }
+        check("/logs/", &["log"]);
+        check("/logs/{logpath:*}", &["log"]);
+        for path in ["/metrics", "/metrics/slis", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource"]
+        {
+            check(path, &["metrics"]);
+        }
+        check("/pods/", &["pods", "proxy"]);
+        check("/runningpods/", &["pods", "proxy"]);
+        check("/stats/", &["stats"]);
+        check("/stats/summary", &["stats"]);
         check("/pods", &["pods", "proxy"]);
         check("/podsx", &["proxy"]);
-        check("/runningpods/", &["pods", "proxy"]);
-        check("/healthz/ping", &["healthz", "proxy"]);
-        check("/configz", &["configz", "proxy"]);
-        check("/stats/summary", &["stats"]);
-        check("/metrics/cadvisor", &["metrics"]);
-        check("/logs/", &["log"]);
-        check("/exec/ns/p/c", &["proxy"]);
-        check("/containerLogs/ns/p/c", &["proxy"]);
+        let verbs = ["POST", "GET", "PUT", "PATCH", "DELETE"].map(|method| verb(&method.parse().unwrap()));
+        assert_eq!(verbs, ["create", "get", "update", "patch", "delete"]);
     }
 }

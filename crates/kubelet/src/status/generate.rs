@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
 use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
-use crate::pods::{resources, spec};
+use crate::pods::{mount_modes, resources, spec};
 use crate::probes::Kind;
 use objects::quantity;
 
@@ -74,6 +74,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node_ips: &'a [IpAddr],
     /// Name of the runtime, the prefix of container ids.
     pub(crate) runtime: &'a str,
+    /// Whether the runtime mounts read-only all the way down.
+    pub(crate) recursive_read_only: bool,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
     /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
@@ -146,7 +148,7 @@ fn last_terminated(s: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     s.last_state.as_ref()?.terminated.as_ref()
 }
 
-fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+fn volume_mounts(i: &Inputs<'_>, container: &Container) -> Option<Vec<VolumeMountStatus>> {
     let mounts = container.volume_mounts.as_ref().filter(|m| !m.is_empty())?;
     Some(
         mounts
@@ -156,10 +158,8 @@ fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
                 mount_path: m.mount_path.clone(),
                 read_only: m.read_only.filter(|r| *r),
                 recursive_read_only: (m.read_only == Some(true)).then(|| {
-                    match m.recursive_read_only.as_deref() {
-                        Some("Enabled" | "IfPossible") => "Enabled".to_owned(),
-                        _ => "Disabled".to_owned(),
-                    }
+                    let given = mount_modes::recursive_read_only(m, i.recursive_read_only).unwrap_or(false);
+                    if given { "Enabled".to_owned() } else { "Disabled".to_owned() }
                 }),
                 volume_status: None,
             })
@@ -213,6 +213,18 @@ fn user(user: &cri::runtime::LinuxContainerUser) -> ContainerUser {
     }
 }
 
+/// How often a container was restarted: what the runtime has may have been removed in between, so the count never falls.
+fn restart_count(c: &observed::ContainerStatus, old: Option<&ContainerStatus>) -> i32 {
+    let count = i32::try_from(c.restart_count).unwrap_or(i32::MAX);
+    let Some(old) = old else { return count };
+    let restarted = match c.state {
+        State::Running => is_terminated(old) && old.restart_count >= count,
+        State::Unknown => is_running(old),
+        State::Created | State::Exited => false,
+    };
+    if restarted { old.restart_count.saturating_add(1) } else { count.max(old.restart_count) }
+}
+
 /// Statuses of one list of containers.
 fn containers(
     i: &Inputs<'_>,
@@ -233,7 +245,7 @@ fn containers(
             image: container.image.clone().unwrap_or_default(),
             state: Some(waiting(default_reason, "")),
             last_state: Some(ContainerState::default()),
-            volume_mounts: volume_mounts(container),
+            volume_mounts: volume_mounts(i, container),
             ..ContainerStatus::default()
         };
         if let Some(old) = old {
@@ -250,11 +262,11 @@ fn containers(
                 image: c.image.clone(),
                 image_id: c.image_ref.clone(),
                 container_id: Some(format!("{}://{}", i.runtime, c.id)),
-                restart_count: i32::try_from(c.restart_count).unwrap_or(i32::MAX),
+                restart_count: restart_count(c, old),
                 state: Some(state(i, c, old)),
                 last_state: seen
                     .next()
-                    .map(|before| state(i, before, None))
+                    .map(|before| state(i, before, old))
                     .or_else(|| {
                         // The one before may be gone from the runtime.
                         old.and_then(|o| {
@@ -270,7 +282,7 @@ fn containers(
                     .and_then(|r| r.requests.clone())
                     .filter(|r| !r.is_empty()),
                 user: c.user.as_ref().map(user),
-                volume_mounts: volume_mounts(container),
+                volume_mounts: volume_mounts(i, container),
                 ..ContainerStatus::default()
             };
         } else if let Some(old) = old.filter(|o| is_running(o)) {
@@ -338,15 +350,21 @@ fn readiness(i: &Inputs<'_>, list: &[Container], statuses: &mut [ContainerStatus
     }
 }
 
-/// The phase that containers' states make.
-fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) -> &'static str {
+/// The phase that containers' states make. A Pod is `initialized` once a container of its present sandbox was made.
+pub(super) fn phase(
+    pod: &Pod,
+    init: &[ContainerStatus],
+    regular: &[ContainerStatus],
+    terminal: bool,
+    initialized: bool,
+) -> &'static str {
     let (init, regular) = (by_name(init), by_name(regular));
     let find = |list: &HashMap<&str, &ContainerStatus>, name: &str| list.get(name).copied().cloned();
     let exit =
         |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
     let (mut pending_init, mut pending_sidecars, mut failed_init) = (0, 0, 0);
     let (mut unknown, mut running, mut waits) = (0, 0, 0);
-    for container in spec::init_containers(i.pod) {
+    for container in spec::init_containers(pod) {
         let status = find(&init, &container.name);
         if spec::is_sidecar(container) {
             match status {
@@ -368,29 +386,29 @@ fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) 
         match status {
             Some(s) if is_terminated(&s) => {
                 let code = exit(&s).unwrap_or(0);
-                failed_init += i32::from(code != 0 && !spec::should_restart(container, i.pod, code));
+                failed_init += i32::from(code != 0 && !spec::should_restart(container, pod, code));
             }
             Some(s) if waiting_reason(&s).is_some() && last_terminated(&s).is_some() => {
                 let code = last_terminated(&s).map_or(0, |t| t.exit_code);
-                failed_init += i32::from(code != 0 && !spec::should_restart(container, i.pod, code));
+                failed_init += i32::from(code != 0 && !spec::should_restart(container, pod, code));
             }
             _ => pending_init += 1,
         }
     }
     let (mut stopped, mut final_stops, mut succeeded) = (0, 0, 0);
-    for container in spec::containers(i.pod) {
+    for container in spec::containers(pod) {
         match find(&regular, &container.name) {
             None => unknown += 1,
             Some(s) if is_running(&s) => running += 1,
             Some(s) => match (exit(&s), last_terminated(&s)) {
                 (Some(code), _) => {
                     stopped += 1;
-                    final_stops += i32::from(!spec::should_restart(container, i.pod, code));
+                    final_stops += i32::from(!spec::should_restart(container, pod, code));
                     succeeded += i32::from(code == 0);
                 }
                 (None, Some(last)) => {
                     stopped += 1;
-                    final_stops += i32::from(!spec::should_restart(container, i.pod, last.exit_code));
+                    final_stops += i32::from(!spec::should_restart(container, pod, last.exit_code));
                 }
                 (None, None) => waits += 1,
             },
@@ -399,9 +417,6 @@ fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) 
     if failed_init > 0 {
         return "Failed";
     }
-    let initialized = spec::containers(i.pod).iter().any(|c| {
-        i.observed.container(&c.name).is_some_and(|s| matches!(s.state, State::Running | State::Exited))
-    });
     if pending_init > 0 || (pending_sidecars > 0 && !initialized) || waits > 0 {
         return "Pending";
     }
@@ -410,7 +425,7 @@ fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) 
     }
     if running == 0 && stopped > 0 && unknown == 0 {
         let ended = if stopped == succeeded { "Succeeded" } else { "Failed" };
-        if i.terminal && !spec::is_static(i.pod) {
+        if terminal && !spec::is_static(pod) {
             return ended;
         }
         return if stopped == final_stops { ended } else { "Running" };
@@ -437,7 +452,7 @@ fn listed(label: &str, names: &[&str]) -> Option<String> {
     (!names.is_empty()).then(|| format!("{label}: [{}]", names.join(" ")))
 }
 
-fn containers_ready(pod: &Pod, all: &[&ContainerStatus], phase: &str, kind: &str) -> PodCondition {
+pub(super) fn containers_ready(pod: &Pod, all: &[&ContainerStatus], phase: &str, kind: &str) -> PodCondition {
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
     let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
     let all: HashMap<&str, &ContainerStatus> = all.iter().map(|s| (s.name.as_str(), *s)).collect();
@@ -465,7 +480,12 @@ fn containers_ready(pod: &Pod, all: &[&ContainerStatus], phase: &str, kind: &str
     condition(pod, kind, ok, if ok { "" } else { "ContainersNotReady" }, messages.join(", "))
 }
 
-fn ready(pod: &Pod, all: &[&ContainerStatus], others: &[PodCondition], phase: &str) -> PodCondition {
+pub(super) fn ready(
+    pod: &Pod,
+    all: &[&ContainerStatus],
+    others: &[PodCondition],
+    phase: &str,
+) -> PodCondition {
     let of_containers = containers_ready(pod, all, phase, "Ready");
     if of_containers.status != "True" {
         return of_containers;
@@ -485,7 +505,7 @@ fn ready(pod: &Pod, all: &[&ContainerStatus], others: &[PodCondition], phase: &s
     condition(pod, "Ready", ok, if ok { "" } else { "ReadinessGatesNotReady" }, messages.join(", "))
 }
 
-fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition {
+pub(super) fn initialized(pod: &Pod, all: &[&ContainerStatus], old: &PodStatus, phase: &str) -> PodCondition {
     let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
     let all: HashMap<&str, &ContainerStatus> = all.iter().map(|s| (s.name.as_str(), *s)).collect();
     for container in spec::init_containers(pod) {
@@ -503,11 +523,11 @@ fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition
     if phase == "Succeeded" && unknown.is_empty() {
         return condition(pod, "Initialized", true, "PodCompleted", String::new());
     }
-    let began = spec::containers(pod).iter().any(|c| {
-        all.get(c.name.as_str()).is_some_and(|s| {
-            is_running(s) || is_terminated(s) || last_terminated(s).is_some() || s.started == Some(true)
-        })
-    });
+    let began = spec::containers(pod)
+        .iter()
+        .any(|c| all.get(c.name.as_str()).is_some_and(|s| is_running(s) || is_terminated(s)));
+    // Nothing leads out of it: sidecars may be on their way again.
+    let was = old.conditions.iter().flatten().any(|c| c.type_ == "Initialized" && c.status == "True");
     let messages: Vec<String> = [
         listed("containers with unknown status", &unknown),
         listed("containers with incomplete status", &incomplete),
@@ -515,7 +535,7 @@ fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition
     .into_iter()
     .flatten()
     .collect();
-    let ok = began || messages.is_empty();
+    let ok = began || was || messages.is_empty();
     let (reason, text) =
         if ok { ("", String::new()) } else { ("ContainersNotInitialized", messages.join(", ")) };
     condition(pod, "Initialized", ok, reason, text)
@@ -533,6 +553,25 @@ fn resizing(i: &Inputs<'_>) -> bool {
     })
 }
 
+/// The addresses of the Pod, the primary one first.
+fn pod_ips(i: &Inputs<'_>) -> Vec<String> {
+    let mut ips = i.observed.ips().to_vec();
+    if spec::host_network(i.pod) {
+        // A runtime need not know the addresses of the node; one that does may know one family only.
+        let family = |ip: &IpAddr| ip.is_ipv6();
+        for (at, of_node) in i.node_ips.iter().enumerate().take(2) {
+            let same = |ip: &String| ip.parse().is_ok_and(|ip| family(&ip) == family(of_node));
+            if ips.len() == at && !ips.iter().any(same) {
+                ips.push(of_node.to_string());
+            }
+        }
+    } else if ips.is_empty() {
+        // The address outlives the sandbox in the report until the Pod has another one.
+        ips.extend(i.old.pod_ips.iter().flatten().map(|p| p.ip.clone()));
+    }
+    ips
+}
+
 /// The status.
 #[expect(clippy::too_many_lines, reason = "one field after the other")]
 pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
@@ -545,7 +584,11 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     readiness(i, spec::containers(pod), &mut regular, false);
     readiness(i, spec::init_containers(pod), &mut init, true);
 
-    let mut phase = phase(i, &init, &regular).to_owned();
+    let active = i.observed.ready_sandbox().map(|sandbox| sandbox.id.as_str());
+    let began = spec::containers(pod)
+        .iter()
+        .any(|c| i.observed.named(&c.name).any(|s| active == Some(s.sandbox_id.as_str())));
+    let mut phase = phase(pod, &init, &regular, i.terminal, began).to_owned();
     for known in [i.old.phase.as_deref(), spec::status(pod).phase.as_deref()] {
         // Nothing leads out of a final phase.
         if let Some(known) = known.filter(|p| is_final(Some(p))) {
@@ -566,8 +609,10 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     }
 
     // A Pod is not over before all of it has ended: who reads that it is takes its place on the node for free, and
-    // this kubelet must not count it any more then.
-    let reported = if is_final(Some(&phase)) && !i.terminal && !is_final(i.old.phase.as_deref()) {
+    // this kubelet must not count it any more then. Nobody is told why it is over before that, either.
+    let held = is_final(Some(&phase)) && !i.terminal && !is_final(i.old.phase.as_deref());
+    let reported = if held {
+        (reason, message) = (i.old.reason.clone(), i.old.message.clone());
         i.old.phase.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "Pending".into())
     } else {
         phase.clone()
@@ -576,7 +621,7 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
     let mut conditions: Vec<PodCondition> =
         spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
-    if let Some(text) = i.failed.and_then(|why| why.disruption.clone()) {
+    if let Some(text) = i.failed.and_then(|why| why.disruption.clone()).filter(|_| !held) {
         conditions.retain(|c| c.type_ != "DisruptionTarget");
         conditions.push(condition(pod, "DisruptionTarget", true, "TerminationByKubelet", text));
     }
@@ -591,7 +636,7 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let all: Vec<&ContainerStatus> = init.iter().chain(&regular).collect();
     let sandbox = !sandbox_changed(pod, i.observed).0;
     conditions.push(condition(pod, "PodReadyToStartContainers", sandbox, "", String::new()));
-    conditions.push(initialized(pod, &all, &phase));
+    conditions.push(initialized(pod, &all, i.old, &phase));
     let is_ready = ready(pod, &all, &conditions, &phase);
     conditions.push(is_ready);
     conditions.push(containers_ready(pod, &all, &phase, "ContainersReady"));
@@ -605,15 +650,7 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     }
 
     let node_ips: Vec<String> = i.node_ips.iter().map(ToString::to_string).collect();
-    let ips: Vec<String> = if spec::host_network(pod) {
-        node_ips.clone()
-    } else {
-        match i.observed.ips() {
-            // The address outlives the sandbox in the report until the Pod has another one.
-            [] => i.old.pod_ips.iter().flatten().map(|p| p.ip.clone()).collect(),
-            ips => ips.to_vec(),
-        }
-    };
+    let ips = pod_ips(i);
     let requests: BTreeMap<_, _> = ["cpu", "memory"]
         .into_iter()
         .map(|name| (name, spec::pod_request(pod, name)))
@@ -663,31 +700,38 @@ pub(crate) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -
     }
 }
 
+/// Whether there is a trace of a container that was started, or that could have been.
+fn has_initialized(status: &PodStatus, pod: &Pod) -> bool {
+    let inits = spec::init_containers(pod);
+    let Some(last) = inits.last() else { return true };
+    let mut regular = status.container_statuses.iter().flatten();
+    if regular.any(|s| last_terminated(s).is_some() || waiting_reason(s).is_none()) {
+        return true;
+    }
+    let of_last = status.init_container_statuses.iter().flatten().find(|s| s.name == last.name);
+    of_last.is_some_and(|s| {
+        let ended = [s.last_state.as_ref(), s.state.as_ref()].into_iter().flatten();
+        if spec::is_sidecar(last) {
+            is_running(s) && s.started == Some(true)
+        } else {
+            ended.filter_map(|state| state.terminated.as_ref()).any(|t| t.exit_code == 0)
+        }
+    })
+}
+
 /// The last status of a Pod: what is not known to have ended is taken for failed.
 pub(crate) fn terminate(mut status: PodStatus, pod: &Pod) -> PodStatus {
-    let gone = || terminated_unknown("The container could not be located when the pod was terminated");
+    let initialized = has_initialized(&status, pod);
     let has_run = |s: &ContainerStatus| waiting_reason(s).is_none() || last_terminated(s).is_some();
-    let init = status.init_container_statuses.get_or_insert_default();
-    let known = init.iter().rposition(has_run).map_or(usize::from(!init.is_empty()), |i| i + 1);
-    for s in init.iter_mut().take(known).filter(|s| !is_terminated(s)) {
-        s.state = Some(gone());
+    let init = status.init_container_statuses.as_deref().unwrap_or_default();
+    // Those behind the last one that ran were never tried; the first one was, or would have been.
+    let tried = init.iter().rposition(has_run).map_or(1, |at| at + 1);
+    let init = status.init_container_statuses.iter_mut().flatten().take(tried);
+    let regular = status.container_statuses.iter_mut().flatten().filter(|_| initialized);
+    for s in init.chain(regular).filter(|s| !is_terminated(s)) {
+        s.state = Some(terminated_unknown("The container could not be located when the pod was terminated"));
         s.ready = false;
         s.started = Some(false);
-    }
-    let initialized = spec::init_containers(pod).is_empty()
-        || init
-            .iter()
-            .all(|s| s.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0));
-    if init.is_empty() {
-        status.init_container_statuses = None;
-    }
-    if initialized {
-        let regular = status.container_statuses.iter_mut().flatten();
-        for s in regular.filter(|s| !is_terminated(s)) {
-            s.state = Some(gone());
-            s.ready = false;
-            s.started = Some(false);
-        }
     }
     if !is_final(status.phase.as_deref()) && !spec::is_static(pod) {
         status.phase = Some("Failed".into());

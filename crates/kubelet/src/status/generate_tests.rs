@@ -31,6 +31,7 @@ fn seen(containers: &str) -> observed::PodStatus {
                 let running = state == "run";
                 ContainerStatus {
                     id: format!("id-{name}"),
+                    sandbox_id: "s".into(),
                     name: name.into(),
                     state: if running { State::Running } else { State::Exited },
                     exit_code: state.parse().unwrap_or(0),
@@ -71,6 +72,7 @@ fn status_when(
         failed: None,
         node_ips: &["192.0.2.1".parse().unwrap()],
         runtime: "containerd",
+        recursive_read_only: false,
         actuated: &std::collections::HashMap::new(),
         resize_error: None,
         now: jiff::Timestamp::from_second(100).unwrap(),
@@ -244,6 +246,7 @@ fn a_resize_is_in_progress_until_the_container_has_its_resources() {
             failed: None,
             node_ips: &[],
             runtime: "containerd",
+            recursive_read_only: false,
             actuated: &[("id-a".to_owned(), given(actuated))].into(),
             resize_error: error,
             now: jiff::Timestamp::from_second(100).unwrap(),

@@ -4,3 +4,5 @@ pub(crate) mod generate;
 #[cfg(test)]
 mod generate_tests;
 pub(crate) mod patch;
+#[cfg(test)]
+mod upstream_tests;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, fchown, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use crate::files;
 
@@ -39,6 +39,10 @@ pub(crate) enum PathError {
     Long,
     #[error("invalid path: must not contain '..': {0}")]
     Climbs(String),
+    #[error("invalid path: filenames must be less than or equal to 255 characters")]
+    LongName,
+    #[error("invalid path: must not start with '..': {0}")]
+    Own(String),
 }
 
 /// Refuses paths that lead out of the volume or collide with the layout's own names.
@@ -52,9 +56,16 @@ pub(crate) fn check_path(path: &str) -> Result<(), PathError> {
     if path.len() > 4096 {
         return Err(PathError::Long);
     }
-    let clean = Path::new(path).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
-    if !clean || names(path).next().is_none_or(|first| first.starts_with("..")) {
-        return Err(PathError::Climbs(path.to_owned()));
+    for name in path.split('/') {
+        if name == ".." {
+            return Err(PathError::Climbs(path.to_owned()));
+        }
+        if name.len() > 255 {
+            return Err(PathError::LongName);
+        }
+    }
+    if names(path).next().is_none_or(|first| first.starts_with("..")) {
+        return Err(PathError::Own(path.to_owned()));
     }
     Ok(())
 }
@@ -286,5 +297,73 @@ mod tests {
         }
         over.store(true, Ordering::Relaxed);
         assert!(looker.join().unwrap() > 0, "files were seen while they were written");
+    }
+
+    /// Upstream's 9 cases of `TestValidatePath`; 5 of the 7 of `TestValidatePayload` are the same, the other two are below.
+    #[test]
+    fn paths_that_name_no_file() {
+        let check = |path: &str, expected: Result<(), &str>| {
+            let got = check_path(path).map_err(|e| e.to_string());
+            assert_eq!(got.as_ref().map_err(String::as_str).copied(), expected, "{path}");
+        };
+        check("i/am/well/behaved.txt", Ok(()));
+        check("keepyourheaddownandfollowtherules.txt", Ok(()));
+        check(&"a".repeat(4097), Err("invalid path: must be less than or equal to 4096 characters"));
+        check(&"a".repeat(256), Err("invalid path: filenames must be less than or equal to 255 characters"));
+        check("/dev/null", Err("invalid path: must be relative path: /dev/null"));
+        check("..sneaky.txt", Err("invalid path: must not start with '..': ..sneaky.txt"));
+        let climbs = "hello/there/../../../../../../etc/passwd";
+        check(climbs, Err(&format!("invalid path: must not contain '..': {climbs}")));
+        check(
+            "hello/../etc/somethingbad",
+            Err("invalid path: must not contain '..': hello/../etc/somethingbad"),
+        );
+        check("", Err("invalid path: must not be empty"));
+    }
+
+    /// The names in a volume, and where their links lead.
+    fn visible(dir: &Path) -> Vec<(String, String)> {
+        let mut all: Vec<_> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| !entry.file_name().to_string_lossy().starts_with(".."))
+            .map(|entry| {
+                let to = fs::read_link(entry.path()).unwrap();
+                (entry.file_name().into_string().unwrap(), to.into_os_string().into_string().unwrap())
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// The last 2 cases of `TestValidatePayload`, 2 of upstream's 3 of `TestCreateUserVisibleFiles` (the other one's payload
+    /// has a file and a directory of one name), and the 7 of `TestPathsToRemove`: the set before, that after, and the paths
+    /// that are left.
+    #[test]
+    fn names_come_and_go_with_their_files() {
+        let check = |before: &[&str], after: &[&str], expected: &[&str]| {
+            let dir = tempfile::tempdir().unwrap();
+            for set in [before, after] {
+                let set: Vec<_> = set.iter().map(|path| (*path, *path)).collect();
+                write(dir.path(), &payload(&set), None).unwrap();
+            }
+            let tops: BTreeSet<&str> = expected.iter().filter_map(|path| names(path).next()).collect();
+            let tops: Vec<_> = tops.iter().map(|n| ((*n).to_owned(), format!("..data/{n}"))).collect();
+            assert_eq!(visible(dir.path()), tops, "{before:?} {after:?}");
+            let left = read_tree(&fs::canonicalize(dir.path().join(DATA)).unwrap()).unwrap();
+            let expected: BTreeSet<&str> = expected.iter().copied().collect();
+            assert_eq!(left.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected);
+        };
+        check(&[], &["foo", "bar"], &["foo", "bar"]);
+        check(&[], &["foo////bar"], &["foo/bar"]);
+        check(&[], &["./bar", "foo///bar"], &["bar", "foo/bar"]);
+        check(&["foo.txt", "bar.txt"], &["foo.txt"], &["foo.txt"]);
+        check(&["foo.txt", "zip/bar.txt"], &["foo.txt"], &["foo.txt"]);
+        check(&["foo.txt", "zip/zap/bar.txt"], &["foo.txt"], &["foo.txt"]);
+        check(&["foo.txt", "zip/1/2/3/4/bar.txt"], &["foo.txt"], &["foo.txt"]);
+        check(&["foo.txt", "zip/1/2/3/4/bar.txt", "zap/a/b/c/bar.txt"], &["foo.txt"], &["foo.txt"]);
+        let kept = ["foo.txt", "zap/1/2/magic.txt"];
+        check(&["foo.txt", "zap/1/2/3/4/bar.txt", "zap/1/2/c/bar.txt", "zap/1/2/magic.txt"], &kept, &kept);
+        check(&["foo.txt", "zap/1/2/3/4/bar.txt", "zap/1/2/c/bar.txt"], &kept, &kept);
     }
 }

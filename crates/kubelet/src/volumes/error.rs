@@ -5,6 +5,8 @@ use std::io;
 
 use super::claimed::ClaimError;
 use super::disks::DiskError;
+use super::memory::PagesError;
+use super::nested::OutsideError;
 use super::nfs::NfsError;
 use super::payload::PayloadError;
 use crate::csi::CsiError;
@@ -57,6 +59,10 @@ pub(crate) enum MountError {
     NoPlugin,
     #[error("unknown storage medium {0:?}")]
     Medium(String),
+    #[error(transparent)]
+    Pages(#[from] PagesError),
+    #[error(transparent)]
+    Outside(#[from] OutsideError),
     #[error("hostPath type check failed: {path} is not {expected}")]
     HostPath { path: String, expected: &'static str },
     #[error("{0} is an invalid volume type")]

@@ -11,8 +11,10 @@ pub(crate) mod growth;
 mod host_path;
 mod local;
 pub(crate) mod local_path;
+mod memory;
 mod mounted;
 pub(crate) mod mounts;
+mod nested;
 mod nfs;
 mod ownership;
 pub(crate) mod payload;
@@ -20,9 +22,10 @@ pub(crate) mod selinux;
 pub(crate) mod subpath;
 pub(crate) mod tokens;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +53,7 @@ use crate::pod_certificates::PodCertificates;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::work::{blocking, try_blocking};
-use objects::quantity;
+use objects::quantity::ResourceList;
 
 /// How long the content of volumes that are there already is waited for: containers wait meanwhile for
 /// whoever tends them.
@@ -265,11 +268,12 @@ impl VolumeManager {
         let gid = group(pod);
         if let Some(source) = &volume.empty_dir {
             let (source, at) = (source.clone(), dir.clone());
-            let memory = spec::pod_limit(pod, "memory");
-            try_blocking(move || empty_dir(&source, &at, gid, memory)).await?;
+            let space = Space::of(&source, pod, facts.allocatable)?;
+            try_blocking(move || empty_dir(&space, &at, gid)).await?;
             return Ok((Mounted::Path { path: dir, read_only: false }, None));
         }
         let in_memory = volume.config_map.is_none();
+        let nested = nested::mount_points(&volume.name, pod)?;
         let at = dir.clone();
         let there = blocking(move || is_written(&at, in_memory)).await?;
         let files = self.sources.of_volume(facts, volume);
@@ -284,7 +288,7 @@ impl VolumeManager {
             Ok(None) => return Err(MountError::NoPlugin),
             Ok(Some(Err(error))) => Err(error.into()),
             Ok(Some(Ok(payload))) => {
-                let write = move || Ok(write(&at, in_memory, &payload, gid)?);
+                let write = move || Ok(write(&at, in_memory, (&payload, &nested), gid)?);
                 try_blocking(write).await
             }
         };
@@ -346,13 +350,22 @@ fn is_written(dir: &Path, in_memory: bool) -> bool {
     atomic::is_written(dir) && (!in_memory || mounts::is_mount_point(dir).unwrap_or(false))
 }
 
-fn write(dir: &Path, in_memory: bool, payload: &atomic::Payload, gid: Option<u32>) -> io::Result<()> {
+/// Brings a volume to these files, and to directories for other volumes.
+fn write(
+    dir: &Path,
+    in_memory: bool,
+    (payload, nested): (&atomic::Payload, &BTreeSet<String>),
+    gid: Option<u32>,
+) -> io::Result<()> {
     if in_memory && !mounts::is_mount_point(dir).unwrap_or(false) {
         tmpfs(dir, None)?;
     }
     make_dir(dir, 0o777)?;
     if let Some(gid) = gid {
         own(dir, gid, 0o2777)?;
+    }
+    for path in nested {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir.join(path))?;
     }
     atomic::write(dir, payload, gid).map(drop)
 }
@@ -397,31 +410,40 @@ fn tmpfs(dir: &Path, size: Option<i64>) -> io::Result<()> {
     }
 }
 
-fn empty_dir(
-    source: &EmptyDirVolumeSource,
-    dir: &Path,
-    gid: Option<u32>,
-    pod_memory: i64,
-) -> Result<(), MountError> {
-    let medium = source.medium.as_deref().unwrap_or_default();
-    if dir.is_dir() && (medium.is_empty() || mounts::is_mount_point(dir)?) {
+/// The place of an `emptyDir` volume.
+enum Space {
+    /// On the node's disk.
+    Disk,
+    /// In memory, of at most so many bytes.
+    Memory(Option<i64>),
+    /// In huge pages of this size (`2Mi`).
+    Pages(String),
+}
+
+impl Space {
+    fn of(source: &EmptyDirVolumeSource, pod: &Pod, allocatable: &ResourceList) -> Result<Self, MountError> {
+        match source.medium.as_deref().unwrap_or_default() {
+            "" => Ok(Self::Disk),
+            "Memory" => Ok(Self::Memory(memory::size(source, pod, allocatable))),
+            pages if pages.starts_with("HugePages") => Ok(Self::Pages(memory::page_size(pages, pod)?)),
+            other => Err(MountError::Medium(other.to_owned())),
+        }
+    }
+}
+
+fn empty_dir(space: &Space, dir: &Path, gid: Option<u32>) -> Result<(), MountError> {
+    if dir.is_dir() && (matches!(space, Space::Disk) || mounts::is_mount_point(dir)?) {
         return Ok(());
     }
-    let limit = quantity::value(source.size_limit.as_ref());
-    if medium == "Memory" {
-        let size = match (limit, pod_memory) {
-            (l, m) if l > 0 && m > 0 => l.min(m),
-            (l, m) => l.max(m),
-        };
-        tmpfs(dir, Some(size))?;
-    } else if let Some(page) = medium.strip_prefix("HugePages") {
-        fs::create_dir_all(dir)?;
-        let options = page.strip_prefix('-').map(|p| format!("pagesize={}", p.trim_end_matches('i')));
-        let data = std::ffi::CString::new(options.unwrap_or_default())?;
-        rustix::mount::mount("nodev", dir, "hugetlbfs", MountFlags::empty(), Some(data.as_c_str()))
-            .map_err(io::Error::from)?;
-    } else if !medium.is_empty() {
-        return Err(MountError::Medium(medium.to_owned()));
+    match space {
+        Space::Disk => {}
+        Space::Memory(size) => tmpfs(dir, *size)?,
+        Space::Pages(size) => {
+            fs::create_dir_all(dir)?;
+            let data = std::ffi::CString::new(format!("pagesize={size}"))?;
+            rustix::mount::mount("nodev", dir, "hugetlbfs", MountFlags::empty(), Some(data.as_c_str()))
+                .map_err(io::Error::from)?;
+        }
     }
     make_dir(dir, 0o777)?;
     if let Some(gid) = gid {
@@ -456,5 +478,20 @@ mod tests {
         check(0o700, 0o2777);
         // A tmpfs is made so.
         check(0o1777, 0o3777);
+    }
+
+    /// A volume of files has directories for the volumes that containers mount in it, also after its files changed.
+    #[test]
+    fn volumes_of_files_have_room_for_others() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("volume");
+        let nested = BTreeSet::from(["a/b".to_owned(), "c".to_owned()]);
+        for text in ["1", "2"] {
+            let file = atomic::File { data: text.into(), mode: 0o644, owner: None };
+            let payload = atomic::Payload::from([("f".to_owned(), file)]);
+            write(&dir, false, (&payload, &nested), None).unwrap();
+            assert_eq!(fs::read_to_string(dir.join("f")).unwrap(), text);
+            assert!(dir.join("a/b").is_dir() && dir.join("c").is_dir());
+        }
     }
 }

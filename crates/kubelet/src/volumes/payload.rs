@@ -277,4 +277,70 @@ mod tests {
         check(Some(vec![item("c", "x", None)]), false, Err("references non-existent config key: c"));
         check(Some(vec![item("c", "x", None)]), true, Ok(vec![]));
     }
+
+    /// Upstream's 8 cases of a Secret's `TestMakePayload` (which `TestCollectDataWithSecret` repeats, with one that says
+    /// `subdirs` twice); the 11 of a ConfigMap's differ from them in where the data come from.
+    #[test]
+    fn items_choose_files() {
+        let data = BTreeMap::from([("foo".to_owned(), b"foo".to_vec()), ("bar".to_owned(), b"bar".to_vec())]);
+        let check = |items: &[(&str, &str, Option<i32>)],
+                     optional: bool,
+                     expected: Option<&[(&str, &str, u32)]>| {
+            let items: Vec<_> = items
+                .iter()
+                .map(|(key, path, mode)| KeyToPath { key: (*key).into(), path: (*path).into(), mode: *mode })
+                .collect();
+            let got = select(&data, Some(&items), Some(0o644), optional, "secret").ok();
+            let expected: Option<Payload> = expected.map(|all| {
+                let file = |text: &str, mode| File { data: text.into(), mode, owner: None };
+                all.iter().map(|(path, text, mode)| ((*path).to_owned(), file(text, *mode))).collect()
+            });
+            assert_eq!(got, expected, "{items:?}");
+        };
+        check(&[], false, Some(&[("foo", "foo", 0o644), ("bar", "bar", 0o644)]));
+        check(&[("foo", "path/to/foo.txt", None)], false, Some(&[("path/to/foo.txt", "foo", 0o644)]));
+        let deep = "path/to/1/2/3/foo.txt";
+        check(&[("foo", deep, None)], false, Some(&[(deep, "foo", 0o644)]));
+        let other = "another/path/to/the/esteemed/bar.bin";
+        check(
+            &[("foo", deep, None), ("bar", other, None)],
+            false,
+            Some(&[(deep, "foo", 0o644), (other, "bar", 0o644)]),
+        );
+        check(&[("zab", "path/to/foo.txt", None)], false, None);
+        check(
+            &[("foo", "foo.txt", Some(0o400)), ("bar", "bar.bin", Some(0o400))],
+            false,
+            Some(&[("foo.txt", "foo", 0o400), ("bar.bin", "bar", 0o400)]),
+        );
+        check(
+            &[("foo", "foo.txt", None), ("bar", "bar.bin", None)],
+            false,
+            Some(&[("foo.txt", "foo", 0o644), ("bar.bin", "bar", 0o644)]),
+        );
+        check(&[("zab", "path/to/foo.txt", None)], true, Some(&[]));
+    }
+
+    /// Upstream's 5 cases of `TestFsUserFrom`: the users of the init container, the two others, and the ephemeral one.
+    #[test]
+    fn containers_may_have_one_user() {
+        let check = |init: &[Option<i64>],
+                     regular: &[Option<i64>],
+                     ephemeral: Option<i64>,
+                     expected: Option<u32>| {
+            let of = |users: &[Option<i64>]| -> Vec<serde_json::Value> {
+                let one = |user: &Option<i64>| serde_json::json!({"name": "c", "securityContext": {"runAsUser": user}});
+                users.iter().map(one).collect()
+            };
+            let pod = serde_json::json!({"spec": {"securityContext": {}, "initContainers": of(init),
+                "containers": of(regular), "ephemeralContainers": of(&[ephemeral])}});
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(common_user(&pod), expected, "{init:?} {regular:?}");
+        };
+        check(&[], &[], None, None);
+        check(&[Some(1000)], &[Some(1000), None], None, None);
+        check(&[Some(999)], &[Some(1000), Some(1000)], Some(1001), None);
+        check(&[Some(1000)], &[Some(1000), Some(1000)], None, Some(1000));
+        check(&[Some(1000)], &[Some(1000), Some(1000)], Some(1000), Some(1000));
+    }
 }
