@@ -66,7 +66,7 @@ impl Run {
         Ok(all.filter_map(|s| s.metadata.name).collect())
     }
 
-    /// What Events say of owners in another namespace.
+    /// The words of Events about owners in another namespace.
     async fn said(&self) -> Result<Vec<String>> {
         let all = self.0.list::<Event>("").await?.into_iter();
         let of = all.filter(|e| e.reason.as_deref() == Some("OwnerRefInvalidNamespace"));

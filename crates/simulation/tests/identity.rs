@@ -319,7 +319,7 @@ async fn upstreams_tokens() -> Result<()> {
         if let Some(kind) = kind {
             cluster.create::<Secret>(&of(kind)).await?;
         }
-        // What comes before the change is not counted.
+        // Requests before the change are not counted.
         if again || matches!(change, Change::NoAccount | Change::NoSecret) {
             sleep(MINUTE).await;
             cluster.faults().record();

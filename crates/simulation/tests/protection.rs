@@ -19,7 +19,7 @@ const VOLUME: &str = "kubernetes.io/pv-protection";
 const STAY: &str = "example.com/stay";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
-/// What happens in a case. The first part of it is there before the controller.
+/// The events of a case. The first part of them is there before the controller.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// A claim comes, with its finalizer.

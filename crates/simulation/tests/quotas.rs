@@ -315,7 +315,7 @@ async fn what_cannot_be_discovered_holds_up_nothing_else() -> Result<()> {
             tokio::time::sleep(MINUTE).await;
             if late {
                 cluster.faults().add(rule.clone());
-                // What is served may have changed: it is discovered again.
+                // The resources that are served may have changed: they are discovered again.
                 make(
                     &cluster.admin(),
                     resource("apiextensions.k8s.io", "customresourcedefinitions"),
@@ -327,7 +327,7 @@ async fn what_cannot_be_discovered_holds_up_nothing_else() -> Result<()> {
             }
             cluster.create::<ResourceQuota>(&quota("q", &hard)).await?;
             tokio::time::sleep(MINUTE).await;
-            // What was discovered once is known, but what cannot be listed.
+            // Resources that were discovered once are known, but for those that cannot be listed.
             let listed = !format!("{rule:?}").contains("deployments");
             let want = if late && listed { &all } else { &known };
             assert_eq!(used(&cluster, "q").await?, *want, "{late} {rule:?}");
