@@ -47,10 +47,15 @@ impl Owned {
         Arc::new(Self { slices, by_service, awaited: Mutex::default() })
     }
 
-    /// Adds the Service of each slice that changes to a queue.
+    /// Adds the Service of each slice that changes to a queue. A slice that names none stays as it is.
     pub(super) fn follow(self: &Arc<Self>, queue: &Queue<Key>) {
         let enqueue = queue.clone();
-        self.slices.handle(move |change| enqueue.add(service_of(change.object())));
+        self.slices.handle(move |change| {
+            let service = service_of(change.object());
+            if !service.name.is_empty() {
+                enqueue.add(service);
+            }
+        });
     }
 
     /// Returns the slices of a Service that stay; `None` as long as the cache does not show all writes of them.
