@@ -648,8 +648,8 @@ mod tests {
         assert_eq!(wanted.metadata.labels.unwrap()["kubernetes.io/hostname"], "n");
     }
 
-    /// Upstream's 11 cases of `TestReadyCondition`, but for one of a warning that nobody gives here, and one of cpu, memory and
-    /// Pods, which a machine always has.
+    /// 10 of upstream's 11 cases of `TestReadyCondition`; the other one is about a warning that nobody gives here. A machine
+    /// always has processors, memory and Pods.
     #[test]
     fn ready_or_why_not() {
         let check =

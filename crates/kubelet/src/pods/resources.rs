@@ -616,7 +616,7 @@ mod tests {
         check(burstable, "200-2001*", "1000-2001 500-2001", four, &[850, 725, 850]);
     }
 
-    /// Upstream's 21 cases of `TestResourceConfigForPod`, and the cpu of its 8 of `TestMilliCPUToQuota`. Amounts are
+    /// Upstream's 22 cases of `TestResourceConfigForPod`, and the cpu of its 8 of `TestMilliCPUToQuota`. Amounts are
     /// `CPU,MEMORY-CPU,MEMORY` of requests and limits in thousandths and MiB. DIFFERENCE: a quota that is not enforced is none
     /// here, and its period is not told.
     #[test]

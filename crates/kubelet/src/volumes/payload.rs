@@ -278,8 +278,8 @@ mod tests {
         check(Some(vec![item("c", "x", None)]), true, Ok(vec![]));
     }
 
-    /// Upstream's 8 cases of a Secret's `TestMakePayload` (which `TestCollectDataWithSecret` repeats, with one that says
-    /// `subdirs` twice); the 11 of a ConfigMap's differ from them in where the data come from.
+    /// 8 of upstream's 9 cases of a Secret's `TestMakePayload`, of which two say the same, and which the tables of projected
+    /// volumes repeat; the 11 of a ConfigMap's differ from them in where the data come from.
     #[test]
     fn items_choose_files() {
         let data = BTreeMap::from([("foo".to_owned(), b"foo".to_vec()), ("bar".to_owned(), b"bar".to_vec())]);
