@@ -132,7 +132,8 @@ mod tests {
     /// them.
     #[test]
     fn upstreams_maps() {
-        let check = |map: Option<(&[(&str, &str)], Option<&str>)>, want: &str| {
+        type Map<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+        let check = |map: Option<Map<'_>>, want: &str| {
             let made = map.map(|(data, description)| ConfigMap {
                 metadata: ObjectMeta {
                     name: Some(NAME.to_owned()),

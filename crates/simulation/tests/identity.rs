@@ -328,7 +328,7 @@ async fn upstreams_tokens() -> Result<()> {
         match change {
             Change::Account if again => drop(accounts.patch("robot", &labelled).await?),
             Change::Secret if again && there => {
-                drop(secrets.patch(kind.unwrap_or_default(), &labelled).await?)
+                drop(secrets.patch(kind.unwrap_or_default(), &labelled).await?);
             }
             Change::NoAccount => accounts.delete("robot", None).await?,
             Change::NoSecret => secrets.delete(kind.unwrap_or_default(), None).await?,

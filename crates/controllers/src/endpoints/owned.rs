@@ -47,14 +47,13 @@ impl Owned {
         Arc::new(Self { slices, by_service, awaited: Mutex::default() })
     }
 
-    /// Adds the Service of each slice that changes to a queue. A slice that names none stays as it is.
+    /// Adds the Services of each slice that changes to a queue, before the change and after it. A slice that names none
+    /// stays as it is.
     pub(super) fn follow(self: &Arc<Self>, queue: &Queue<Key>) {
         let enqueue = queue.clone();
         self.slices.handle(move |change| {
-            let service = service_of(change.object());
-            if !service.name.is_empty() {
-                enqueue.add(service);
-            }
+            let services = change.states().map(|slice| service_of(slice));
+            services.filter(|service| !service.name.is_empty()).for_each(|service| enqueue.add(service));
         });
     }
 
@@ -68,9 +67,10 @@ impl Owned {
         let missing = self.missing(key, &shown);
         let api = client.api::<EndpointSlice>(&key.namespace);
         for (uid, name) in missing {
-            // Another client may have deleted the slice, and a new watch may have missed both writes.
+            // Another client may have deleted the slice, and a new watch may have missed both writes. Or it gave the slice to
+            // another Service.
             let lost = match api.get(&name).await {
-                Ok(found) => found.uid() != uid,
+                Ok(found) => found.uid() != uid || service_of(&found) != *key,
                 Err(e) if e.is_not_found() => true,
                 Err(e) => return Err(e),
             };
