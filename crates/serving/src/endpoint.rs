@@ -107,7 +107,7 @@ pub enum ServeError {
     },
 }
 
-/// Binds a port, with `shared` beside other processes that say so, too ([`component::listen`]).
+/// Binds a port, with `shared` beside other processes that say so, too ([`component::listen()`]).
 ///
 /// # Errors
 /// If the port cannot be used.
