@@ -177,6 +177,11 @@ impl DataDir {
     }
 }
 
+/// Whether a kubelet's root directory is that of the cluster in this data directory.
+pub(crate) fn is_owned(root: &Path, data_dir: &Path) -> bool {
+    fs::read(root.join(OWNER)).is_ok_and(|owner| owner == data_dir.as_os_str().as_encoded_bytes())
+}
+
 /// Whether a directory that no cluster has used yet has anything but archives of images at their place: `down` removes
 /// it with all that it holds.
 fn has_foreign(path: &Path) -> std::io::Result<bool> {

@@ -1,5 +1,6 @@
 //! Removes everything that a cluster made on this machine.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -8,13 +9,16 @@ use component::{Clock, Shutdown};
 use crate::built_in::{CniDirs, NodeRuntime, Places};
 use crate::cli::Down;
 use crate::cluster_dns;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, is_owned};
 use crate::footprint::{self, Footprint, Lost};
 use crate::hosts;
 use crate::kube_proxy;
 use crate::neighbours;
 use crate::network_policy;
 use crate::node::{place, settings};
+
+/// The parts of a data directory that containers may keep busy while somebody removes it by hand.
+const PLACES: [&str; 4] = ["kubelet", "network", "nodes", "runtime"];
 
 /// Runs `ferrokube down`.
 pub(crate) async fn run(flags: &Down) -> Result<()> {
@@ -45,8 +49,11 @@ async fn remove_lost(lost: Lost) -> Result<()> {
     if !footprint.runtime_endpoint.is_empty() {
         if footprint.built_in {
             footprint.marks().end().await?;
-            let removed = kubelet::teardown::remove_dir(footprint.kubelet_root(&path)).await;
-            removed.context("the kubelet's files could not all be removed")?;
+            let root = footprint.kubelet_root(&path);
+            if root.starts_with(&path) || is_owned(&root, &path) {
+                let removed = kubelet::teardown::remove_dir(root).await;
+                removed.context("the kubelet's files could not all be removed")?;
+            }
             for driver in [cri::runtime::CgroupDriver::Cgroupfs, cri::runtime::CgroupDriver::Systemd] {
                 kubelet::teardown::remove_root_cgroup(&footprint.cgroup_root, driver).await;
             }
@@ -55,7 +62,23 @@ async fn remove_lost(lost: Lost) -> Result<()> {
         }
         remove_network(&path, &id, &footprint).await?;
     }
-    remove_rest(&path, &id, &footprint).await
+    remove_hosts(&path, &id, &footprint).await?;
+    // Somebody may have put other files in the cluster's place since.
+    for name in PLACES {
+        let removed = kubelet::teardown::remove_dir(path.join(name)).await;
+        removed.with_context(|| format!("{} could not be removed", path.join(name).display()))?;
+    }
+    footprint::forget(&id)?;
+    match std::fs::remove_dir(&path) {
+        Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
+            println!("removed the rest of the cluster; {} has files that are not its own", path.display());
+        }
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            return Err(e).with_context(|| format!("{} could not be removed", path.display()));
+        }
+        _ => println!("removed {}", path.display()),
+    }
+    Ok(())
 }
 
 /// Removes the Pods of this machine's node, with what the kubelet made for them.
@@ -100,13 +123,18 @@ async fn remove_network(data_dir: &Path, id: &str, footprint: &Footprint) -> Res
         .context("the address of the cluster's DNS could not be removed")
 }
 
-/// Removes the nodes of `up --nodes`, and the cluster's files.
-async fn remove_rest(data_dir: &Path, id: &str, footprint: &Footprint) -> Result<()> {
+/// Removes the nodes of `up --nodes`, and the cluster's files outside its data directory.
+async fn remove_hosts(data_dir: &Path, id: &str, footprint: &Footprint) -> Result<()> {
     hosts::remove(data_dir, id, footprint).await?;
     if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(data_dir) {
         std::fs::remove_file(&footprint.kubeconfig)?;
     }
-    neighbours::forget(id)?;
+    neighbours::forget(id)
+}
+
+/// Removes what is left of a cluster, with its data directory.
+async fn remove_rest(data_dir: &Path, id: &str, footprint: &Footprint) -> Result<()> {
+    remove_hosts(data_dir, id, footprint).await?;
     let removed = kubelet::teardown::remove_dir(data_dir.to_owned()).await;
     removed.with_context(|| format!("{} could not be removed", data_dir.display()))?;
     footprint::forget(id)?;

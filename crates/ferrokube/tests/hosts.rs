@@ -224,7 +224,15 @@ fn nothing_is_left(name: &str, nodes: usize, lost: bool) -> Result<()> {
         let sentence = format!("and they still run: remove them with `ferrokube down --data-dir {data}`");
         ensure!(refused.contains(&sentence), "{refused}");
     }
+    let kept = cluster.data_dir().join("mine");
+    if lost {
+        std::fs::create_dir_all(&kept)?;
+    }
     ferrokube(&["down"])?;
+    if lost {
+        ensure!(kept.exists(), "files that are not the cluster's stay");
+        std::fs::remove_dir_all(cluster.data_dir())?;
+    }
     ensure!(!cluster.data_dir().exists());
     eventually("nothing is left", || {
         let mut after = traces(&cluster)?;

@@ -1,6 +1,7 @@
 //! Directories in volumes of files, where containers mount other volumes (upstream: `nested_volumes.go`). Containers have
 //! such volumes read-only, so nothing else can make these directories.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Pod, VolumeMount};
@@ -13,7 +14,11 @@ use crate::pods::spec;
 pub(crate) struct OutsideError(String);
 
 /// A path without needless parts, lexically.
-fn clean(path: &str) -> String {
+fn clean(path: &str) -> Cow<'_, str> {
+    let is_clean = |rest: &str| rest.split('/').all(|name| !matches!(name, "" | "." | ".."));
+    if path.strip_prefix('/').is_some_and(is_clean) {
+        return Cow::Borrowed(path);
+    }
     let absolute = path.starts_with('/');
     let mut names: Vec<&str> = Vec::new();
     for name in path.split('/') {
@@ -24,11 +29,11 @@ fn clean(path: &str) -> String {
             name => names.push(name),
         }
     }
-    match (absolute, names.join("/")) {
+    Cow::Owned(match (absolute, names.join("/")) {
         (true, path) => format!("/{path}"),
         (false, path) if path.is_empty() => ".".to_owned(),
         (false, path) => path,
-    }
+    })
 }
 
 /// The part of a path that is below another one.
@@ -57,19 +62,19 @@ fn of_container(
     mounts: &[VolumeMount],
     found: &mut BTreeSet<String>,
 ) -> Result<(), OutsideError> {
-    let paths: BTreeSet<String> = mounts.iter().map(|m| clean(&m.mount_path)).collect();
     for own in mounts.iter().filter(|m| m.name == volume).map(|m| clean(&m.mount_path)) {
         if own.starts_with("../") {
-            return Err(OutsideError(own));
+            return Err(OutsideError(own.into_owned()));
         }
-        let mut nested: Vec<&str> = Vec::new();
-        // Paths are in order: one comes after those that it is below.
-        for path in &paths {
-            if let Some(inner) = below(path, &own)
-                && nested.iter().all(|outer| below(path, outer).is_none())
-            {
-                nested.push(path);
-                found.insert(inner.to_owned());
+        let inner = |m: &VolumeMount| below(&clean(&m.mount_path), &own).map(str::to_owned);
+        let mut nested: Vec<String> = mounts.iter().filter_map(inner).collect();
+        // A path comes right before all that are below it.
+        nested.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
+        let mut outer: Option<String> = None;
+        for path in nested {
+            if outer.as_ref().is_none_or(|outer| path != *outer && below(&path, outer).is_none()) {
+                found.insert(path.clone());
+                outer = Some(path);
             }
         }
     }
