@@ -60,7 +60,7 @@ use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings, user_of};
 use data_dir::DataDir;
 use logging::LoggingConfiguration;
-use say::{fail, say, took, warn};
+use say::{fail, say, say_ready, took, warn};
 use seat::{Identity, NodeParts};
 use until::until_stopped;
 
@@ -200,7 +200,7 @@ async fn run(command: Command, told: Told) -> Result<()> {
         Command::ApiServer(flags) => {
             let settings = Settings::of_api_server(&flags, &told.flags)?;
             let plane = ControlPlane::start(DataDir::open(&flags.data_dir())?, settings).await?;
-            say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
+            say_ready(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, None, "stopping").await
         }
         Command::ControllerManager(flags) => alone::controller_manager(&flags, told.flags).await,
@@ -228,7 +228,7 @@ async fn run(command: Command, told: Told) -> Result<()> {
                 cluster_dns::announce(dns, &plane);
             }
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
-            say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
+            say_ready(&format!("kubeconfig: {}", plane.kubeconfig().display()));
             until_stopped(plane, None, "stopping").await
         }
         Command::Up(flags) => match flags.hosts.nodes {
@@ -293,7 +293,7 @@ async fn up(flags: &cli::Up, told: &BTreeMap<String, String>, started: Instant) 
             let _ = tokio::time::timeout(SIGNED, served).await;
         };
         if stop.run(ready).await.is_some() {
-            say(&format!("ready in {}", took(started)));
+            say_ready(&format!("ready in {}", took(started)));
         }
     });
     drop(seat);

@@ -15,6 +15,21 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Prints that all is up, and tells it the service manager that started this process, if one did: units of `Type=notify`
+/// wait for it, as they do for upstream's kubelet and API server.
+pub(crate) fn say_ready(line: &str) {
+    say(line);
+    tell_ready();
+}
+
+/// Tells the service manager that all is up.
+pub(crate) fn tell_ready() {
+    use systemd::notify::{READY, notify};
+    if let Err(error) = notify(READY) {
+        tracing::warn!(%error, "cannot tell the service manager that the service is ready");
+    }
+}
+
 /// Tells of a setting without effect, or of something that goes wrong before there is a log.
 pub(crate) fn warn(line: &str) {
     match component::logging::format() {

@@ -14,7 +14,7 @@ pub use crate::enforcement::{Enforcement, MemoryQos, Swap};
 pub use crate::eviction::Settings as Eviction;
 use crate::eviction::Signal;
 pub use crate::garbage::policy::{ContainerPolicy, ImagePolicy};
-pub use crate::images::Verification;
+pub use crate::images::{PatternError, Verification};
 use crate::node::Options as NodeOptions;
 pub use crate::node_shutdown::{GracePeriod, two_periods};
 use crate::resource_managers::Options as ManagersOptions;

@@ -80,6 +80,7 @@ use crate::volumes::local_path::LocalVolumes;
 use crate::volumes::payload;
 use crate::volumes::tokens::Issuer;
 use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager};
+use crate::watchdog::{self, WatchdogSettingError};
 use crate::{health, server, volumes};
 
 /// A kubelet that is prepared to run.
@@ -215,6 +216,9 @@ pub enum StartError {
     /// Its server's port cannot be used.
     #[error(transparent)]
     Serve(#[from] serving::ServeError),
+    /// The service manager's watchdog cannot be served.
+    #[error(transparent)]
+    Watchdog(#[from] WatchdogSettingError),
 }
 
 /// The parts that those who run Pods have in common.
@@ -669,8 +673,9 @@ impl Kubelet {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Result<(), StartError> {
+        let watchdog = watchdog::period()?;
         let kubelet = Self::new(config, clients, clock, shutdown).await?;
-        server::start(kubelet.served.clone()).await?;
+        server::start(kubelet.served.clone(), watchdog).await?;
         if !kubelet.config.standalone {
             kubelet.report_node();
         }

@@ -58,6 +58,7 @@ mod trust_bundles;
 mod user_namespaces;
 mod users;
 mod volumes;
+mod watchdog;
 mod work;
 
 pub use config::Config;

@@ -36,6 +36,11 @@ pub fn has(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
     claim.status.as_ref()?.capacity.as_ref()?.get("storage")
 }
 
+/// The room that a claim asks for.
+pub fn wants(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
+    claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
+}
+
 /// The room of a volume.
 pub fn capacity(volume: &PersistentVolume) -> Option<&Quantity> {
     volume.spec.as_ref()?.capacity.as_ref()?.get("storage")

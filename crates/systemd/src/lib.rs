@@ -1,5 +1,5 @@
 //! systemd and its login manager, asked over the system's bus: the units that hold cgroups, and whether the machine goes
-//! down.
+//! down. And what a service tells its manager of itself.
 //!
 //! The client of D-Bus is this crate's own: a whole one (zbus) is fifty crates more to build, for a dozen calls and two
 //! signals. Messages, names and values are pure; [`Units`] waits for its answers in its caller's thread, [`Connection`]
@@ -9,6 +9,7 @@ mod address;
 mod bus;
 mod message;
 mod names;
+pub mod notify;
 mod units;
 mod values;
 

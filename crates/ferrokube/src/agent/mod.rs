@@ -38,7 +38,7 @@ use crate::data_dir::DataDir;
 use crate::failure::Failure;
 use crate::joining::{BALANCER_USER, DNS_USER, POLICY_USER};
 use crate::neighbours::Held;
-use crate::say::say;
+use crate::say::{say, say_ready};
 use crate::seat::Seat;
 use crate::{alone, cli, kube_proxy, machine, neighbours, node};
 
@@ -234,7 +234,7 @@ async fn serve(
     let (stop, asking, name) = (shutdown.clone(), client.clone(), name.to_owned());
     shutdown.spawn(async move {
         if stop.run(node::ready(&asking, &name, &stop)).await.is_some() {
-            say(&format!("ready in {:.2} s", started.elapsed().as_secs_f64()));
+            say_ready(&format!("ready in {:.2} s", started.elapsed().as_secs_f64()));
         }
     });
     // Their certificates are approved once the kubelet has made the Node.

@@ -39,7 +39,7 @@ use crate::control_plane::{ControlPlane, Settings};
 use crate::data_dir::{DataDir, IMAGES, KUBELET_ROOT};
 use crate::footprint::Footprint;
 use crate::neighbours::{self, Claim};
-use crate::say::{say, took};
+use crate::say::{say, say_ready, took};
 use crate::until::until_stopped;
 use crate::{cli, cluster_dns, joining, load_balancers, machine, network_policy, node};
 
@@ -115,7 +115,7 @@ pub(crate) async fn up(
             for mut one in ready {
                 let _ = one.wait_for(|ready| *ready).await;
             }
-            say(&format!("ready in {}", took(started)));
+            say_ready(&format!("ready in {}", took(started)));
         };
         let _ = stop.run(all).await;
     });

@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use self::settings::Settings;
 use crate::agent::{self, Files, Joined, Serving, Way};
 use crate::failure::Failure;
-use crate::say::warn;
+use crate::say::{tell_ready, warn};
 use crate::{alone, cli, machine};
 
 /// Upstream's port of the kubelet.
@@ -84,6 +84,8 @@ pub(crate) async fn run(flags: &cli::Kubelet, of_flags: &[String]) -> Result<()>
         // Nobody waits for it any more once a signal came.
         let _ = failed.send(stopped);
     });
+    // As upstream's does, without waiting for an API server.
+    tell_ready();
     let working = async {
         tokio::select! {
             why = lost.wait() => Err(why),

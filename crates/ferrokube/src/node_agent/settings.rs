@@ -820,7 +820,7 @@ impl Settings {
     /// The images whose users are asked for their credentials.
     ///
     /// # Errors
-    /// The policy is none, or a list stands beside one that has none.
+    /// The policy is none, a list stands beside one that has none, or a pattern of the list is none.
     pub(super) fn verification(&self) -> Result<Verification> {
         let allowed = self.preloaded_images_verification_allowlist.clone();
         let policy = match self.image_pull_credentials_verification_policy.as_deref() {
@@ -828,7 +828,8 @@ impl Settings {
             Some("NeverVerify") => Verification::NeverVerify,
             Some("AlwaysVerify") => Verification::AlwaysVerify,
             Some("NeverVerifyAllowlistedImages") => {
-                return Ok(Verification::NeverVerifyAllowlistedImages(allowed));
+                return Verification::of_all_but(allowed)
+                    .context("invalid image pattern in `preloadedImagesVerificationAllowlist`");
             }
             Some(other) => bail!("{other:?} is no imagePullCredentialsVerificationPolicy"),
         };

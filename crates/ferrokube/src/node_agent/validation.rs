@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use api::FeatureGates;
 use api::gate::Gate;
 use jiff::SignedDuration;
+use kubelet::config::Verification;
 
 use super::settings::{KUBE, KUBE_COMPRESSIBLE, NONE, PODS, SYSTEM, SYSTEM_COMPRESSIBLE, Settings, Time};
 
@@ -175,9 +176,16 @@ impl Found {
         self.unless(all.contains(&policy), || {
             format!("option {policy:?} specified for imagePullCredentialsVerificationPolicy. Valid options are \"NeverVerify\", \"NeverVerifyPreloadedImages\", \"NeverVerifyAllowlistedImages\" or \"AlwaysVerify\"")
         });
-        self.unless(!listed || policy == "NeverVerifyAllowlistedImages", || {
+        let by_list = policy == "NeverVerifyAllowlistedImages";
+        self.unless(!listed || by_list, || {
             "can't set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\"".into()
         });
+        let patterns = if by_list { s.preloaded_images_verification_allowlist.clone() } else { Vec::new() };
+        if let Err(e) = Verification::of_all_but(patterns) {
+            self.unless(false, || {
+                format!("invalid image pattern in `preloadedImagesVerificationAllowlist`: {e}")
+            });
+        }
     }
 
     fn shutdown(&mut self, s: &Settings, gates: FeatureGates) {
@@ -435,6 +443,25 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 81);
+    }
+
+    #[test]
+    fn patterns_of_images() {
+        let check = |pattern: &str, expected: &str| {
+            let mut all = good();
+            all.insert(
+                "imagePullCredentialsVerificationPolicy".into(),
+                json!("NeverVerifyAllowlistedImages"),
+            );
+            all.insert("preloadedImagesVerificationAllowlist".into(), json!(["test.test/*", pattern]));
+            let error = judged(&all, true).err().map(|e| e.to_string()).unwrap_or_default();
+            assert_eq!(error, expected);
+        };
+        check("test.test/repo", "");
+        check(
+            "test.test/repo:tag",
+            "failed to validate kubelet configuration, error: invalid configuration: invalid image pattern in `preloadedImagesVerificationAllowlist`: neither tag nor digest is accepted in an image reference: test.test/repo:tag",
+        );
     }
 
     #[test]

@@ -2,13 +2,17 @@
 //! and controller: a volume is used only after the Node says that it is in use, and detached only after it does not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use client::{Change, Informer};
 use k8s_openapi::api::core::v1::NodeStatus;
+use k8s_openapi::api::storage::v1::CSIDriver;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::volume::{Rules, unique_name};
 use crate::node::NodeView;
 
 /// How long a volume's attachment is waited for; upstream's `podAttachAndMountTimeout`.
@@ -49,6 +53,33 @@ impl InUse {
         }
     }
 
+    /// Notes that none of those is used any more whose names begin like this.
+    fn remove_all(&self, prefix: &str) {
+        let mut names = self.names.lock();
+        let before = names.len();
+        names.retain(|name| !name.starts_with(prefix));
+        if names.len() != before {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Follows the drivers' rules: volumes of a driver that is not to attach them any more are not told of, so that the
+    /// controller removes their attachments.
+    ///
+    /// DIFFERENCE: upstream's kubelet leaves those that are mounted until their Pods end or it starts again, and volumes are
+    /// mounted here before a driver could be changed.
+    pub(super) fn follow(this: &Arc<Self>, rules: &Informer<CSIDriver>) {
+        let this = this.clone();
+        rules.handle(move |change| {
+            if let Change::Added(driver) | Change::Updated { new: driver, .. } = change
+                && !Rules::of(Some(&driver.spec)).attach
+            {
+                let name = driver.metadata.name.as_deref().unwrap_or_default();
+                this.remove_all(&unique_name(name, ""));
+            }
+        });
+    }
+
     /// Another state of the Node was seen.
     pub(crate) fn node_seen(&self) {
         self.seen.send_modify(|count| *count = count.wrapping_add(1));
@@ -84,6 +115,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn volumes_of_a_driver_are_forgotten_together() {
+        let in_use = InUse::default();
+        for (driver, handle) in [("d", "a"), ("d.io", "a"), ("d", "b^c"), ("e", "d^a")] {
+            in_use.add(&unique_name(driver, handle));
+        }
+        in_use.remove_all(&unique_name("d", ""));
+        assert_eq!(in_use.all(), ["kubernetes.io/csi/d.io^a", "kubernetes.io/csi/e^d^a"]);
+    }
 
     #[test]
     fn both_sides_must_have_spoken() {

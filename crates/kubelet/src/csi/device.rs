@@ -134,6 +134,8 @@ pub(super) async fn unstage(room: &Room, name: &str, record: &Record) -> io::Res
     };
     let staged = room.places.device_staged(name);
     if staged.exists() && node.abilities().await.map_err(failed)?.stages() {
+        // Where it fails it may be done in part, and the next Pod has the device staged again.
+        room.staged.lock().remove(&key);
         node.unstage(handle, &staged).await.map_err(failed)?;
     }
     room.forget(&key);

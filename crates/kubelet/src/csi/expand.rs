@@ -42,7 +42,7 @@ pub(super) async fn look(
     };
     let Some(due) = growth.due((!running).then_some(wanted.capacity)).await else { return Ok(()) };
     let key = wanted.key();
-    if !due.is_now(room.size(&key, due.has)) {
+    if !due.is_now(room.sizes.of(key.clone(), due.has)) {
         return Ok(());
     }
     growth.begin(&due).await.map_err(|why| failed(Why::Text(why)))?;
@@ -57,7 +57,8 @@ pub(super) async fn look(
     let request = wanted.expand(&can, (staged.as_deref(), path), secrets, due.capacity);
     if let Err(error) = node.expand(request).await {
         if error.is_final() {
-            growth.fail(&due, &error.to_string(), INFEASIBLE.contains(&error.code())).await;
+            let again = room.sizes.failed(&key);
+            growth.fail(&due, &error.to_string(), INFEASIBLE.contains(&error.code()), again).await;
         }
         // A volume that cannot grow while it is used is no reason not to use it.
         if error.code() == Code::FailedPrecondition {
@@ -65,6 +66,6 @@ pub(super) async fn look(
         }
         return Err(failed(error.into()));
     }
-    room.grown(key, due.capacity);
+    room.sizes.grown(key, due.capacity);
     growth.end(&due).await.map_err(|why| failed(Why::Text(why)))
 }

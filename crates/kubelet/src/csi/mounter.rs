@@ -206,6 +206,8 @@ pub(super) async fn unstage(room: &Room, driver: &str, handle: &str) -> io::Resu
         let failed =
             |error| io::Error::other(format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}"));
         if node.abilities().await.map_err(failed)?.stages() {
+            // Where it fails it may be done in part, and the next Pod has the volume staged again.
+            room.staged.lock().remove(&key);
             node.unstage(handle, &path).await.map_err(failed)?;
         }
     }

@@ -1,6 +1,6 @@
 //! The things that all work on volumes of drivers shares: the node, its drivers and their rules, and the volumes as they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use super::volume::{Key, Rules, SecretName, Texts, Wanted, pod_info};
 use crate::node::NodeView;
 use crate::users::Users;
 use crate::volumes::giving::Giver;
+use crate::volumes::growth::Sizes;
 use crate::volumes::tokens::Issuer;
 
 /// How long an answer of the API server is waited for.
@@ -85,13 +86,14 @@ pub(crate) struct Room {
     pub(super) users: Users<Key>,
     /// The volumes that this process has staged.
     pub(super) staged: Mutex<HashSet<Key>>,
-    /// The sizes of volumes on this node, in bytes, as far as this process has seen them.
-    sizes: Mutex<HashMap<Key, i64>>,
+    /// The volumes that may grow.
+    pub(super) sizes: Sizes<Key>,
 }
 
 impl Room {
     /// Nothing is there yet.
     pub(crate) fn new(given: Given, in_use: Arc<InUse>) -> Self {
+        InUse::follow(&in_use, &given.rules);
         Self {
             client: given.client,
             node_name: given.node_name,
@@ -108,7 +110,7 @@ impl Room {
             turns: Turns::default(),
             users: Users::default(),
             staged: Mutex::default(),
-            sizes: Mutex::default(),
+            sizes: Sizes::default(),
         }
     }
 
@@ -203,19 +205,9 @@ impl Room {
         Ok((attributes, secrets))
     }
 
-    /// The size of a volume on this node; the claim's, when it is first asked for.
-    pub(super) fn size(&self, key: &Key, of_claim: i64) -> i64 {
-        *self.sizes.lock().entry(key.clone()).or_insert(of_claim)
-    }
-
-    /// Notes that a volume has grown on this node.
-    pub(super) fn grown(&self, key: Key, size: i64) {
-        self.sizes.lock().insert(key, size);
-    }
-
     /// Forgets a volume that no Pod of this node has.
     pub(super) fn forget(&self, key: &Key) {
         self.staged.lock().remove(key);
-        self.sizes.lock().remove(key);
+        self.sizes.forget(key);
     }
 }

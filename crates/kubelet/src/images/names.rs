@@ -11,6 +11,13 @@ pub(crate) struct NameError {
     why: &'static str,
 }
 
+impl NameError {
+    /// The reason without the image's name.
+    pub(super) const fn why(&self) -> &'static str {
+        self.why
+    }
+}
+
 /// A parsed image name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ImageName<'a> {

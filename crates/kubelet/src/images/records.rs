@@ -41,7 +41,59 @@ pub enum Verification {
     AlwaysVerify,
 }
 
+/// Why a text is no pattern of images; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It begins or ends with a space.
+    #[error("leading/trailing spaces are not allowed: {0}")]
+    Spaces(String),
+    /// It is empty.
+    #[error("the supplied pattern is too short: {0}")]
+    Short(String),
+    /// It has a `*` elsewhere than in a `/*` at its end.
+    #[error("not a valid wildcard pattern, only patterns ending with '/*' are allowed: {0}")]
+    Wildcard(String),
+    /// It is `/*`.
+    #[error("at least registry hostname is required")]
+    NoRegistry,
+    /// It is no image's name.
+    #[error("failed to parse as an image name: {0}")]
+    NoName(&'static str),
+    /// It has a tag or a digest.
+    #[error("neither tag nor digest is accepted in an image reference: {0}")]
+    Tagged(String),
+}
+
+/// Checks one pattern of `preloadedImagesVerificationAllowlist`.
+fn check_pattern(pattern: &str) -> Result<(), PatternError> {
+    let whole = || pattern.to_owned();
+    if pattern != pattern.trim() {
+        return Err(PatternError::Spaces(whole()));
+    }
+    let prefix = pattern.strip_suffix('*').filter(|prefix| prefix.ends_with('/'));
+    match prefix.unwrap_or(pattern) {
+        "" => Err(PatternError::Short(whole())),
+        rest if rest.contains('*') => Err(PatternError::Wildcard(whole())),
+        "/" if prefix.is_some() => Err(PatternError::NoRegistry),
+        _ if prefix.is_some() => Ok(()),
+        name => match names::parse(name) {
+            Err(e) => Err(PatternError::NoName(e.why())),
+            Ok(parsed) if parsed.repository != name => Err(PatternError::Tagged(whole())),
+            Ok(_) => Ok(()),
+        },
+    }
+}
+
 impl Verification {
+    /// Verification of all images but those of a list.
+    ///
+    /// # Errors
+    /// The first pattern that is none.
+    pub fn of_all_but(patterns: Vec<String>) -> Result<Self, PatternError> {
+        patterns.iter().try_for_each(|pattern| check_pattern(pattern))?;
+        Ok(Self::NeverVerifyAllowlistedImages(patterns))
+    }
+
     fn required(&self, repository: &str, pulled: bool) -> bool {
         match self {
             Self::NeverVerify => false,
@@ -718,13 +770,42 @@ mod tests {
         under_way.ended(None).await;
     }
 
-    /// 12 of upstream's 22 cases of `TestNewNeverVerifyAllowListedPullPolicy`, the others being patterns that are none, and the
-    /// 2 of `TestNeverVerifyPreloadedPullPolicy`.
+    /// Upstream's 10 patterns of `TestNewNeverVerifyAllowListedPullPolicy` that are none, and 3 more.
+    #[test]
+    fn patterns_that_are_none() {
+        let check = |pattern: &str, expected: &str| {
+            let error = Verification::of_all_but(vec!["a.io/*".to_owned(), pattern.to_owned()]).unwrap_err();
+            assert_eq!(error.to_string(), expected.replace("{}", pattern), "{pattern}");
+        };
+        let wildcard = "not a valid wildcard pattern, only patterns ending with '/*' are allowed: {}";
+        for pattern in
+            ["image.repo/pokus*/imagename", "image.repo/pokus*", "image.repo/*/imagename", "*", "a*/*"]
+        {
+            check(pattern, wildcard);
+        }
+        check("/*", "at least registry hostname is required");
+        check("image.repo/", "failed to parse as an image name: invalid reference format");
+        check(
+            "image.repo/Up",
+            "failed to parse as an image name: invalid reference format: repository name must be lowercase",
+        );
+        check("", "the supplied pattern is too short: ");
+        let tagged = "neither tag nor digest is accepted in an image reference: {}";
+        check("test.io/test/image1:tagged", tagged);
+        let digest = "sha256:38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd";
+        check(&format!("test.io/test/image1@{digest}"), tagged);
+        for pattern in ["test.io/test/image1 ", " test.io/*"] {
+            check(pattern, "leading/trailing spaces are not allowed: {}");
+        }
+    }
+
+    /// The other 12 of upstream's 22 cases of `TestNewNeverVerifyAllowListedPullPolicy`, and the 2 of
+    /// `TestNeverVerifyPreloadedPullPolicy`.
     #[test]
     fn images_on_the_list_are_for_all() {
         let check = |image: &str, list: &[&str], expected: bool| {
             let list = list.iter().map(|pattern| (*pattern).to_owned()).collect();
-            let policy = Verification::NeverVerifyAllowlistedImages(list);
+            let policy = Verification::of_all_but(list).unwrap();
             let repository = names::parse(image).unwrap().repository;
             for pulled in [false, true] {
                 assert_eq!(policy.required(repository, pulled), expected, "{image}");

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 use serving::answer::{TEXT, text as answer};
 use serving::{Body, plain};
 
+use crate::watchdog;
+
 /// How often it is tried whether Pods are taken care of.
 const PERIOD: Duration = Duration::from_secs(10);
 /// For how long that may fail; upstream's `syncloop` check.
@@ -67,6 +69,20 @@ impl Health {
         if let Err(error) = plain::serve(Arc::new(handler), address, shutdown).await {
             tracing::error!(%address, %error, "failed to start the healthz server");
         }
+    }
+
+    /// Tells the service manager every `period` that this kubelet is well, while it is, until the shutdown.
+    pub(super) fn feed_watchdog(self: Arc<Self>, period: Duration, shutdown: &Shutdown) {
+        let stop = shutdown.clone();
+        shutdown.spawn(async move {
+            let failure = || {
+                CHECKS
+                    .iter()
+                    .find_map(|check| Some(format!("checker {check} failed: {}", self.failure(check)?)))
+            };
+            let tell = || systemd::notify::notify(systemd::notify::WATCHDOG);
+            let _ = stop.run(watchdog::feed(period, failure, tell)).await;
+        });
     }
 
     fn failure(&self, check: &str) -> Option<&'static str> {

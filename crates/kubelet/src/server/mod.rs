@@ -24,6 +24,7 @@ mod stream;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Gate;
 use api::zpages::{self, Running};
@@ -62,10 +63,14 @@ pub async fn log_file(below: &str) -> Response<Body> {
 /// The paths that `/statusz` names; upstream names those alone that tell of the kubelet itself.
 const PATHS: [&str; 5] = ["/configz", "/flagz", "/healthz", "/metrics", "/statusz"];
 
-/// Binds the port, and serves until the shutdown. Without options it does nothing.
-pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
+/// Binds the port, and serves until the shutdown. Without options it does nothing more than to tell the watchdog of the
+/// service manager, if there is one, every so often that the kubelet is well.
+pub(crate) async fn start(served: Served, watchdog: Option<Duration>) -> Result<(), ServeError> {
     let shutdown = served.shutdown.clone();
     let health = Health::start(&served, &shutdown);
+    if let Some(period) = watchdog {
+        health.clone().feed_watchdog(period, &shutdown);
+    }
     if let Some(address) = served.config.healthz {
         health.serve(address, &shutdown).await;
     }

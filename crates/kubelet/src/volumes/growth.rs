@@ -1,5 +1,8 @@
 //! The node's part of the growth of a claim's volume, and the claim's status (upstream: `operationexecutor/node_expander.go`).
 
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use client::{Client, EventType, Patch};
@@ -7,6 +10,7 @@ use component::Clock;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use objects::expansion::{self, NodePart};
 use objects::quantity;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -14,6 +18,54 @@ use crate::recorder::PodRecorder;
 
 /// How long an answer of the API server is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The volumes of this node, as far as this process has seen them grow.
+#[derive(Debug)]
+pub(crate) struct Sizes<K>(Mutex<HashMap<K, Seen>>);
+
+#[derive(Debug)]
+struct Seen {
+    /// In bytes.
+    size: i64,
+    /// Whether the last attempt to make it larger failed, and nothing goes on.
+    failed: bool,
+}
+
+impl<K> Default for Sizes<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Sizes<K> {
+    /// The size of a volume on this node; the claim's, when it is first asked for.
+    pub(crate) fn of(&self, key: K, of_claim: i64) -> i64 {
+        self.0.lock().entry(key).or_insert(Seen { size: of_claim, failed: false }).size
+    }
+
+    /// Notes that a volume has grown on this node.
+    pub(crate) fn grown(&self, key: K, size: i64) {
+        self.0.lock().insert(key, Seen { size, failed: false });
+    }
+
+    /// Notes that a volume could not grow. Answers whether it could not before, either.
+    pub(crate) fn failed<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.0.lock().get_mut(key).is_some_and(|seen| std::mem::replace(&mut seen.failed, true))
+    }
+
+    /// Forgets a volume that no Pod of this node has.
+    pub(crate) fn forget<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.0.lock().remove(key);
+    }
+}
 
 /// A volume that may grow.
 pub(crate) struct Growth<'a> {
@@ -39,6 +91,8 @@ pub(crate) struct Due {
     pub(crate) capacity: i64,
     /// The capacity that the claim has, in bytes.
     pub(crate) has: i64,
+    /// The capacity that the claim asks for by now, in bytes.
+    wants: i64,
 }
 
 impl Due {
@@ -49,6 +103,10 @@ impl Due {
             NodePart::Here => size < self.capacity,
             NodePart::Expand => true,
         }
+    }
+
+    fn is_given_up(&self, again: bool) -> bool {
+        again && self.wants != self.capacity
     }
 }
 
@@ -69,7 +127,8 @@ impl Growth<'_> {
         // The claim says up to which size this growth goes.
         let allocated = expansion::allocated(&claim).filter(|_| part == NodePart::Expand);
         let capacity = allocated.map_or(capacity, |size| quantity::value(Some(size)));
-        Some(Due { claim, part, capacity, has })
+        let wants = quantity::value(expansion::wants(&claim));
+        Some(Due { claim, part, capacity, has, wants })
     }
 
     async fn tell(&self, patch: Value) -> Result<(), String> {
@@ -90,9 +149,11 @@ impl Growth<'_> {
         }
     }
 
-    /// Says why it did not grow; `infeasible`: it never can.
-    pub(crate) async fn fail(&self, due: &Due, why: &str, infeasible: bool) {
+    /// Says why it did not grow; `infeasible`: it never can. `again`: the attempt before failed, too. A size that the claim
+    /// does not ask for any more is given up then, so that the controller can go back to that which it asks for.
+    pub(crate) async fn fail(&self, due: &Due, why: &str, infeasible: bool, again: bool) {
         if due.part == NodePart::Expand {
+            let infeasible = infeasible || due.is_given_up(again);
             // The next attempt says it again.
             let _ = self.tell(expansion::node_failed(why, infeasible, self.clock.now())).await;
         }
@@ -111,5 +172,41 @@ impl Growth<'_> {
             NodePart::Expand => self.tell(expansion::finished(&due.claim, due.capacity)).await,
             NodePart::Here | NodePart::Nothing => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_volumes() {
+        let sizes = Sizes::default();
+        assert_eq!(sizes.of("v", 5), 5);
+        assert_eq!(sizes.of("v", 7), 5, "the claim may have grown meanwhile");
+        assert_eq!([sizes.failed("v"), sizes.failed("v")], [false, true]);
+        sizes.grown("v", 8);
+        assert_eq!((sizes.of("v", 5), sizes.failed("v")), (8, false));
+        sizes.forget("v");
+        assert_eq!((sizes.of("v", 5), sizes.failed("v")), (5, false));
+        assert!(!sizes.failed("another"));
+    }
+
+    #[test]
+    fn a_size_that_nobody_asks_for_is_given_up() {
+        let check = |wants: i64, again: bool, expected: bool| {
+            let due = Due {
+                claim: PersistentVolumeClaim::default(),
+                part: NodePart::Expand,
+                capacity: 9,
+                has: 4,
+                wants,
+            };
+            assert_eq!(due.is_given_up(again), expected, "{wants} {again}");
+        };
+        check(9, false, false);
+        check(9, true, false);
+        check(5, false, false);
+        check(5, true, true);
     }
 }

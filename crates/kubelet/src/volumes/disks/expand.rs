@@ -32,15 +32,15 @@ impl Giving {
         let Some(due) = growth.due(None).await else { return Ok(()) };
         let dir = room.dir(&disk.staged());
         let _turn = room.turn(&dir.to_string_lossy()).await;
-        if !due.is_now(room.size(&dir, due.has)) {
+        if !due.is_now(room.sizes.of(dir.clone(), due.has)) {
             return Ok(());
         }
         growth.begin(&due).await.map_err(|why| self.failed(step)(Why::Text(why)))?;
         if let Err(why) = self.call(of, driver, (&dir, path), (due.capacity, due.has)).await {
-            growth.fail(&due, &why.to_string(), false).await;
+            growth.fail(&due, &why.to_string(), false, room.sizes.failed(&dir)).await;
             return Err(self.failed(step)(why));
         }
-        room.grown(dir, due.capacity);
+        room.sizes.grown(dir, due.capacity);
         growth.end(&due).await.map_err(|why| self.failed(step)(Why::Text(why)))
     }
 

@@ -23,6 +23,7 @@ use crate::csi::InUse;
 use crate::node::NodeView;
 use crate::users::Users;
 use crate::volumes::giving::Giver;
+use crate::volumes::growth::Sizes;
 use plugins::flex::{self, Drivers};
 
 /// How long an answer of the API server is waited for.
@@ -70,8 +71,8 @@ pub(super) struct Room {
     names: Mutex<HashMap<PathBuf, Vec<String>>>,
     /// The devices of the volumes that this process has attached itself, by the volumes' directories.
     pub(super) attached: Mutex<HashMap<PathBuf, String>>,
-    /// The sizes of volumes on this node, in bytes, as far as this process has seen them, by the volumes' directories.
-    sizes: Mutex<HashMap<PathBuf, i64>>,
+    /// The volumes that may grow, by their directories.
+    pub(super) sizes: Sizes<PathBuf>,
 }
 
 impl Room {
@@ -90,7 +91,7 @@ impl Room {
             users: Users::default(),
             names: Mutex::default(),
             attached: Mutex::default(),
-            sizes: Mutex::default(),
+            sizes: Sizes::default(),
         }
     }
 
@@ -169,20 +170,10 @@ impl Room {
         }
     }
 
-    /// The size of a volume on this node; the claim's, when it is first asked for.
-    pub(super) fn size(&self, dir: &Path, of_claim: i64) -> i64 {
-        *self.sizes.lock().entry(dir.to_owned()).or_insert(of_claim)
-    }
-
-    /// Notes that a volume has grown on this node.
-    pub(super) fn grown(&self, dir: PathBuf, size: i64) {
-        self.sizes.lock().insert(dir, size);
-    }
-
     /// Forgets a volume that no Pod of this node has.
     pub(super) fn forget(&self, dir: &Path) {
         self.attached.lock().remove(dir);
-        self.sizes.lock().remove(dir);
+        self.sizes.forget(dir);
         self.untell(dir);
     }
 
