@@ -278,5 +278,21 @@ fn a_driver_that_fails_is_told_of_and_asked_again() -> Result<()> {
     driver.fault("NodeUnstageVolume", None);
     driver.resume()?;
     eventually("the Pod is gone", || Ok(c.get("pod", "waits").is_err().then_some(())))?;
+    nothing_left(&c)?;
+
+    // A volume that could not be unstaged may be so in part: it is staged again for the next Pod.
+    driver.fault("NodeUnstageVolume", Some(Fault::Fails(Code::InvalidArgument, "boom".into())));
+    c.apply(&pod("first", "exec sleep 100000", &claim("a")))?;
+    phase(&c, "first", "Running")?;
+    let (staged, unstaged) = (driver.calls("NodeStageVolume").len(), driver.calls("NodeUnstageVolume").len());
+    c.kubectl(&["delete", "pod", "first"])?;
+    eventually("the driver is asked", || {
+        Ok((driver.calls("NodeUnstageVolume").len() > unstaged).then_some(()))
+    })?;
+    c.apply(&pod("second", "exec sleep 100000", &claim("a")))?;
+    phase(&c, "second", "Running")?;
+    assert_eq!(driver.calls("NodeStageVolume").len(), staged + 1);
+    driver.fault("NodeUnstageVolume", None);
+    c.kubectl(&["delete", "pod", "second"])?;
     nothing_left(&c)
 }

@@ -79,7 +79,7 @@ use crate::volumes::giving::Giver;
 use crate::volumes::local_path::LocalVolumes;
 use crate::volumes::payload;
 use crate::volumes::tokens::Issuer;
-use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager};
+use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager, mounts};
 use crate::watchdog::{self, WatchdogSettingError};
 use crate::{health, server, volumes};
 
@@ -183,6 +183,15 @@ pub enum StartError {
     /// A directory cannot be made.
     #[error("cannot make the directory {path}")]
     Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Its directory cannot be made one whose mounts containers see.
+    #[error("the kubelet's directory {path} cannot be made a shared mount")]
+    Unshared {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -479,6 +488,8 @@ impl Kubelet {
     ) -> Result<Arc<Self>, StartError> {
         let config = Arc::new(config);
         directories(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
+        let unshared = |source| StartError::Unshared { path: config.root_dir.clone(), source };
+        mounts::share(&config.root_dir).map_err(unshared)?;
         let runtime = connect(&config).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change};
 
 /// Mount points in the order in which they were mounted.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
@@ -98,6 +98,44 @@ pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
+/// Whether what is mounted below a directory is seen where the directory is mounted, too, by the kernel's list of mounts.
+fn is_shared(list: &[u8], dir: &Path) -> bool {
+    let mut best: Option<(usize, bool)> = None;
+    for line in list.split(|b| *b == b'\n') {
+        let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+        let (Some(point), Some(optional)) = (fields.get(4), fields.get(6..)) else { continue };
+        let point = PathBuf::from(OsString::from_vec(unescape(point)));
+        let depth = point.components().count();
+        // Of mounts on one point the last is seen.
+        if dir.starts_with(&point) && best.is_none_or(|(of, _)| depth >= of) {
+            let mut optional = optional.iter().take_while(|field| **field != b"-");
+            best = Some((depth, optional.any(|field| field.starts_with(b"shared:"))));
+        }
+    }
+    best.is_some_and(|(_, shared)| shared)
+}
+
+/// Makes a directory one whose mounts containers see that have it with `mountPropagation`, as upstream's kubelet does with
+/// its own directory: machines without systemd share no mounts.
+///
+/// # Errors
+/// The kernel does not let this process mount.
+pub(crate) fn share(dir: &Path) -> io::Result<()> {
+    let dir = std::fs::canonicalize(dir)?;
+    if is_shared(&std::fs::read("/proc/self/mountinfo")?, &dir) {
+        return Ok(());
+    }
+    if !is_mount_point(&dir)? {
+        if !points_below(&dir)?.is_empty() {
+            // They would be hidden, and Pods have them.
+            tracing::warn!(dir = %dir.display(), "mounts of containers are not seen by others until the node has no Pods and the kubelet starts again");
+            return Ok(());
+        }
+        mount_bind(&dir, &dir)?;
+    }
+    Ok(mount_change(&dir, MountPropagationFlags::SHARED | MountPropagationFlags::REC)?)
+}
+
 /// Unmounts what is mounted in a directory tree, and removes it.
 pub(crate) fn remove_unmounted(dir: &Path) -> io::Result<()> {
     unmount_below(dir)?;
@@ -136,6 +174,41 @@ mod tests {
         fn drop(&mut self) {
             let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
+    }
+
+    #[test]
+    fn shared_mounts() {
+        let check = |list: &str, dir: &str, expected: bool| {
+            assert_eq!(is_shared(list.as_bytes(), Path::new(dir)), expected, "{list} {dir}");
+        };
+        let root = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda rw\n";
+        let private = "22 1 8:1 / / rw,relatime - ext4 /dev/sda rw\n";
+        let var = |optional: &str| format!("30 22 8:2 / /var rw {optional}- ext4 /dev/sdb rw\n");
+        check(root, "/var/lib/kubelet", true);
+        check(private, "/var/lib/kubelet", false);
+        check(&format!("{root}{}", var("")), "/var/lib/kubelet", false);
+        check(&format!("{}{root}", var("")), "/var/lib/kubelet", false);
+        check(&format!("{private}{}", var("master:1 shared:2 ")), "/var/lib/kubelet", true);
+        check(&format!("{private}{}", var("master:1 ")), "/var/lib/kubelet", false);
+        check(&format!("{private}{}", var("shared:2 ")), "/variable", false);
+        check(&format!("{}{}", var(""), var("shared:2 ")), "/var", true);
+        check("nonsense\n", "/var", false);
+    }
+
+    #[test]
+    fn a_directory_is_shared_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("a b");
+        std::fs::create_dir(&at).unwrap();
+        let list = || std::fs::read("/proc/self/mountinfo").unwrap();
+        for _ in 0..2 {
+            share(&at).unwrap();
+            assert!(is_shared(&list(), &std::fs::canonicalize(&at).unwrap()));
+        }
+        assert!(points_below(&at).unwrap().len() <= 1);
+        remove_unmounted(&at).unwrap();
+        assert!(!at.exists());
+        assert!(share(&at).is_err(), "it is not there");
     }
 
     #[test]
