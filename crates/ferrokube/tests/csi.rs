@@ -10,6 +10,8 @@ use testkit::image::Image;
 use testkit::{Cluster, Options, Signal, eventually};
 
 const NAME: &str = "dirs.example.com";
+/// A driver that took over from a plugin.
+const EBS: &str = "ebs.csi.aws.com";
 
 fn cluster(name: &str) -> Result<Cluster> {
     // Features of kubelets that are off unless somebody asks for them.
@@ -97,8 +99,8 @@ fn drivers(c: &Cluster) -> Result<Value> {
     Ok(all["items"][0]["spec"]["drivers"].clone())
 }
 
-/// Waits until nothing is left of volumes on the node.
-fn nothing_left(c: &Cluster) -> Result<()> {
+/// Waits until nothing is left of a driver's volumes on the node.
+fn nothing_left(c: &Cluster, driver: &str) -> Result<()> {
     let root = c.data_dir().join("kubelet");
     let empty = |dir: &Path| fs::read_dir(dir).map_or(true, |mut all| all.next().is_none());
     eventually("nothing is left on the node", || {
@@ -106,7 +108,7 @@ fn nothing_left(c: &Cluster) -> Result<()> {
         let mounted = mounts
             .lines()
             .any(|line| line.contains("kubernetes.io/csi") || line.contains("kubernetes.io~csi"));
-        let staged = root.join("plugins/kubernetes.io/csi").join(NAME);
+        let staged = root.join("plugins/kubernetes.io/csi").join(driver);
         Ok((!mounted && empty(&staged) && empty(&root.join("pods"))).then_some(()))
     })
 }
@@ -166,7 +168,7 @@ fn a_driver_is_told_of_and_gives_inline_volumes() -> Result<()> {
     c.kubectl(&["delete", "pod", "inline"])?;
     let data = driver.data(&call.volume);
     eventually("the volume goes with its Pod", || Ok((!data.exists()).then_some(())))?;
-    nothing_left(&c)?;
+    nothing_left(&c, NAME)?;
     driver.stop();
     eventually("the driver is gone from the CSINode", || Ok(drivers(&c)?.is_null().then_some(())))
 }
@@ -233,7 +235,7 @@ fn volumes_survive_the_kubelet_and_are_given_back() -> Result<()> {
     assert!(c.kubectl(&["logs", "writes"])?.contains("two"));
     assert!(driver.calls("NodeUnstageVolume").is_empty(), "a Pod still has the volume");
     c.kubectl(&["delete", "pod", "writes", "reads"])?;
-    nothing_left(&c)?;
+    nothing_left(&c, NAME)?;
     assert_eq!(driver.calls("NodeUnstageVolume").len(), 1);
     assert_eq!(fs::read_to_string(driver.data("handle-a").join("f"))?, "one\n", "the data stay");
     Ok(())
@@ -278,7 +280,7 @@ fn a_driver_that_fails_is_told_of_and_asked_again() -> Result<()> {
     driver.fault("NodeUnstageVolume", None);
     driver.resume()?;
     eventually("the Pod is gone", || Ok(c.get("pod", "waits").is_err().then_some(())))?;
-    nothing_left(&c)?;
+    nothing_left(&c, NAME)?;
 
     // A volume that could not be unstaged may be so in part: it is staged again for the next Pod.
     driver.fault("NodeUnstageVolume", Some(Fault::Fails(Code::InvalidArgument, "boom".into())));
@@ -294,5 +296,87 @@ fn a_driver_that_fails_is_told_of_and_asked_again() -> Result<()> {
     assert_eq!(driver.calls("NodeStageVolume").len(), staged + 1);
     driver.fault("NodeUnstageVolume", None);
     c.kubectl(&["delete", "pod", "second"])?;
-    nothing_left(&c)
+    nothing_left(&c, NAME)
+}
+
+/// Waits for the attachment of a driver's volume to the node, and does what the driver's attacher does. Answers its source.
+fn attach(c: &Cluster, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
+    let made = eventually("an attachment", || {
+        let all: Value = serde_json::from_str(&c.kubectl(&["get", "volumeattachments", "-o", "json"])?)?;
+        let all = all["items"].as_array().cloned().unwrap_or_default();
+        Ok(all.into_iter().find(|a| is_it(&a["spec"]["source"])))
+    })?;
+    assert_eq!(made["spec"]["attacher"], EBS);
+    let name = made["metadata"]["name"].as_str().unwrap_or_default();
+    let done = r#"{"status":{"attached":true}}"#;
+    c.kubectl(&["patch", "volumeattachment", name, "--subresource=status", "--type=merge", "-p", done])?;
+    Ok(made["spec"]["source"].clone())
+}
+
+/// Volumes that are written for a plugin of old, by a PersistentVolume or in a Pod, are attached, mounted and given back by
+/// the driver that took over, and nobody changes what their users wrote.
+#[test]
+fn volumes_of_plugins_are_their_drivers() -> Result<()> {
+    let c = cluster("csi-migrated")?;
+    let own = "awsElasticBlockStore: {volumeID: \"aws://zone/vol-1\", fsType: ext4}";
+    let csi = format!("csi: {{driver: {NAME}, volumeHandle: handle-old}}");
+    c.apply(&volume("old", "").replace(&csi, own))?;
+    let command = "stat -c %g /data; echo one > /data/f; exec sleep 100000";
+    c.apply(&pod("old", command, &claim("old")))?;
+    let source = attach(&c, |source| source["persistentVolumeName"] == "old")?;
+    assert!(source["inlineVolumeSpec"].is_null(), "{source}");
+    event(
+        &c,
+        "old",
+        "FailedMount",
+        "MountVolume.MountDevice failed for volume \"old\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name ebs.csi.aws.com not found in the list of registered CSI drivers",
+    )?;
+    let driver = Driver::start(&c, EBS, &[Ability::StageUnstageVolume])?;
+    ["vol-1", "vol-2"].iter().try_for_each(|volume| fs::create_dir_all(driver.data(volume)))?;
+    phase(&c, "old", "Running")?;
+    let staged = driver.calls("NodeStageVolume");
+    let call = staged.last().expect("a call");
+    assert_eq!((call.volume.as_str(), call.context["partition"].as_str()), ("vol-1", "0"));
+    eventually("its data", || Ok(fs::read_to_string(driver.data("vol-1").join("f")).ok()))?;
+    assert!(c.kubectl(&["logs", "old"])?.contains("1234"), "the files are the Pod's group's");
+
+    // A Pod names its volume itself.
+    c.apply(&pod("inline", command, "awsElasticBlockStore: {volumeID: vol-2, fsType: ext4}"))?;
+    let source = attach(&c, |source| source["inlineVolumeSpec"]["csi"]["volumeHandle"] == "vol-2")?;
+    assert_eq!(source["inlineVolumeSpec"]["accessModes"][0], "ReadWriteOnce", "{source}");
+    phase(&c, "inline", "Running")?;
+    let published = driver.calls("NodePublishVolume");
+    let call = published.last().expect("a call");
+    assert!(call.path.ends_with("kubernetes.io~csi/ebs.csi.aws.com-vol-2/mount"), "{call:?}");
+
+    // No driver has a volume of such a name: neither the scheduler nor the kubelet believes otherwise.
+    let why =
+        "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://zone/disk)";
+    let wrong = "awsElasticBlockStore: {volumeID: \"aws://zone/disk\"}";
+    c.apply(&pod("wrong", command, wrong))?;
+    event(&c, "wrong", "FailedScheduling", &format!("converting volume(data) from inline to csi: {why}"))?;
+    let nodes: Value = serde_json::from_str(&c.kubectl(&["get", "nodes", "-o", "json"])?)?;
+    let node = nodes["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let placed = pod("placed", command, wrong).replace("spec:\n", &format!("spec:\n  nodeName: {node}\n"));
+    c.apply(&placed)?;
+    let text = format!("failed to process volumes=[data]: failed to translate in-tree pv to CSI: {why}");
+    event(&c, "placed", "FailedMount", &text)?;
+
+    let metrics = c.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{node}/proxy/metrics")])?;
+    let is_told = |line: &str| {
+        let labels = ["driver_name=\"ebs.csi.aws.com\"", "NodePublishVolume", "migrated=\"true\""];
+        line.starts_with("csi_operations_seconds_count") && labels.iter().all(|label| line.contains(label))
+    };
+    assert!(metrics.lines().any(is_told), "{metrics}");
+    let kept = c.get("pv", "old")?["spec"].clone();
+    assert_eq!(kept["awsElasticBlockStore"]["volumeID"], "aws://zone/vol-1");
+    assert!(kept["csi"].is_null(), "{kept}");
+    c.kubectl(&["delete", "pod", "old", "inline", "wrong", "placed"])?;
+    nothing_left(&c, EBS)?;
+    eventually("nothing is attached", || {
+        Ok(c.kubectl(&["get", "volumeattachments", "-o", "name"])?.is_empty().then_some(()))
+    })?;
+    assert_eq!(driver.calls("NodeUnstageVolume").len(), 2);
+    assert_eq!(fs::read_to_string(driver.data("vol-2").join("f"))?, "one\n", "the data stay");
+    Ok(())
 }

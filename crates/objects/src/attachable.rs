@@ -49,7 +49,7 @@ pub fn flex_name(driver: &str, name: &str) -> String {
 
 /// The longest name by which a node tells of a volume, in bytes: names have 255 of each of two parts at most on the node,
 /// and the author of a Pod must not make a Node longer than a request may be.
-const LONGEST: usize = 1024;
+pub const LONGEST: usize = 1024;
 
 impl Attachable {
     fn plain(name: &str, unique: String) -> Self {

@@ -13,6 +13,7 @@ pub mod expansion;
 pub mod features;
 pub mod labels;
 pub mod local_path;
+pub mod migration;
 pub mod node_affinity;
 pub mod pod;
 pub mod ports;

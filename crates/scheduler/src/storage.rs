@@ -15,6 +15,7 @@ use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use objects::migration::{MIGRATED_PLUGINS, Plugin};
 use objects::volumes;
 use tokio::sync::watch;
 
@@ -27,9 +28,6 @@ pub const ZONE_LABELS: [&str; 4] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
 ];
-
-/// The annotation of a CSINode that names the plugins whose volumes its CSI drivers mount.
-const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 /// A change of an object of storage.
 #[derive(Debug)]
@@ -404,8 +402,17 @@ pub fn is_moved(old: &PersistentVolume, new: &PersistentVolume) -> bool {
 
 /// Whether the plugins changed whose volumes a node's drivers mount.
 pub fn is_migrated(old: &CSINode, new: &CSINode) -> bool {
-    let migrated = |n: &CSINode| n.metadata.annotations.as_ref().and_then(|a| a.get(MIGRATED)).cloned();
     migrated(old) != migrated(new)
+}
+
+fn migrated(node: &CSINode) -> &str {
+    let said = node.metadata.annotations.as_ref().and_then(|a| a.get(MIGRATED_PLUGINS));
+    said.map(String::as_str).unwrap_or_default()
+}
+
+/// Whether the drivers of a node have the volumes of a plugin.
+pub fn has_migrated(node: &CSINode, plugin: Plugin) -> bool {
+    migrated(node).split(',').any(|name| name == plugin.name())
 }
 
 /// Whether a driver on a node takes more volumes than before.

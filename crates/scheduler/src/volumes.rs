@@ -2,6 +2,7 @@
 
 use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{self as core, PersistentVolume, PersistentVolumeClaim, Pod};
+use objects::migration::Plugin;
 use objects::volumes;
 
 /// A Pod's claims and disks. Kept of every Pod that has some, so it is small.
@@ -39,8 +40,8 @@ pub enum Disk {
 pub struct Migrated {
     /// The driver.
     pub driver: &'static str,
-    /// The driver's handle of the volume.
-    pub handle: Text,
+    /// The driver's handle of the volume, or why it cannot have it, in upstream's words.
+    pub handle: Result<Text, Text>,
 }
 
 impl Disk {
@@ -99,83 +100,34 @@ impl Disk {
     }
 }
 
-/// The driver that took the place of a plugin, by the plugin's name as classes have it (upstream's
+/// The driver that provisions the volumes of a class, by its provisioner; none if nobody counts them (upstream's
 /// `isCSIMigrationOn`).
-pub fn driver_of(plugin: &str) -> Option<&'static str> {
-    Some(match plugin {
-        "kubernetes.io/aws-ebs" => "ebs.csi.aws.com",
-        "kubernetes.io/gce-pd" => "pd.csi.storage.gke.io",
-        "kubernetes.io/azure-disk" => "disk.csi.azure.com",
-        "kubernetes.io/cinder" => "cinder.csi.openstack.org",
-        "kubernetes.io/portworx-volume" => "pxd.portworx.com",
-        _ => return None,
-    })
+pub fn driver_of(provisioner: &str) -> Option<&str> {
+    match Plugin::named(provisioner) {
+        Some(plugin) => plugin.is_scheduled().then(|| plugin.driver()),
+        None => Some(provisioner),
+    }
 }
 
-/// The id of a volume of Amazon's, which may be written as `aws://zone/id`.
-fn ebs(id: &str) -> &str {
-    id.strip_prefix("aws://").and_then(|rest| rest.split_once('/')).map_or(id, |(_, id)| id)
-}
-
-fn migrated(plugin: &str, handle: impl Into<Text>) -> Option<Migrated> {
-    driver_of(plugin).map(|driver| Migrated { driver, handle: handle.into() })
+fn handle(volume: &PersistentVolume) -> Option<Text> {
+    Some(volume.spec.as_ref()?.csi.as_ref()?.volume_handle.as_str().into())
 }
 
 impl Migrated {
-    /// The disk that a Pod names.
-    pub fn of(volume: &core::Volume) -> Option<Self> {
-        if let Some(disk) = &volume.aws_elastic_block_store {
-            return migrated("kubernetes.io/aws-ebs", ebs(&disk.volume_id));
-        }
-        if let Some(disk) = &volume.gce_persistent_disk {
-            let handle = format!("projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{}", disk.pd_name);
-            return migrated("kubernetes.io/gce-pd", handle);
-        }
-        if let Some(disk) = &volume.azure_disk {
-            return migrated("kubernetes.io/azure-disk", disk.disk_uri.as_str());
-        }
-        if let Some(disk) = &volume.cinder {
-            return migrated("kubernetes.io/cinder", disk.volume_id.as_str());
-        }
-        let disk = volume.portworx_volume.as_ref()?;
-        migrated("kubernetes.io/portworx-volume", disk.volume_id.as_str())
+    /// The disk that a Pod names; none of a driver whose disks nobody counts.
+    pub fn of(volume: &core::Volume, namespace: &str) -> Option<Self> {
+        let plugin = Plugin::of_inline(volume).filter(|plugin| plugin.is_scheduled())?;
+        let made = plugin.inline_as_csi(volume, namespace);
+        let handle = made.map(|v| handle(&v).unwrap_or_default());
+        let wrong = |e| format!("converting volume({}) from inline to csi: {e}", volume.name);
+        Some(Self { driver: plugin.driver(), handle: handle.map_err(|e| wrong(e).into()) })
     }
 
-    /// The disk that a persistent volume names.
-    pub fn of_persistent(volume: &PersistentVolume) -> Option<Self> {
-        let spec = volume.spec.as_ref()?;
-        if let Some(disk) = &spec.aws_elastic_block_store {
-            return migrated("kubernetes.io/aws-ebs", ebs(&disk.volume_id));
-        }
-        if let Some(disk) = &spec.gce_persistent_disk {
-            let labels = volume.metadata.labels.as_ref();
-            let of = |key: &str| labels.and_then(|l| l.get(key));
-            let zones =
-                of("topology.kubernetes.io/zone").or_else(|| of("failure-domain.beta.kubernetes.io/zone"));
-            let handle = gce(zones.map(String::as_str).unwrap_or_default(), &disk.pd_name);
-            return migrated("kubernetes.io/gce-pd", handle);
-        }
-        if let Some(disk) = &spec.azure_disk {
-            return migrated("kubernetes.io/azure-disk", disk.disk_uri.as_str());
-        }
-        if let Some(disk) = &spec.cinder {
-            return migrated("kubernetes.io/cinder", disk.volume_id.as_str());
-        }
-        let disk = spec.portworx_volume.as_ref()?;
-        migrated("kubernetes.io/portworx-volume", disk.volume_id.as_str())
-    }
-}
-
-/// The handle of a disk of Google's: it is in a zone, or in the region of several.
-fn gce(zones: &str, disk: &str) -> String {
-    let mut each = zones.split("__").map(str::trim).filter(|z| !z.is_empty());
-    match (each.next(), each.next()) {
-        (None, _) => format!("projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{disk}"),
-        (Some(zone), None) => format!("projects/UNSPECIFIED/zones/{zone}/disks/{disk}"),
-        (Some(zone), Some(_)) => {
-            let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
-            format!("projects/UNSPECIFIED/regions/{region}/disks/{disk}")
-        }
+    /// The driver of the disk that a persistent volume names, and the driver's handle of it; none of a driver whose disks
+    /// nobody counts, or that cannot have it.
+    pub fn of_persistent(volume: &PersistentVolume) -> Option<(&'static str, Text)> {
+        let plugin = Plugin::of(volume).filter(|plugin| plugin.is_scheduled())?;
+        Some((plugin.driver(), handle(&plugin.as_csi(volume).ok()?)?))
     }
 }
 
@@ -184,6 +136,7 @@ impl Used {
     pub fn of(pod: &Pod) -> Option<Box<Self>> {
         let all = pod.spec.as_ref()?.volumes.as_deref()?;
         let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let mut claims: Vec<Claim> = Vec::new();
         for (claim, ephemeral) in all.iter().filter_map(|v| volumes::claim_of(name, v)) {
             let claim = Claim { name: claim.into(), ephemeral };
@@ -194,7 +147,7 @@ impl Used {
         let used = Self {
             claims: claims.into(),
             disks: all.iter().filter_map(Disk::of).collect(),
-            migrated: all.iter().filter_map(Migrated::of).collect(),
+            migrated: all.iter().filter_map(|v| Migrated::of(v, namespace)).collect(),
         };
         (used != Self::default()).then(|| Box::new(used))
     }
@@ -224,7 +177,8 @@ impl Used {
 /// Whether a volume makes its Pod one of its own, so that nothing is kept of it for others.
 pub fn matters(volume: &core::Volume) -> bool {
     let claims = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
-    claims || volume.csi.is_some() || Disk::of(volume).is_some() || Migrated::of(volume).is_some()
+    let disk = || Disk::of(volume).is_some() || Plugin::of_inline(volume).is_some();
+    claims || volume.csi.is_some() || disk()
 }
 
 #[cfg(test)]
@@ -290,8 +244,8 @@ mod tests {
     fn drivers_of_older_plugins() {
         let check = |source: Value, driver: &str, handle: &str| {
             let volume: PersistentVolume = serde_json::from_value(source.clone()).unwrap();
-            let got = Migrated::of_persistent(&volume).map(|m| (m.driver, m.handle.to_string()));
-            assert_eq!(got, Some((driver, handle.to_owned())), "{source}");
+            let got = Migrated::of_persistent(&volume);
+            assert_eq!(got, Some((driver, handle.into())), "{source}");
         };
         let ebs = |id: &str| json!({"metadata": {}, "spec": {"awsElasticBlockStore": {"volumeID": id}}});
         check(ebs("vol-1"), "ebs.csi.aws.com", "vol-1");
@@ -313,5 +267,12 @@ mod tests {
         assert_eq!(Migrated::of_persistent(&PersistentVolume::default()), None);
         let inline = used(json!([{"name": "v", "azureDisk": {"diskName": "d", "diskURI": "u"}}])).unwrap();
         assert_eq!(inline.migrated[0].driver, "disk.csi.azure.com");
+        let wrong = json!({"name": "v", "awsElasticBlockStore": {"volumeID": "aws://z/disk"}});
+        let why = "converting volume(v) from inline to csi: failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://z/disk)";
+        assert_eq!(used(json!([wrong])).unwrap().migrated[0].handle, Err(why.into()));
+        let uncounted = json!({"name": "v", "vsphereVolume": {"volumePath": "p"}});
+        assert_eq!(used(json!([uncounted])), None);
+        assert_eq!(driver_of("kubernetes.io/aws-ebs"), Some("ebs.csi.aws.com"));
+        assert_eq!((driver_of("kubernetes.io/azure-file"), driver_of("d.io")), (None, Some("d.io")));
     }
 }

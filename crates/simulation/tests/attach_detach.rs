@@ -298,6 +298,80 @@ async fn a_node_that_cannot_be_told() -> Result<()> {
     Ok(())
 }
 
+/// A volume of a plugin from which a driver took over is the driver's, with upstream's texts.
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_a_plugin_is_its_drivers() -> Result<()> {
+    // The plugin's mode for many writers was never one; its driver has the volume on one node.
+    let disk = json!({"gcePersistentDisk": {"pdName": "d"}});
+    let run = Run::with(&["ReadWriteMany"], disk).await?;
+    let unique = "kubernetes.io/csi/pd.csi.storage.gke.io^projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d";
+    run.0.controllers(&[CONTROLLER])?;
+    run.pod("p", "a").await?;
+    run.until_places(&["a"]).await?;
+    let made = run.0.list::<VolumeAttachment>("").await?.remove(0).spec;
+    assert_eq!(made.attacher, "pd.csi.storage.gke.io");
+    assert_eq!(made.source.persistent_volume_name.as_deref(), Some("v"));
+    run.attach().await?;
+    run.until_told("a", &[unique]).await?;
+    run.uses("a", &[unique]).await?;
+    run.until_said("AttachVolume.Attach succeeded for volume \"v\" ").await?;
+    run.pod("q", "b").await?;
+    run.until_said("Multi-Attach error for volume \"v\" Volume is already used by pod(s) p").await?;
+    run.0.take::<Pod>("default", "p").await?;
+    run.uses("a", &[]).await?;
+    run.until_places(&["b"]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
+/// A volume that a Pod names itself is attached by what it is: there is no PersistentVolume.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_pods_name_is_its_drivers() -> Result<()> {
+    let run = Run::start(&["ReadWriteOnce"]).await?;
+    let unique = "kubernetes.io/csi/ebs.csi.aws.com^vol-1";
+    let stop = run.0.shutdown().child();
+    run.0.controllers_until(&stop, &[CONTROLLER], |_| {})?;
+    let names = async |name: &str, node: &str, id: &str| -> Result<()> {
+        let disk = json!({"volumeID": id, "fsType": "ext4", "readOnly": true});
+        let volumes = json!([{"name": "v", "awsElasticBlockStore": disk}]);
+        let more = json!({"spec": {"nodeName": node, "volumes": volumes}});
+        run.0.create::<Pod>(&pod(name, more)).await.map(drop)
+    };
+    names("p", "a", "aws://z/vol-1").await?;
+    run.until_places(&["a"]).await?;
+    let made = run.0.list::<VolumeAttachment>("").await?.remove(0).spec;
+    let source = json!(made.source);
+    let expected = json!({"inlineVolumeSpec": {
+        "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+        "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1", "readOnly": true, "fsType": "ext4",
+            "volumeAttributes": {"partition": "0"}}}});
+    assert_eq!((made.attacher.as_str(), source), ("ebs.csi.aws.com", expected));
+    run.attach().await?;
+    run.until_told("a", &[unique]).await?;
+    run.uses("a", &[unique]).await?;
+    run.until_said("AttachVolume.Attach succeeded for volume \"ebs.csi.aws.com-vol-1\" ").await?;
+    names("q", "b", "vol-1").await?;
+    let other = "Multi-Attach error for volume \"ebs.csi.aws.com-vol-1\" Volume is already used by pod(s) p";
+    run.until_said(other).await?;
+    // No driver has such a volume, and nobody else waits for it.
+    names("r", "b", "aws://z/none").await?;
+    // The next controller knows whose it is, even after its Pod is gone.
+    stop.stop();
+    run.0.take::<Pod>("default", "p").await?;
+    run.0.controllers(&[CONTROLLER])?;
+    sleep(10 * MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!(run.places().await?, ["a"], "node a uses it");
+    run.until_told("a", &[unique]).await?;
+    run.uses("a", &[]).await?;
+    run.until_places(&["b"]).await?;
+    run.attach().await?;
+    run.until_told("b", &[unique]).await?;
+    run.0.take::<Pod>("default", "q").await?;
+    run.until_places(&[]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
 /// A controller takes up all that one before it left: attachments that nobody wants, and those whose volume is gone.
 #[tokio::test(start_paused = true)]
 async fn another_controller_knows_it_all() -> Result<()> {

@@ -1,7 +1,9 @@
 //! The audiences for which the volumes of a pod need tokens of its service account.
 
 use api::{Object, Text};
+use objects::migration::Plugin;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::reader::{Reader, read};
 
@@ -25,8 +27,42 @@ struct Volume {
     name: Text,
     projected: Option<Projected>,
     persistent_volume_claim: Option<Claim>,
-    ephemeral: Option<serde::de::IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
     csi: Option<Csi>,
+    #[serde(flatten)]
+    in_tree: InTree,
+}
+
+/// The sources of plugins from which drivers took over.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct InTree {
+    aws_elastic_block_store: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    azure_file: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    portworx_volume: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+}
+
+impl InTree {
+    /// The driver of the volume.
+    ///
+    /// DIFFERENCE: upstream answers an error where the driver cannot have the volume, of which nothing is said here.
+    fn driver(&self) -> Option<Text> {
+        let sources = [
+            (&self.aws_elastic_block_store, Plugin::AwsEbs),
+            (&self.azure_disk, Plugin::AzureDisk),
+            (&self.azure_file, Plugin::AzureFile),
+            (&self.cinder, Plugin::Cinder),
+            (&self.gce_persistent_disk, Plugin::GcePd),
+            (&self.portworx_volume, Plugin::Portworx),
+            (&self.vsphere_volume, Plugin::Vsphere),
+        ];
+        let (_, plugin) = sources.into_iter().find(|(source, _)| source.is_some())?;
+        Some(plugin.driver().into())
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -71,7 +107,7 @@ pub(super) fn pod_needs(reader: &dyn Reader, object: &Object, pod: &Pod, audienc
         } else if let Some(claim) = &volume.persistent_volume_claim {
             driver_of_claim(reader, &object.data.namespace, &claim.claim_name)
         } else {
-            volume.csi.as_ref().map(|c| c.driver.clone())
+            volume.csi.as_ref().map(|c| c.driver.clone()).or_else(|| volume.in_tree.driver())
         };
         driver.is_some_and(|driver| driver_needs(reader, &driver, audience))
     })
@@ -90,11 +126,14 @@ fn driver_of_claim(reader: &dyn Reader, namespace: &str, claim: &str) -> Option<
     #[derive(Deserialize)]
     struct VolumeSpec {
         csi: Option<Csi>,
+        #[serde(flatten)]
+        in_tree: InTree,
     }
     let claim = reader.get(("", "persistentvolumeclaims"), namespace, claim)?;
     let name = read::<Of<ClaimSpec>>(&claim)?.spec.volume_name;
     let volume = reader.get(("", "persistentvolumes"), "", &name)?;
-    Some(read::<Of<VolumeSpec>>(&volume)?.spec.csi?.driver)
+    let spec = read::<Of<VolumeSpec>>(&volume)?.spec;
+    spec.csi.map(|csi| csi.driver).or_else(|| spec.in_tree.driver())
 }
 
 fn driver_needs(reader: &dyn Reader, driver: &str, audience: &str) -> bool {

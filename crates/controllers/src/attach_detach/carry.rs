@@ -11,9 +11,10 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use objects::attachable::Attachable;
+use objects::migration;
 use serde_json::json;
 
-use super::names::{Handle, find, is_ours, volume_of};
+use super::names::{Handle, find, is_inline, is_ours, volume_of};
 use super::node::{in_use, is_managed, is_out_of_service, is_ready, told};
 use super::plan::{Attachment, Forced, Holder, PodName, Step, Volume, is_shared};
 use super::{AttachDetach, Look, Memory, is_attached, name_of};
@@ -25,15 +26,16 @@ type Strays = Vec<(String, String)>;
 
 impl AttachDetach {
     pub(super) async fn sync_volume(&self, name: &str) -> Result<Next, Status> {
-        let volume = self.volumes.get("", name);
+        let volume = self.volume(name);
         if let Some(of) = volume.as_deref().and_then(Attachable::persistent) {
             self.queue.add(Look::InTree(of.unique.into()));
             return Ok(Next::Done);
         }
         let of = volume.as_deref().and_then(Handle::of);
+        let of = of.as_ref();
         let (mut state, strays) = self.attached(name, of);
         if let (Some(volume), Some(of)) = (&volume, of) {
-            self.wanted(volume, of, &mut state);
+            self.wanted((name, volume), of, &mut state);
         }
         self.forget(name, of, &state);
         let mut steps: Vec<(String, Step)> = Vec::new();
@@ -51,14 +53,15 @@ impl AttachDetach {
         // A step that fails holds up no other.
         for (own, step) in steps {
             let done = match step {
-                Step::Attach(node) => self.attach(name, &own, of, &node).await,
+                Step::Attach(node) => self.attach((name, volume.as_deref()), &own, of, &node).await,
                 Step::Detach(node, forced) => self.detach(name, &own, &node, forced).await,
                 Step::Wait(_, time) => {
                     next = Some(next.map_or(time, |n| n.min(time)));
                     Ok(())
                 }
                 Step::Refuse(node, pod, text) => {
-                    self.refuse(name, node, pod, &text);
+                    let shown = volume.as_deref().and_then(|v| v.metadata.name.as_deref()).unwrap_or(name);
+                    self.refuse((name, shown), node, pod, &text);
                     Ok(())
                 }
             };
@@ -68,7 +71,7 @@ impl AttachDetach {
     }
 
     /// The attachments that a volume has: those of what it is, and strays.
-    fn attached(&self, volume: &str, of: Option<Handle<'_>>) -> (Volume, Strays) {
+    fn attached(&self, volume: &str, of: Option<&Handle>) -> (Volume, Strays) {
         let (mut state, mut strays) = (Volume::default(), Strays::new());
         let is_current = |own: &str, node: &str| of.is_some_and(|of| of.attachment(node) == own);
         let all = self.by_volume.get(volume);
@@ -98,13 +101,15 @@ impl AttachDetach {
     }
 
     /// Adds where a volume is wanted.
-    fn wanted(&self, volume: &PersistentVolume, of: Handle<'_>, state: &mut Volume) {
-        let modes = volume.spec.as_ref().and_then(|s| s.access_modes.as_deref()).unwrap_or_default();
+    fn wanted(&self, (key, volume): (&str, &PersistentVolume), of: &Handle, state: &mut Volume) {
+        // The modes of a plugin may not be those of its driver.
+        let csi = migration::as_csi(volume).ok();
+        let modes = csi.as_deref().and_then(|v| v.spec.as_ref()?.access_modes.as_deref()).unwrap_or_default();
         state.shared = is_shared(modes);
-        if self.drivers.get("", of.driver).is_some_and(|d| d.spec.attach_required == Some(false)) {
+        if self.drivers.get("", &of.driver).is_some_and(|d| d.spec.attach_required == Some(false)) {
             return;
         }
-        for pod in self.users(volume) {
+        for pod in self.users_of(key, volume) {
             let node = pod.node.as_str();
             // A node that is gone, or is not managed any more, keeps the volumes that its Pods have.
             let managed = self.nodes.get("", node).is_some_and(|n| is_managed(&n));
@@ -116,7 +121,7 @@ impl AttachDetach {
     }
 
     /// Forgets of a volume what does not hold any more.
-    fn forget(&self, volume: &str, of: Option<Handle<'_>>, state: &Volume) {
+    fn forget(&self, volume: &str, of: Option<&Handle>, state: &Volume) {
         let mut memory = self.memory.lock();
         for node in state.wanted.keys() {
             let own = of.map(|of| of.attachment(node)).unwrap_or_default();
@@ -129,7 +134,7 @@ impl AttachDetach {
         memory.forget_refused(volume, state);
     }
 
-    fn holder(&self, own: &str, node: &str, of: Option<Handle<'_>>) -> Holder {
+    fn holder(&self, own: &str, node: &str, of: Option<&Handle>) -> Holder {
         let now = self.clock.monotonic();
         let since = *self.memory.lock().unwanted.entry(own.to_owned()).or_insert(now);
         let since = now.saturating_duration_since(since);
@@ -145,21 +150,25 @@ impl AttachDetach {
 
     async fn attach(
         &self,
-        volume: &str,
+        (volume, known): (&str, Option<&PersistentVolume>),
         own: &str,
-        of: Option<Handle<'_>>,
+        of: Option<&Handle>,
         node: &str,
     ) -> Result<(), Status> {
         let Some(of) = of else { return Ok(()) };
+        let source = if is_inline(volume) {
+            let spec = known.and_then(|v| v.spec.clone());
+            VolumeAttachmentSource { inline_volume_spec: spec, ..VolumeAttachmentSource::default() }
+        } else {
+            let name = Some(volume.to_owned());
+            VolumeAttachmentSource { persistent_volume_name: name, ..VolumeAttachmentSource::default() }
+        };
         let attachment = VolumeAttachment {
             metadata: ObjectMeta { name: Some(own.to_owned()), ..ObjectMeta::default() },
             spec: VolumeAttachmentSpec {
-                attacher: of.driver.to_owned(),
+                attacher: of.driver.to_string(),
                 node_name: node.to_owned(),
-                source: VolumeAttachmentSource {
-                    persistent_volume_name: Some(volume.to_owned()),
-                    ..VolumeAttachmentSource::default()
-                },
+                source,
             },
             ..VolumeAttachment::default()
         };
@@ -182,16 +191,16 @@ impl AttachDetach {
         forced: Option<Forced>,
     ) -> Result<(), Status> {
         let seen = self.attachments.get("", own);
-        let known = self.volumes.get("", volume);
+        let known = self.volume(volume);
         let handle = known.as_deref().and_then(Handle::of).filter(|of| of.attachment(node) == own);
-        if seen.as_ref().is_some_and(|a| volume_of(a) != Some(volume)) {
+        if seen.as_ref().is_some_and(|a| volume_of(a).as_deref() != Some(volume)) {
             // Two PersistentVolumes tell of one volume of the driver, and it was attached for the other.
             self.memory.lock().forget_pending(volume, own);
             return Ok(());
         }
         self.memory.lock().leaving.insert(own.to_owned());
         let safe = self.tell_now(node).await.map(|of| match of {
-            Some(of) => forced.is_some() || !uses(&of, handle, own, node),
+            Some(of) => forced.is_some() || !uses(&of, handle.as_ref(), own, node),
             None => true,
         });
         if !matches!(safe, Ok(true)) {
@@ -284,21 +293,24 @@ impl AttachDetach {
             if leaves || attachment.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            let volume = volume_of(attachment).and_then(|v| self.volumes.get("", v));
-            let of = volume.as_deref().and_then(Handle::of).filter(|of| of.attachment(name) == own);
+            let source = &attachment.spec.source;
+            let named = || Handle::of(&*self.volumes.get("", source.persistent_volume_name.as_deref()?)?);
+            let of = source.inline_volume_spec.as_ref().and_then(Handle::of_spec).or_else(named);
+            let of = of.filter(|of| of.attachment(name) == own);
             // A volume that is gone may be known to the Node.
             let known = || find(told(node), own, name).map(str::to_owned);
-            let unique = of.map(Handle::unique_name).or_else(known);
+            let unique = of.map(|of| of.unique_name()).or_else(known);
             attached.extend(unique.map(|unique| (unique, String::new())));
         }
         attached
     }
 
-    pub(super) fn refuse(&self, volume: &str, node: String, pod: PodName, text: &str) {
+    /// Tells a Pod that its volume is elsewhere, once; `shown` is the name that people know the volume by.
+    pub(super) fn refuse(&self, (volume, shown): (&str, &str), node: String, pod: PodName, text: &str) {
         let new =
             self.memory.lock().refused.entry(volume.to_owned()).or_default().insert((node, pod.clone()));
         let Some(pod) = self.pods.get(&pod.0, &pod.1).filter(|_| new) else { return };
-        let message = format!("Multi-Attach error for volume {volume:?} {text}");
+        let message = format!("Multi-Attach error for volume {shown:?} {text}");
         self.recorder.event_about(pod.reference(), EventType::Warning, "FailedAttachVolume", message);
     }
 }
@@ -311,7 +323,7 @@ fn told_with_devices(node: &NodeView) -> BTreeMap<String, String> {
 
 /// Whether a node tells that it uses an attachment's volume. Nodes may tell of very many: the name of a volume that is
 /// known is compared, and only that of one that is gone is worked out from each.
-fn uses(told: &NodeView, of: Option<Handle<'_>>, own: &str, node: &str) -> bool {
+fn uses(told: &NodeView, of: Option<&Handle>, own: &str, node: &str) -> bool {
     match of.map(Handle::unique_name) {
         Some(name) => in_use(told).any(|used| used == name),
         None => find(in_use(told), own, node).is_some(),

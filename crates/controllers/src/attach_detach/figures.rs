@@ -1,13 +1,15 @@
 //! The metrics of attached volumes; upstream's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
+use compact_str::CompactString as Text;
 use component::metrics::Page;
-use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::names::{Handle, PREFIX};
 use super::node::is_managed;
 use super::{AttachDetach, is_attached};
+use crate::views::PodView;
 
 const FORCED: &str = "attach_detach_controller_attachdetach_controller_forced_detaches";
 const TOTAL: &str = "attachdetach_controller_total_volumes";
@@ -21,10 +23,8 @@ fn plugin(driver: &str) -> String {
     format!("{}:{driver}", PREFIX.trim_end_matches('/'))
 }
 
-/// The driver of a volume.
-fn driver(volume: &PersistentVolume) -> Option<&str> {
-    Handle::of(volume).map(|of| of.driver)
-}
+/// The drivers of volumes with the nodes of the Pods that use them, once for each Pod.
+type Uses = Vec<(Text, Vec<String>)>;
 
 /// Writes numbers, each with its two labels.
 fn write(page: &mut Page, (name, help): (&str, &str), labels: [&str; 2], counts: &Counts<'_>) {
@@ -35,6 +35,26 @@ fn write(page: &mut Page, (name, help): (&str, &str), labels: [&str; 2], counts:
 }
 
 impl AttachDetach {
+    /// All volumes of drivers that are known, and who uses them.
+    fn uses(&self) -> Uses {
+        let nodes = |pods: Vec<Arc<PodView>>| pods.iter().map(|pod| pod.node.to_string()).collect();
+        let mut all: Uses = Vec::new();
+        for volume in self.volumes.list() {
+            all.extend(Handle::of(&volume).map(|of| (of.driver, nodes(self.users(&volume)))));
+        }
+        let mut seen = HashSet::new();
+        for pod in self.pods.list().iter().filter(|pod| !pod.migrated().is_empty()) {
+            for volume in pod.migrated() {
+                let Some(of) = Handle::of(volume) else { continue };
+                let key = of.unique_name();
+                if seen.insert(key.clone()) {
+                    all.push((of.driver, nodes(self.users_of(&key, volume))));
+                }
+            }
+        }
+        all
+    }
+
     /// Writes the page.
     pub(super) fn report(&self, page: &mut Page) {
         page.metric(
@@ -45,13 +65,10 @@ impl AttachDetach {
         for (why, count) in self.forced.lock().iter() {
             page.value(FORCED, &[("reason", why.label())], *count as f64);
         }
-        let volumes = self.volumes.list();
         let (mut states, mut by_node) = (Counts::new(), BTreeMap::<(String, String), u64>::new());
-        for volume in &volumes {
-            let Some(driver) = driver(volume) else { continue };
+        for (driver, mut nodes) in self.uses() {
+            let driver = driver.as_str();
             let attached = self.drivers.get("", driver).is_none_or(|d| d.spec.attach_required != Some(false));
-            let mut nodes: Vec<String> =
-                self.users(volume).into_iter().map(|pod| pod.node.to_string()).collect();
             for node in &nodes {
                 *by_node.entry((node.clone(), plugin(driver))).or_default() += 1;
             }

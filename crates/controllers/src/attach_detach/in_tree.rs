@@ -64,7 +64,7 @@ impl AttachDetach {
                     Ok(())
                 }
                 Step::Refuse(node, pod, text) => {
-                    self.refuse(&name, node, pod, &text);
+                    self.refuse((&name, &name), node, pod, &text);
                     Ok(())
                 }
             };

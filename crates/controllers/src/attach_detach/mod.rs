@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::attached::InTree;
-use self::names::{Handle, volume_of};
+use self::names::{Handle, is_inline, volume_of};
 use self::node::{is_managed, is_same};
 use self::plan::{Forced, PodName};
 use crate::common::pods::{self, Pods};
@@ -44,7 +44,7 @@ const TURNS: usize = 64;
 /// A look.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Look {
-    /// At a PersistentVolume.
+    /// At a PersistentVolume, or one that Pods name themselves.
     Volume(Text),
     /// At the volumes that a Node is told of.
     Node(Text),
@@ -78,6 +78,7 @@ pub(crate) struct AttachDetach {
     by_node: Index<VolumeAttachment>,
     by_unique: Index<PersistentVolume>,
     by_attachable: Index<PodView>,
+    by_inline: Index<PodView>,
     /// The volumes without attachments that nodes have.
     in_tree: Mutex<InTree>,
     /// The drivers of FlexVolumes; without, nobody attaches their volumes.
@@ -120,6 +121,11 @@ fn attach_error(attachment: &VolumeAttachment) -> Option<&str> {
     Some(error.message.as_deref().unwrap_or_default())
 }
 
+/// The volumes of plugins, from which drivers took over, that a Pod names itself, by the names by which nodes tell of them.
+fn inline_names(pod: &PodView) -> impl Iterator<Item = String> + '_ {
+    pod.migrated().iter().filter_map(|volume| Handle::of(volume)).map(|of| of.unique_name())
+}
+
 /// The namespace, name and uid of the claim that a volume is bound to.
 fn claim_of(volume: &PersistentVolume) -> Option<(&str, &str, &str)> {
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
@@ -150,13 +156,15 @@ impl Controller for AttachDetach {
             by_attachable: pods.index("attachable", |pod| {
                 pod.attachables().iter().map(|a| a.unique.as_str().into()).collect()
             }),
+            by_inline: pods.index("inline", |pod| inline_names(pod).map(Text::from).collect()),
             in_tree: Mutex::default(),
             flex: host.config().flex_drivers.clone(),
             by_claim: pods::by_claim(&pods),
             pods,
             nodes: nodes(host.factory()),
             drivers: host.informer(),
-            by_volume: attachments.index("volume", |a| volume_of(a).map(Text::from).into_iter().collect()),
+            by_volume: attachments
+                .index("volume", |a| volume_of(a).map(|v| Text::from(&*v)).into_iter().collect()),
             by_node: attachments.index("node", |a| vec![Text::from(a.spec.node_name.as_str())]),
             attachments,
             queue: host.main_queue(),
@@ -213,6 +221,9 @@ impl Controller for AttachDetach {
                     c.look_at(volume.metadata.name.as_deref().unwrap_or_default());
                 }
             }
+            for pod in c.pods.list().iter().filter(|pod| !pod.migrated().is_empty()) {
+                inline_names(pod).for_each(|volume| c.look_at(&volume));
+            }
         });
     }
 
@@ -239,6 +250,7 @@ impl AttachDetach {
         for of in pod.attachables() {
             self.queue.add(Look::InTree(of.unique.as_str().into()));
         }
+        inline_names(pod).for_each(|volume| self.look_at(&volume));
         for name in pod.claims().chain(pod.ephemeral_claims()) {
             if let Some(claim) = self.claims.get(pod.namespace(), name) {
                 self.look_at(volume_name(&claim));
@@ -266,7 +278,7 @@ impl AttachDetach {
         }
         self.queue.add(Look::Node(name.into()));
         for attachment in self.by_node.get(name) {
-            self.look_at(volume_of(&attachment).unwrap_or_default());
+            self.look_at(&volume_of(&attachment).unwrap_or_default());
         }
         // The Pods of a node may be there before it.
         if is_managed(node) && !old.is_some_and(|old| is_managed(old)) {
@@ -278,12 +290,12 @@ impl AttachDetach {
         let (Change::Added(new) | Change::Updated { new, .. } | Change::Deleted(new)) = change;
         let volume = volume_of(new).unwrap_or_default();
         self.queue.add(Look::Node(new.spec.node_name.as_str().into()));
-        self.look_at(volume);
+        self.look_at(&volume);
         match change {
             Change::Updated { old, new } => self.say(Some(old), new),
             Change::Added(new) => {
                 let made =
-                    self.memory.lock().pending.get(volume).is_some_and(|p| p.contains_key(name_of(new)));
+                    self.memory.lock().pending.get(&*volume).is_some_and(|p| p.contains_key(name_of(new)));
                 if made {
                     self.say(None, new);
                 }
@@ -299,7 +311,9 @@ impl AttachDetach {
 
     /// Tells the Pods that wait for a volume what became of its attachment.
     fn say(&self, old: Option<&VolumeAttachment>, new: &VolumeAttachment) {
-        let name = volume_of(new).unwrap_or_default();
+        let key = volume_of(new).unwrap_or_default();
+        let Some(volume) = self.volume(&key) else { return };
+        let name = volume.metadata.name.as_deref().unwrap_or_default();
         let (kind, reason, message) = match attach_error(new) {
             _ if is_attached(new) && !old.is_some_and(is_attached) => (
                 EventType::Normal,
@@ -313,13 +327,31 @@ impl AttachDetach {
             ),
             _ => return,
         };
-        let Some(volume) = self.volumes.get("", name) else { return };
-        for pod in self.users(&volume).into_iter().filter(|pod| pod.node == new.spec.node_name) {
+        for pod in self.users_of(&key, &volume).into_iter().filter(|pod| pod.node == new.spec.node_name) {
             self.recorder.event_about(pod.reference(), kind, reason, message.clone());
         }
     }
 
-    /// The Pods on nodes that use a volume. One that is being deleted does until it is gone.
+    /// A PersistentVolume, or one that Pods name themselves in the form that its driver is given.
+    fn volume(&self, key: &str) -> Option<Arc<PersistentVolume>> {
+        if !is_inline(key) {
+            return self.volumes.get("", key);
+        }
+        let is_it = |v: &PersistentVolume| Handle::of(v).is_some_and(|of| of.unique_name() == key);
+        self.by_inline.get(key).iter().find_map(|pod| pod.migrated().iter().find(|v| is_it(v)).cloned())
+    }
+
+    /// The Pods on nodes that use a volume, which may be one that they name themselves.
+    fn users_of(&self, key: &str, volume: &PersistentVolume) -> Vec<Arc<PodView>> {
+        if !is_inline(key) {
+            return self.users(volume);
+        }
+        let mut pods = self.by_inline.get(key);
+        pods.retain(|pod| !pod.node.is_empty() && !pod.is_terminal());
+        pods
+    }
+
+    /// The Pods on nodes that use a PersistentVolume. One that is being deleted does until it is gone.
     ///
     /// DIFFERENCE: upstream looks at the containers of a Pod that is being deleted. A kubelet keeps the object until the
     /// volumes are given back, so that the end is seen as early.

@@ -1,43 +1,52 @@
 //! The names of volumes and attachments; upstream's.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use compact_str::CompactString as Text;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use objects::migration;
 use sha2::{Digest, Sha256};
 
 /// The beginning of the names by which nodes tell of volumes of drivers.
 pub(super) const PREFIX: &str = "kubernetes.io/csi/";
 
 /// A volume of a driver, by the names that these two know it by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Handle {
     /// The driver.
-    pub(super) driver: &'a str,
+    pub(super) driver: Text,
     /// The driver's name of the volume.
-    pub(super) volume: &'a str,
+    pub(super) volume: Text,
 }
 
-impl<'a> Handle<'a> {
-    /// That of a volume; none of a volume of another kind.
-    pub(super) fn of(volume: &'a PersistentVolume) -> Option<Self> {
-        let source = volume.spec.as_ref()?.csi.as_ref()?;
-        Some(Self { driver: &source.driver, volume: &source.volume_handle })
+impl Handle {
+    /// That of a volume, also of one of a plugin from which a driver took over; none of a volume of another kind, nor of
+    /// one that its driver cannot have, of which its Pods' kubelets tell.
+    pub(super) fn of(volume: &PersistentVolume) -> Option<Self> {
+        Self::of_spec(migration::as_csi(volume).ok()?.spec.as_ref()?)
+    }
+
+    /// That of a driver's volume.
+    pub(super) fn of_spec(spec: &PersistentVolumeSpec) -> Option<Self> {
+        let source = spec.csi.as_ref()?;
+        Some(Self { driver: source.driver.as_str().into(), volume: source.volume_handle.as_str().into() })
     }
 
     /// That of a volume of which a node tells.
-    fn told(name: &'a str) -> Option<Self> {
+    fn told(name: &str) -> Option<Self> {
         let (driver, volume) = name.strip_prefix(PREFIX)?.split_once('^')?;
-        Some(Self { driver, volume })
+        Some(Self { driver: driver.into(), volume: volume.into() })
     }
 
     /// The name by which nodes tell of the volume.
-    pub(super) fn unique_name(self) -> String {
+    pub(super) fn unique_name(&self) -> String {
         format!("{PREFIX}{}^{}", self.driver, self.volume)
     }
 
     /// The name of the volume's attachment to a node.
-    pub(super) fn attachment(self, node: &str) -> String {
+    pub(super) fn attachment(&self, node: &str) -> String {
         let mut name = "csi-".to_owned();
         for byte in Sha256::digest(format!("{}{}{node}", self.volume, self.driver)) {
             let _ = write!(name, "{byte:02x}");
@@ -63,9 +72,19 @@ pub(super) fn find<'a>(
     told.into_iter().find(|name| Handle::told(name).is_some_and(|h| h.attachment(node) == attachment))
 }
 
-/// The volume of an attachment.
-pub(super) fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
-    attachment.spec.source.persistent_volume_name.as_deref()
+/// The volume of an attachment: the name of its PersistentVolume, or that by which nodes tell of one that Pods name
+/// themselves, which no PersistentVolume can have.
+pub(super) fn volume_of(attachment: &VolumeAttachment) -> Option<Cow<'_, str>> {
+    let source = &attachment.spec.source;
+    if let Some(name) = &source.persistent_volume_name {
+        return Some(Cow::Borrowed(name));
+    }
+    Handle::of_spec(source.inline_volume_spec.as_ref()?).map(|of| Cow::Owned(of.unique_name()))
+}
+
+/// Whether a volume is one that Pods name themselves.
+pub(super) fn is_inline(volume: &str) -> bool {
+    volume.starts_with(PREFIX)
 }
 
 #[cfg(test)]
@@ -74,9 +93,9 @@ mod tests {
 
     #[test]
     fn names() {
-        let handle = Handle { driver: "d.io", volume: "v^1" };
+        let handle = Handle { driver: "d.io".into(), volume: "v^1".into() };
         assert_eq!(handle.unique_name(), "kubernetes.io/csi/d.io^v^1");
-        assert_eq!(Handle::told("kubernetes.io/csi/d.io^v^1"), Some(handle));
+        assert_eq!(Handle::told("kubernetes.io/csi/d.io^v^1"), Some(handle.clone()));
         // The digest of `v^1d.ion`.
         let name = "csi-8c5e5ba096f0276455b122d1c1934996ffa9eece57e5cca81c4aff4218fc1f71";
         assert_eq!(handle.attachment("n"), name);
@@ -95,7 +114,7 @@ mod tests {
             attachment.metadata.name = Some(name.to_owned());
             assert_eq!(is_ours(&attachment), expected, "{name}");
         };
-        check(&Handle { driver: "d", volume: "v" }.attachment("n"), true);
+        check(&Handle { driver: "d".into(), volume: "v".into() }.attachment("n"), true);
         check("csi-0123", false);
         check("mine", false);
         check("", false);

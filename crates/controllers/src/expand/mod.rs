@@ -12,13 +12,13 @@ use component::Clock;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use objects::attachable::Attachable;
 use objects::expansion::{self, PRE_RESIZE, RESIZER};
+use objects::migration::Plugin;
 use objects::{quantity, volumes};
 use serde_json::json;
 
 use crate::common::retry;
 use crate::flex_drivers::FlexDrivers;
 use crate::host::{Controller, Host, Next, Wiring};
-use crate::persistent_volumes::taken_over;
 
 /// The controller.
 pub(crate) struct Expander {
@@ -70,8 +70,8 @@ impl Controller for Expander {
             return Err(retry(format!("persistent Volume is not bound to PVC being updated : {key}")));
         };
         if is_due(&claim, &volume) {
-            match (taken_over(&volume), Attachable::persistent(&volume).and_then(|of| of.flex)) {
-                (Some((plugin, driver)), _) => self.hand_over(&claim, plugin, driver).await?,
+            match (Plugin::of(&volume), Attachable::persistent(&volume).and_then(|of| of.flex)) {
+                (Some(plugin), _) => self.hand_over(&claim, plugin).await?,
                 (None, Some(flex)) => Box::pin(self.grow(&claim, &volume, flex)).await?,
                 (None, None) => self.say(
                     &claim,
@@ -90,12 +90,8 @@ impl Expander {
     }
 
     /// Names the resizer of the driver that took over from a volume's plugin.
-    async fn hand_over(
-        &self,
-        claim: &PersistentVolumeClaim,
-        plugin: &str,
-        driver: &str,
-    ) -> Result<(), Status> {
+    async fn hand_over(&self, claim: &PersistentVolumeClaim, plugin: Plugin) -> Result<(), Status> {
+        let (plugin, driver) = (plugin.name(), plugin.driver());
         let text =
             format!("CSI migration enabled for {plugin}; waiting for external resizer to expand the pvc");
         self.say(claim, EventType::Normal, text);

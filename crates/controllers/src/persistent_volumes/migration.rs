@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume as Volume, PersistentVolumeClaim as Claim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use objects::migration::Plugin;
 
 use super::names::{
     BETA_PROVISIONER, EXTERNAL_FINALIZER, IN_TREE, IN_TREE_FINALIZER, MIGRATED_TO, PROVISIONED_BY,
@@ -10,35 +11,9 @@ use super::names::{
 };
 use crate::common::finalizers;
 
-/// The plugins, with the drivers that took over.
-const DRIVERS: [(&str, &str); 7] = [
-    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
-    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
-    ("kubernetes.io/azure-file", "file.csi.azure.com"),
-    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
-    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
-    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
-    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
-];
-
-/// Returns the driver that took over from a plugin.
-pub(super) fn driver(plugin: &str) -> Option<&'static str> {
-    DRIVERS.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
-}
-
-/// Returns the plugin of which a volume is, and the driver that took over from it.
-pub(crate) fn taken_over(volume: &Volume) -> Option<(&'static str, &'static str)> {
-    let spec = volume.spec.as_ref()?;
-    let sources = [
-        spec.aws_elastic_block_store.is_some(),
-        spec.azure_disk.is_some(),
-        spec.azure_file.is_some(),
-        spec.cinder.is_some(),
-        spec.gce_persistent_disk.is_some(),
-        spec.portworx_volume.is_some(),
-        spec.vsphere_volume.is_some(),
-    ];
-    sources.iter().zip(DRIVERS).find(|(there, _)| **there).map(|(_, names)| names)
+/// Returns the driver that took over from a provisioner.
+pub(super) fn driver(provisioner: &str) -> Option<&'static str> {
+    Plugin::named(provisioner).map(Plugin::driver)
 }
 
 /// Names the driver that took over from a provisioner; returns whether anything changed.

@@ -25,7 +25,6 @@ use k8s_openapi::api::core::v1::{PersistentVolume as Volume, PersistentVolumeCla
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use self::metrics::Metrics;
-pub(crate) use self::migration::taken_over;
 pub(crate) use self::names::{
     DEFAULT_CLASS, EXTERNAL_FINALIZER, Named, PROVISIONED_BY, PROVISIONER, annotate, annotation, claim_of,
     claim_spec, key_of, name, namespace, phase_of_volume, reclaim_policy, uid, unannotate,

@@ -187,7 +187,7 @@ impl SelinuxWarnings {
     /// The volume that is mounted, once it is known. A missing part leads to another look when it comes.
     fn volume(&self, namespace: &str, mount: &Mount) -> Option<Known> {
         let claim = match &mount.source {
-            Source::Device(name) => return Some(Known { name: name.clone(), driver: String::new() }),
+            Source::Known(known) => return Some(known.clone()),
             Source::Claim(name) => self.claims.get(namespace, name)?,
         };
         let volume = self.volumes.get("", bound_to(&claim)?)?;

@@ -1,8 +1,7 @@
 //! The names and drivers of volumes; pure.
 
 use k8s_openapi::api::core::v1::{FCVolumeSource, PersistentVolume};
-
-use crate::persistent_volumes::taken_over;
+use objects::migration;
 
 /// A volume that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +32,11 @@ pub(super) fn fibre_channel(source: &FCVolumeSource) -> Option<String> {
 /// Returns what is known of a PersistentVolume that may be labelled as it is mounted; `None` for volumes of other kinds.
 /// One of a plugin that was built in once counts as one of the driver that took over.
 pub(super) fn known(volume: &PersistentVolume) -> Option<Known> {
+    let volume = migration::as_csi(volume).ok()?;
     let spec = volume.spec.as_ref()?;
     if let Some(csi) = &spec.csi {
         let name = format!("kubernetes.io/csi/{}^{}", csi.driver, csi.volume_handle);
         return Some(Known { name, driver: csi.driver.clone() });
-    }
-    if let Some((_, driver)) = taken_over(volume) {
-        let own = volume.metadata.name.as_deref().unwrap_or_default();
-        return Some(Known { name: format!("{driver}/{own}"), driver: driver.to_owned() });
     }
     let disk = spec.iscsi.as_ref().map(|s| iscsi(&s.target_portal, &s.iqn, s.lun));
     let name = disk.or_else(|| spec.fc.as_ref().and_then(fibre_channel))?;
@@ -64,7 +60,7 @@ mod tests {
         let csi = json!({"csi": {"driver": "d.io", "volumeHandle": "h"}});
         check(csi, Some(("kubernetes.io/csi/d.io^h", "d.io")));
         let built_in = json!({"awsElasticBlockStore": {"volumeID": "x"}});
-        check(built_in, Some(("ebs.csi.aws.com/pv", "ebs.csi.aws.com")));
+        check(built_in, Some(("kubernetes.io/csi/ebs.csi.aws.com^x", "ebs.csi.aws.com")));
         let iscsi = json!({"iscsi": {"targetPortal": "p", "iqn": "q", "lun": 1}});
         check(iscsi, Some(("kubernetes.io/iscsi/p:q:1", "")));
         let fc = json!({"fc": {"targetWWNs": ["a", "b"], "lun": 2}});

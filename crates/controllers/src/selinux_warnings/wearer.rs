@@ -6,9 +6,10 @@ use api::Status;
 use client::{Cached, FromJson, Identity};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ObjectReference, Pod, PodSpec, VolumeMount};
 use k8s_openapi::api::core::v1::{SELinuxOptions, SecurityContext, Volume};
+use objects::migration;
 
 use super::labels::label;
-use super::volumes::{fibre_channel, iscsi};
+use super::volumes::{Known, fibre_channel, iscsi, known};
 use crate::views::Meta;
 
 /// A Pod's volumes and labels.
@@ -38,8 +39,8 @@ pub(super) struct Mount {
 pub(super) enum Source {
     /// The volume of a claim of the Pod's namespace.
     Claim(String),
-    /// A device, which several Pods may name.
-    Device(String),
+    /// A device or a driver's volume, which several Pods may name.
+    Known(Known),
 }
 
 /// Returns the place of a volume whose content several Pods may share and that may be labelled as it is mounted; `None`
@@ -47,15 +48,20 @@ pub(super) enum Source {
 ///
 /// DIFFERENCE: upstream also names volumes of kinds that are never labelled so (hostPath, NFS, local), of which it has
 /// nothing to say, and fails again and again at a driver's volume that is made for one Pod.
-fn source(pod: &str, volume: &Volume) -> Option<Source> {
+fn source(meta: &Meta, volume: &Volume) -> Option<Source> {
     if let Some(claim) = &volume.persistent_volume_claim {
         return Some(Source::Claim(claim.claim_name.clone()));
     }
     if volume.ephemeral.is_some() {
-        return Some(Source::Claim(format!("{pod}-{}", volume.name)));
+        return Some(Source::Claim(format!("{}-{}", meta.name, volume.name)));
+    }
+    // A driver may have taken over from its plugin.
+    if let Some(made) = migration::inline_as_csi(volume, &meta.namespace).ok()? {
+        return known(&made).map(Source::Known);
     }
     let device = volume.iscsi.as_ref().map(|s| iscsi(&s.target_portal, &s.iqn, s.lun));
-    device.or_else(|| volume.fc.as_ref().and_then(fibre_channel)).map(Source::Device)
+    let device = device.or_else(|| volume.fc.as_ref().and_then(fibre_channel));
+    device.map(|name| Source::Known(Known { name, driver: String::new() }))
 }
 
 /// Adds the label of a container to the volumes that it mounts.
@@ -94,7 +100,7 @@ impl Wearer {
         let Some(spec) = &pod.spec else { return Self { meta, ended, ..Self::default() } };
         let mut labels = mounted(spec);
         let mount = |volume: &Volume| {
-            let source = source(&meta.name, volume)?;
+            let source = source(&meta, volume)?;
             let labels = labels.remove(&volume.name)?;
             Some(Mount { name: volume.name.clone(), source, labels })
         };
@@ -107,7 +113,7 @@ impl Wearer {
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.mounts.iter().filter_map(|mount| match &mount.source {
             Source::Claim(name) => Some(name.as_str()),
-            Source::Device(_) => None,
+            Source::Known(_) => None,
         })
     }
 
@@ -181,7 +187,13 @@ mod tests {
             check(json!({"containers": [plain], "volumes": [other]}), &[]);
         }
         let disk = json!({"name": "v", "iscsi": {"targetPortal": "1.2.3.4:3260", "iqn": "iqn.x", "lun": 7}});
-        let device = Source::Device("kubernetes.io/iscsi/1.2.3.4:3260:iqn.x:7".to_owned());
+        let of = |name: &str, driver: &str| {
+            Source::Known(Known { name: name.to_owned(), driver: driver.to_owned() })
+        };
+        let device = of("kubernetes.io/iscsi/1.2.3.4:3260:iqn.x:7", "");
         check(json!({"containers": [plain], "volumes": [disk]}), &[("v", device, &[])]);
+        let share = json!({"name": "v", "azureFile": {"secretName": "s", "shareName": "t"}});
+        let shared = of("kubernetes.io/csi/file.csi.azure.com^#s#t#v#n", "file.csi.azure.com");
+        check(json!({"containers": [plain], "volumes": [share]}), &[("v", shared, &[])]);
     }
 }

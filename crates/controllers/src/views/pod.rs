@@ -10,7 +10,7 @@ use api::Status;
 use client::{Cached, FromJson, Identity};
 use compact_str::CompactString as Text;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use objects::Selector;
 use objects::attachable::Attachable;
@@ -64,6 +64,7 @@ struct Rare {
     claims: Box<[ClaimVolume]>,
     ephemeral: Box<[Text]>,
     attachables: Box<[Attachable]>,
+    migrated: Box<[Arc<PersistentVolume>]>,
     target: Text,
     devices: Option<Box<DeviceClaims>>,
     group: Text,
@@ -296,6 +297,10 @@ impl PodView {
     pub fn attachables(&self) -> &[Attachable] {
         self.rare.as_ref().map_or(&[], |r| &r.attachables)
     }
+    /// Its own volumes of plugins from which drivers took over, as the drivers are given them.
+    pub fn migrated(&self) -> &[Arc<PersistentVolume>] {
+        self.rare.as_ref().map_or(&[], |r| &r.migrated)
+    }
     /// The places in it that name claims on devices.
     pub fn claim_places(&self) -> &[ClaimPlace] {
         self.rare.as_ref().and_then(|r| r.devices.as_ref()).map_or(&[], |d| &d.places)
@@ -389,6 +394,10 @@ pub(crate) mod tests {
                     {"name": "v", "persistentVolumeClaim": {"claimName": "claim"}},
                     {"name": "e", "ephemeral": {}}, {"name": "o", "emptyDir": {}},
                     {"name": "x", "flexVolume": {"driver": "d"}},
+                    {"name": "w", "awsElasticBlockStore": {"volumeID": "aws://z/vol-1", "fsType": "ext4"}},
+                    {"name": "q", "awsElasticBlockStore": {"volumeID": "aws://z/none"}},
+                    {"name": "s", "azureFile": {"secretName": "a", "shareName": "b"}},
+                    {"name": "l", "cinder": {"volumeID": "c".repeat(2000)}},
                 ],
             },
             "status": {
@@ -423,6 +432,8 @@ pub(crate) mod tests {
         assert_eq!((pod.claim_volumes(), pod.ephemeral_claims()), (&[volume][..], &["p-e".into()][..]));
         assert!(pod.claims().eq(["claim"]));
         assert!(pod.attachables().iter().map(|a| a.unique.as_str()).eq(["d/x"]));
+        let handle = |v: &Arc<PersistentVolume>| v.spec.clone()?.csi.map(|csi| csi.volume_handle);
+        assert!(pod.migrated().iter().filter_map(handle).eq(["vol-1", "#a#b#s#d"]));
         assert!(pod.is_terminal() && pod.evicted && pod.is_ready());
         assert_eq!(pod.ready_since(), Some(at));
         let said = Condition { status: Truth::True, reason: "R".into(), since: None };

@@ -54,6 +54,8 @@ impl Abilities {
 pub(crate) struct NodeService {
     client: NodeClient<tonic::transport::Channel>,
     driver: String,
+    /// Whether the volume that is worked on is written for a plugin from which the driver took over.
+    migrated: bool,
     metrics: Metrics,
 }
 
@@ -69,7 +71,16 @@ impl NodeService {
     /// That of a driver, which need not be among those that are registered.
     pub(crate) fn at(name: &str, driver: &Driver, drivers: &Drivers) -> Self {
         let client = NodeClient::new(driver.channel.clone());
-        Self { client, driver: name.to_owned(), metrics: drivers.metrics.clone() }
+        Self { client, driver: name.to_owned(), migrated: false, metrics: drivers.metrics.clone() }
+    }
+
+    /// That of the driver of a volume that a Pod is given. As upstream, nobody knows of a volume that is taken back whether
+    /// it was written for a plugin.
+    ///
+    /// # Errors
+    /// It is not registered.
+    pub(super) fn giving(drivers: &Drivers, name: &str, migrated: bool) -> Result<Self, NotRegistered> {
+        Ok(Self { migrated, ..Self::of(drivers, name)? })
     }
 
     /// Waits for the driver's answer, and counts it under the method's name.
@@ -82,7 +93,8 @@ impl NodeService {
         let answer = grpc::within(LIMIT, call).await;
         let code = answer.as_ref().err().map_or(Code::Ok, CallError::code);
         let method = format!("/csi.v1.Node/{method}");
-        let labels = [self.driver.as_str(), code_name(code), &method, "false"];
+        let migrated = if self.migrated { "true" } else { "false" };
+        let labels = [self.driver.as_str(), code_name(code), &method, migrated];
         self.metrics.took(&metrics::CSI_OPERATIONS_SECONDS, &labels, began.elapsed());
         answer
     }

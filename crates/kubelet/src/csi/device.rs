@@ -18,7 +18,7 @@ impl Giving {
         let (room, wanted) = (&self.room, &self.wanted);
         let failed = |step, why| CsiError::Failed { step, name: wanted.name.clone(), why };
         let _turn = room.turn(&wanted.driver, &wanted.handle).await;
-        let node = NodeService::of(&room.drivers, &wanted.driver).map_err(|error| {
+        let node = NodeService::giving(&room.drivers, &wanted.driver, wanted.migrated).map_err(|error| {
             failed(Step::SetUpDevice, Why::at("blockMapper.SetUpDevice failed to get CSI client", error))
         })?;
         let done = self.stage_device(&node).await;

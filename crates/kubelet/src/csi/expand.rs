@@ -24,7 +24,7 @@ pub(super) async fn look(
     running: bool,
 ) -> Result<(), CsiError> {
     let Some(claim) = wanted.claim.as_ref().filter(|_| !wanted.read_only) else { return Ok(()) };
-    let Ok(node) = NodeService::of(&room.drivers, &wanted.driver) else { return Ok(()) };
+    let Ok(node) = NodeService::giving(&room.drivers, &wanted.driver, wanted.migrated) else { return Ok(()) };
     let step = if running { Step::Expand } else { Step::SetUpExpand };
     let failed = |why| CsiError::Failed { step, name: wanted.name.clone(), why };
     let can = node.abilities().await.map_err(|e| failed(e.into()))?;

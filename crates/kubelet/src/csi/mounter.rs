@@ -38,7 +38,7 @@ impl Giving {
     pub(super) async fn set_up(&self) -> Result<Abilities, CsiError> {
         let (room, wanted) = (&self.room, &self.wanted);
         let _turn = room.turn(&wanted.driver, &wanted.handle).await;
-        let node = NodeService::of(&room.drivers, &wanted.driver).map_err(|error| {
+        let node = NodeService::giving(&room.drivers, &wanted.driver, wanted.migrated).map_err(|error| {
             if wanted.ephemeral || self.again {
                 self.failed(Step::SetUp, Why::at(NO_MOUNTER, error))
             } else {
@@ -135,7 +135,7 @@ impl Giving {
 
 /// Where a volume is published for a Pod.
 pub(super) fn target(room: &Room, uid: &str, name: &str) -> PathBuf {
-    room.places.volumes(uid).join(name).join("mount")
+    room.places.volume(uid, name).join("mount")
 }
 
 /// Removes what was made for a call that failed; the next attempt, or the volume's end, finds what stays.

@@ -9,14 +9,12 @@ use client::{Client, Patch};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use objects::migration::{MIGRATED_PLUGINS, Plugin};
 use plugins::csi::NodeGetInfoResponse;
 use serde_json::json;
 
 /// The annotation with the drivers' names of the node.
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
-/// The annotation with the plugins of old whose volumes are drivers' by now, and those plugins; upstream's.
-const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
-const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume";
 /// How often a write is tried, and the times between; upstream's `updateBackoff`.
 const ATTEMPTS: u32 = 4;
 const FIRST: Duration = Duration::from_millis(10);
@@ -195,7 +193,7 @@ fn new_csi_node(name: &str, uid: &str) -> CSINode {
     CSINode {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            annotations: Some(BTreeMap::from([(MIGRATED.to_owned(), MIGRATED_PLUGINS.to_owned())])),
+            annotations: Some(BTreeMap::from([(MIGRATED_PLUGINS.to_owned(), migrated_plugins())])),
             owner_references: Some(vec![OwnerReference {
                 api_version: "v1".into(),
                 kind: "Node".into(),
@@ -215,14 +213,20 @@ fn is_owned(node: &CSINode, name: &str, uid: &str) -> bool {
 }
 
 /// The CSINode with the annotation; none if it has it.
+/// The plugins of old whose volumes are drivers' by now.
+fn migrated_plugins() -> String {
+    Plugin::ALL.map(Plugin::name).join(",")
+}
+
 fn migrated(old: &CSINode) -> Option<CSINode> {
-    let has = old.metadata.annotations.iter().flatten().any(|(k, v)| k == MIGRATED && v == MIGRATED_PLUGINS);
+    let plugins = migrated_plugins();
+    let has = old.metadata.annotations.iter().flatten().any(|(k, v)| k == MIGRATED_PLUGINS && *v == plugins);
     if has {
         return None;
     }
     let mut new = old.clone();
     let annotations = new.metadata.annotations.get_or_insert_default();
-    annotations.insert(MIGRATED.to_owned(), MIGRATED_PLUGINS.to_owned());
+    annotations.insert(MIGRATED_PLUGINS.to_owned(), migrated_plugins());
     Some(new)
 }
 
@@ -305,7 +309,7 @@ mod tests {
     }
 
     fn csi_node(drivers: Value) -> CSINode {
-        let annotations = json!({MIGRATED: MIGRATED_PLUGINS});
+        let annotations = json!({MIGRATED_PLUGINS: "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"});
         serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations},
             "spec": {"drivers": drivers}}))
         .unwrap()

@@ -159,6 +159,11 @@ impl Places {
     pub(crate) fn volumes(&self, uid: &str) -> PathBuf {
         self.pods().join(uid).join("volumes/kubernetes.io~csi")
     }
+    /// The directory of a Pod's volume. A volume that a Pod names itself may have a name with slashes, which become tildes;
+    /// upstream's rule (`EscapeQualifiedName`).
+    pub(crate) fn volume(&self, uid: &str, name: &str) -> PathBuf {
+        self.volumes(uid).join(name.replace('/', "~"))
+    }
     /// The directory of a Pod's devices.
     pub(crate) fn pod_devices(&self, uid: &str) -> PathBuf {
         self.pods().join(uid).join("volumeDevices/kubernetes.io~csi")
@@ -222,6 +227,13 @@ mod tests {
         assert!(Record::load(dir.path()).unwrap().unwrap().is_of("d", "h"));
         Record::remove(dir.path()).unwrap();
         Record::remove(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn no_name_leads_elsewhere() {
+        let places = Places { root: "/r".into() };
+        let at = places.volume("u", "/subscriptions/../disks/d");
+        assert_eq!(at, PathBuf::from("/r/pods/u/volumes/kubernetes.io~csi/~subscriptions~..~disks~d"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod, SecretReference, Volume};
 use k8s_openapi::api::storage::v1::CSIDriverSpec;
+use objects::migration::{self, MigrationError};
 use plugins::csi as pb;
 
 use super::calls::{Abilities, text};
@@ -53,6 +54,8 @@ pub(crate) struct Wanted {
     pub(super) capacity: i64,
     /// The claim by which the Pod has it: namespace and name.
     pub(super) claim: Option<(String, String)>,
+    /// Whether its driver took over from a plugin that it is written for.
+    pub(crate) migrated: bool,
 }
 
 fn secret(reference: Option<&SecretReference>) -> Option<SecretName> {
@@ -78,10 +81,21 @@ impl Wanted {
         })
     }
 
-    /// A PersistentVolume by a claim; none if it is another kind of volume.
+    /// A volume of a plugin, from which a driver took over, that a Pod names itself; none if it is another kind of volume.
+    ///
+    /// # Errors
+    /// The driver cannot have it.
+    pub(crate) fn inline_migrated(pod: &Pod, volume: &Volume) -> Result<Option<Self>, MigrationError> {
+        let made = migration::inline_as_csi(volume, spec::namespace(pod))?;
+        // Whether it is only read is the driver's affair, as upstream.
+        let wanted = made.and_then(|made| Self::persistent(&made, None, false));
+        Ok(wanted.map(|wanted| Self { migrated: true, ..wanted }))
+    }
+
+    /// A driver's PersistentVolume by a claim, if there is one; none if it is another kind of volume.
     pub(crate) fn persistent(
         volume: &PersistentVolume,
-        claim: (&str, &str),
+        claim: Option<(&str, &str)>,
         read_only: bool,
     ) -> Option<Self> {
         let of = volume.spec.as_ref()?;
@@ -102,7 +116,8 @@ impl Wanted {
             stage_secret: secret(source.node_stage_secret_ref.as_ref()),
             expand_secret: secret(source.node_expand_secret_ref.as_ref()),
             capacity: objects::quantity::value(capacity),
-            claim: Some((claim.0.to_owned(), claim.1.to_owned())),
+            claim: claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
+            migrated: false,
         })
     }
 
@@ -316,6 +331,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn volumes_of_plugins_that_pods_name() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}})).unwrap();
+        let of = |volume: Value| Wanted::inline_migrated(&pod, &serde_json::from_value(volume).unwrap());
+        assert_eq!(of(json!({"name": "v", "emptyDir": {}})), Ok(None));
+        let share =
+            json!({"name": "v", "azureFile": {"secretName": "s", "shareName": "t", "readOnly": true}});
+        let wanted = of(share).unwrap().unwrap();
+        assert_eq!((wanted.name.as_str(), wanted.handle.as_str()), ("#s#t#v#n", "#s#t#v#n"));
+        assert_eq!(wanted.stage_secret, Some(("n".to_owned(), "s".to_owned())));
+        assert_eq!(wanted.access_modes, ["ReadWriteMany"]);
+        assert!(wanted.migrated && !wanted.ephemeral && !wanted.read_only && wanted.claim.is_none());
+        assert!(
+            of(json!({"name": "v", "azureDisk": {"diskName": "d", "diskURI": "u", "kind": "Shared"}}))
+                .is_err()
+        );
+    }
+
+    #[test]
     fn groups() {
         let check = |policy: &str, fs_type: &str, modes: &[&str], read_only: bool, expected: bool| {
             let wanted = Wanted {
@@ -372,7 +405,7 @@ mod tests {
             "csi": {"driver": "d", "volumeHandle": "h", "fsType": "ext4", "volumeAttributes": {"a": "b"},
                 "nodeStageSecretRef": {"namespace": "n", "name": "s"}}}}))
         .unwrap();
-        let wanted = Wanted::persistent(&volume, ("n", "c"), true).unwrap();
+        let wanted = Wanted::persistent(&volume, Some(("n", "c")), true).unwrap();
         assert_eq!(wanted.unique_name(), "kubernetes.io/csi/d^h");
         assert_eq!(wanted.stage_secret, Some(("n".into(), "s".into())));
         assert_eq!(wanted.capacity, 1024);

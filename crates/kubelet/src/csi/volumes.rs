@@ -155,7 +155,7 @@ impl CsiVolumes {
             let name = &wanted.name;
             (places.device(name).join("data"), places.device_published(name).join(uid))
         } else {
-            (places.volumes(uid).join(&wanted.name), target(&self.room, uid, &wanted.name))
+            (places.volume(uid, &wanted.name), target(&self.room, uid, &wanted.name))
         };
         let (driver, handle) = (wanted.driver.clone(), wanted.handle.clone());
         let at = path.clone();
@@ -287,7 +287,9 @@ impl CsiVolumes {
         };
         let mut all = Vec::new();
         for (name, wanted, path) in known {
-            let Ok(node) = NodeService::of(&self.room.drivers, &wanted.driver) else { continue };
+            let Ok(node) = NodeService::giving(&self.room.drivers, &wanted.driver, wanted.migrated) else {
+                continue;
+            };
             let can = match node.abilities().await {
                 Ok(can) if can.has(Capability::GetVolumeStats) => can,
                 _ => continue,

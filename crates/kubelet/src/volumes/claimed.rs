@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
 };
+use objects::migration::{self, MigrationError, Plugin};
 use objects::{Labels, local_path, volumes};
 
 use super::disks::Disk;
@@ -109,6 +110,12 @@ pub(crate) enum ClaimError {
 }
 
 impl ClaimError {
+    /// A driver took over from a volume's plugin, and cannot have it.
+    pub(super) fn untranslated(volume: &str, why: &MigrationError) -> Self {
+        let why = format!("failed to translate in-tree pv to CSI: {why}");
+        Self::Unprocessed { volume: volume.to_owned(), why }
+    }
+
     /// The reason of the Event.
     pub(crate) fn reason(&self) -> &'static str {
         if matches!(self, Self::Block(_)) { "FailedMapVolume" } else { "FailedMount" }
@@ -181,10 +188,18 @@ impl Named<'_> {
             }
             Some(_) => {}
         }
+        // A driver may have taken over from its plugin.
+        let migrated = Plugin::of(volume).is_some();
+        let volume = migration::as_csi(volume).map_err(|why| ClaimError::untranslated(self.volume, &why))?;
+        let volume = volume.as_ref();
+        let Some(of) = &volume.spec else { return Err(wrong(format!("PV {name} has no spec"))) };
         self.check_mode(pod, of, &name)?;
         let read_only = self.read_only;
         let of_claim = (spec::namespace(pod), self.claim);
-        let wanted = Wanted::persistent(volume, of_claim, read_only);
+        let mut wanted = Wanted::persistent(volume, Some(of_claim), read_only);
+        if let Some(wanted) = &mut wanted {
+            wanted.migrated = migrated;
+        }
         let block = of.volume_mode.as_deref() == Some("Block");
         let disk = Disk::persistent(volume, of_claim, read_only).filter(|_| of.local.is_none() || block);
         let source = match (wanted, disk, &of.host_path, &of.nfs, &of.local) {
@@ -391,6 +406,35 @@ mod tests {
         check("volumeMounts", on("a"), "");
         check("volumeMounts", on("b"), "no matching NodeSelectorTerms");
         assert_eq!(resolve("volumeMounts", on("b")).unwrap_err().reason(), "FailedMount");
+    }
+
+    #[test]
+    fn volumes_of_plugins_are_their_drivers() {
+        let of = |more: Value| resolve("volumeMounts", json!({"spec": more}));
+        let ebs = json!({"volumeID": "aws://z/vol-1", "fsType": "ext4", "readOnly": true});
+        let Ok(Claimed { source: Source::Csi(wanted), read_only, .. }) =
+            of(json!({"awsElasticBlockStore": ebs, "capacity": {"storage": "1Gi"}}))
+        else {
+            panic!("it is no driver's");
+        };
+        let names = (wanted.name.as_str(), wanted.driver.as_str(), wanted.handle.as_str());
+        assert_eq!(names, (NAME, "ebs.csi.aws.com", "vol-1"));
+        assert!(wanted.migrated && !wanted.ephemeral && !read_only);
+        let wrong = of(json!({"awsElasticBlockStore": {"volumeID": "aws://z/disk"}})).unwrap_err();
+        let why = "failed to process volumes=[data]: failed to translate in-tree pv to CSI: failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://z/disk)";
+        assert!(wrong.to_string().ends_with(why), "{wrong}");
+        let block = json!({"spec": {"cinder": {"volumeID": "c"}, "volumeMode": "Block"}});
+        assert!(resolve("volumeDevices", block).is_ok());
+        // The driver's labels count.
+        let zone = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z"]});
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}});
+        let placed = json!({"spec": {"gcePersistentDisk": {"pdName": "d"}, "nodeAffinity": affinity}});
+        let resolve = |label: &str| {
+            let labels = Labels::from([(label.to_owned(), "z".to_owned())]);
+            let (pod, claim, volume) = (pod("volumeMounts"), claim(json!({})), volume(placed.clone()));
+            USUAL.resolve(&pod, &claim, &volume, Some(&labels), None).is_ok()
+        };
+        assert!(resolve("topology.gke.io/zone") && !resolve("topology.kubernetes.io/zone"));
     }
 
     #[test]

@@ -79,6 +79,13 @@ impl Claims {
         nfs.then(|| nfs::target(&self.pods.join(uid), &claimed.name))
     }
 
+    /// Whether a Pod's volume is one of a plugin from which a driver took over.
+    pub(super) fn is_migrated(&self, uid: &str, volume: &str) -> bool {
+        let known = self.known.lock();
+        let claimed = known.get(uid).and_then(|volumes| volumes.get(volume));
+        claimed.is_some_and(|c| matches!(&c.source, Source::Csi(wanted) if wanted.migrated))
+    }
+
     /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it. Answers also why it could not
     /// be brought up to date.
     pub(super) async fn mount(

@@ -37,6 +37,7 @@ use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
+use self::claimed::ClaimError;
 use self::disks::Disk;
 pub(crate) use self::disks::{DiskVolumes, Given as DisksGiven, OwnFilesystem};
 pub(crate) use self::error::{MountError, VolumeError};
@@ -53,6 +54,7 @@ use crate::pod_certificates::PodCertificates;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::work::{blocking, try_blocking};
+use objects::migration::Plugin;
 use objects::quantity::ResourceList;
 
 /// How long the content of volumes that are there already is waited for: containers wait meanwhile for
@@ -86,8 +88,8 @@ fn has_files(volume: &Volume) -> bool {
 
 /// Upstream's name of a volume's plugin.
 pub(crate) fn plugin_name(volume: &Volume) -> String {
-    let driver = volume.csi.as_ref().map(|csi| csi.driver.as_str());
-    match driver {
+    let own = volume.csi.as_ref().map(|csi| csi.driver.as_str());
+    match own.or_else(|| Plugin::of_inline(volume).map(Plugin::driver)) {
         Some(driver) => format!("kubernetes.io/csi:{driver}"),
         None if volume.host_path.is_some() => "kubernetes.io/host-path".into(),
         None if volume.image.is_some() => "kubernetes.io/image".into(),
@@ -212,7 +214,8 @@ impl VolumeManager {
             let made = self.mount(facts, volume, running, deadline).await;
             // A volume that is there already is left alone, but for files, which are brought up to date.
             if !running || has_files(volume) {
-                self.did("volume_mount", &plugin_name(volume), made.is_ok(), began);
+                let migrated = self.is_migrated(facts.pod, volume);
+                self.did(("volume_mount", migrated), &plugin_name(volume), made.is_ok(), began);
             }
             let (mounted, old) = made.map_err(error)?;
             stale.extend(old.map(error));
@@ -247,7 +250,9 @@ impl VolumeManager {
             let mounted = Box::pin(self.claims.mount(pod, volume, (&claim, made), running)).await?;
             return Ok(mounted);
         }
-        if let Some(wanted) = Wanted::inline(pod, volume) {
+        let migrated = Wanted::inline_migrated(pod, volume);
+        let migrated = migrated.map_err(|why| ClaimError::untranslated(&volume.name, &why))?;
+        if let Some(wanted) = migrated.or_else(|| Wanted::inline(pod, volume)) {
             let (read_only, now) = (wanted.read_only, self.clock.now());
             let given = self.csi.mount(pod, &volume.name, Arc::new(wanted), running, now);
             let (path, stale) = Box::pin(given).await?;
@@ -298,9 +303,15 @@ impl VolumeManager {
         }
     }
 
-    /// Counts work on a volume of a plugin.
-    fn did(&self, operation: &str, plugin: &str, done: bool, began: Instant) {
-        let labels = ["false", operation, if done { "success" } else { "fail-unknown" }, plugin];
+    /// Whether a Pod's volume is written for a plugin from which a driver took over, as far as it is known.
+    fn is_migrated(&self, pod: &Pod, volume: &Volume) -> bool {
+        Plugin::of_inline(volume).is_some() || self.claims.is_migrated(spec::uid(pod), &volume.name)
+    }
+
+    /// Counts work on a volume of a plugin; the operation, and whether a driver took over from another plugin.
+    fn did(&self, (operation, migrated): (&str, bool), plugin: &str, done: bool, began: Instant) {
+        let migrated = if migrated { "true" } else { "false" };
+        let labels = [migrated, operation, if done { "success" } else { "fail-unknown" }, plugin];
         self.metrics.took(&metrics::STORAGE_OPERATION_DURATION_SECONDS, &labels, began.elapsed());
     }
 
@@ -311,7 +322,7 @@ impl VolumeManager {
         let there = blocking(move || volumes_in(&dir)).await?;
         let removed = self.remove_all(uid).await;
         for (plugin, _) in there {
-            self.did("volume_unmount", &plugin, removed.is_ok(), began);
+            self.did(("volume_unmount", false), &plugin, removed.is_ok(), began);
         }
         removed
     }

@@ -9,10 +9,14 @@ use client::FromJson;
 use client::json::or_default;
 use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{
-    FCVolumeSource, FlexVolumeSource, ISCSIVolumeSource, NodeSelectorRequirement, Toleration,
+    AWSElasticBlockStoreVolumeSource, AzureDiskVolumeSource, AzureFileVolumeSource, CinderVolumeSource,
+    FCVolumeSource, FlexVolumeSource, GCEPersistentDiskVolumeSource, ISCSIVolumeSource,
+    NodeSelectorRequirement, PersistentVolume, PortworxVolumeSource, Toleration, Volume,
+    VsphereVirtualDiskVolumeSource,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use objects::attachable::Attachable;
+use objects::attachable::{Attachable, LONGEST};
+use objects::migration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -160,6 +164,34 @@ struct WireVolume {
     iscsi: Option<Box<ISCSIVolumeSource>>,
     fc: Option<Box<FCVolumeSource>>,
     flex_volume: Option<Box<FlexVolumeSource>>,
+    aws_elastic_block_store: Option<Box<AWSElasticBlockStoreVolumeSource>>,
+    azure_disk: Option<Box<AzureDiskVolumeSource>>,
+    azure_file: Option<Box<AzureFileVolumeSource>>,
+    cinder: Option<Box<CinderVolumeSource>>,
+    gce_persistent_disk: Option<Box<GCEPersistentDiskVolumeSource>>,
+    portworx_volume: Option<Box<PortworxVolumeSource>>,
+    vsphere_volume: Option<Box<VsphereVirtualDiskVolumeSource>>,
+}
+
+impl WireVolume {
+    /// It as its driver is given it, if one took over from its plugin and can have it.
+    fn migrated(&self, namespace: &str) -> Option<Arc<PersistentVolume>> {
+        let volume = Volume {
+            name: self.name.to_string(),
+            aws_elastic_block_store: self.aws_elastic_block_store.as_deref().cloned(),
+            azure_disk: self.azure_disk.as_deref().cloned(),
+            azure_file: self.azure_file.as_deref().cloned(),
+            cinder: self.cinder.as_deref().cloned(),
+            gce_persistent_disk: self.gce_persistent_disk.as_deref().cloned(),
+            portworx_volume: self.portworx_volume.as_deref().cloned(),
+            vsphere_volume: self.vsphere_volume.as_deref().cloned(),
+            ..Volume::default()
+        };
+        let made = migration::inline_as_csi(&volume, namespace).ok()??;
+        let handle = &made.spec.as_ref()?.csi.as_ref()?.volume_handle;
+        // No node is told of a volume with a longer name.
+        (handle.len() <= LONGEST).then(|| Arc::new(made))
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -271,7 +303,7 @@ impl From<Wire> for PodView {
             deletion_timestamp: m.deletion_timestamp.map(|_| IgnoredAny),
             finalizers: m.finalizers,
         });
-        let mut rare = rare(&meta.name, &spec, &status);
+        let mut rare = rare((&meta.namespace, &meta.name), &spec, &status);
         if tracked || meta.controller().is_none_or(|r| r.kind == "Job") {
             let said = m.annotations.as_ref();
             rare.task = Some(Box::new(task(tracked, said, &spec, &status, &times)));
@@ -296,7 +328,7 @@ impl From<Wire> for PodView {
     }
 }
 
-fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
+fn rare((namespace, name): (&str, &str), spec: &WireSpec, status: &WireStatus) -> Rare {
     let sidecars = spec.init_containers.iter().flatten().filter(|c| c.is_sidecar());
     let ports = spec.containers.iter().flatten().chain(sidecars).flat_map(|c| c.ports.iter().flatten());
     let named = ports.filter(|p| !p.name.is_empty()).map(|p| NamedPort {
@@ -320,6 +352,7 @@ fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
         ports: named.collect(),
         claims: volumes.clone().filter_map(claim).collect(),
         attachables: volumes.clone().filter_map(attachable).collect(),
+        migrated: volumes.clone().filter_map(|v| v.migrated(namespace)).collect(),
         ephemeral: volumes.filter(|v| v.ephemeral.is_some()).map(made).collect(),
         target: spec
             .affinity

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::needs::Found;
+use super::placed::Placed;
 use crate::framework::points::{Binding, Unbound};
-use crate::storage::{Objects, Storage};
+use crate::storage::{self, Objects, Storage};
 
 /// The choice of volumes for a Pod, assumed in the scheduler's storage.
 pub(super) struct Held {
@@ -173,8 +174,11 @@ impl Held {
             let name = quote(&self.node);
             format!("failed to get node {name}: node {name} not found")
         })?;
-        let usable = |volume: &PersistentVolume| {
-            if volumes::admits(volume, node.metadata.labels.as_ref()) {
+        let migrated =
+            |plugin| known.csi_node(&self.node).is_some_and(|node| storage::has_migrated(node, plugin));
+        let usable = |volume: &Arc<PersistentVolume>, wrong: &str| {
+            let fits = Placed::of(volume.clone()).admits(node.metadata.labels.as_ref(), migrated);
+            if fits.map_err(|why| format!("{wrong}{why}"))? {
                 return Ok(());
             }
             let [name, node] = [text(volume.metadata.name.as_ref()), &self.node].map(quote);
@@ -192,7 +196,7 @@ impl Held {
             if version(&volume.metadata) < *written {
                 return Ok(Progress::Waits);
             }
-            usable(volume)?;
+            usable(volume, "failed to translate pv to csi: ")?;
             let named = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
             if named.is_none_or(|r| text(r.uid.as_ref()).is_empty()) {
                 return Err(format!("ClaimRef got reset for pv {}", quote(name)));
@@ -220,7 +224,7 @@ impl Held {
             if !volume.is_empty() {
                 // It may come later than its claim.
                 let Some(volume) = known.shown_volume(volume) else { return Ok(Progress::Waits) };
-                usable(volume)?;
+                usable(volume, "")?;
             }
             if !volumes::is_bound(claim) {
                 return Ok(Progress::Waits);

@@ -201,13 +201,13 @@ fn volumes_are_found_as_upstream_finds_them() {
             assert!(list(&case["claims"]).is_empty() && case["reasons"] == json!([]), "{case}");
             continue;
         };
-        match needs.find("node1", node.metadata.labels.as_ref()) {
+        match needs.find("node1", node.metadata.labels.as_ref(), |_| false) {
             Ok(found) => {
                 let (bindings, provisions) = shown(&found);
                 assert_eq!(json!(bindings), case["bindings"], "{case}");
                 assert_eq!(json!(provisions), case["provisions"], "{case}");
             }
-            Err(reasons) => assert_eq!(json!(reasons), case["reasons"], "{case}"),
+            Err(rejection) => assert_eq!(json!(rejection.reasons), case["reasons"], "{case}"),
         }
     }
 }
@@ -253,7 +253,7 @@ fn what_is_held_is_taken() {
     let labels = std::collections::BTreeMap::from([("nodeKey".to_owned(), "node1".to_owned())]);
     let find = |claims: Value| {
         let needs = Needs::of(&pod(&json!({"claims": claims})), &known.read()).unwrap().unwrap();
-        needs.find("node1", Some(&labels))
+        needs.find("node1", Some(&labels), |_| false)
     };
     let held = Held::assume(find(json!(["unbound-pvc"])).unwrap(), "node1", &known);
     assert!(find(json!(["unbound-pvc2"])).is_err());

@@ -11,13 +11,14 @@
 //!
 //! With the gate StorageCapacityScoring, nodes are scored by how much of their storage the claims take (`score.rs`).
 //!
-//! DIFFERENCE: volumes of older plugins are judged by their own affinity and by VolumeZone, and not by the topology of the
-//! driver that takes their place: upstream translates them if a node's CSINode names the plugin.
+//! Volumes of plugins from which drivers took over are judged by the drivers' labels where a node's CSINode names the plugin
+//! (`placed.rs`).
 
 mod bind;
 #[cfg(test)]
 mod cases;
 mod needs;
+mod placed;
 mod score;
 
 use std::sync::Arc;
@@ -35,12 +36,12 @@ use crate::framework::points::{
     Binding, Cycle, Filter, Later, PreBind, PreFilter, PreScore, Prefiltered, Reserve, Score, Unbound,
 };
 use crate::framework::state::State;
-use crate::framework::verdict::{Reason, Rejection, Stop, Verdicts};
+use crate::framework::verdict::{Rejection, Stop, Verdicts};
 use crate::pod::PodInfo;
-use crate::storage::{self, Stage};
+use crate::storage::{self, Stage, Storage};
 use bind::Held;
 pub use needs::NAME;
-use needs::Needs;
+use needs::{Found, Needs};
 
 struct VolumeBinding {
     /// How long a Pod waits for its claims.
@@ -49,8 +50,13 @@ struct VolumeBinding {
     shape: Option<Vec<ShapePoint>>,
 }
 
-fn rejection(reasons: Vec<Reason>) -> Rejection {
-    Rejection { plugin: NAME, reasons, unresolvable: true, failed: false }
+/// Finds what a node has for the claims of a Pod.
+fn find(needs: &Needs, storage: &Storage, node: &NodeInfo) -> Result<Found, Rejection> {
+    let name = node.name();
+    // Few volumes are of such plugins.
+    let migrated =
+        |plugin| storage.read().csi_node(name).is_some_and(|node| storage::has_migrated(node, plugin));
+    needs.find(name, node.node.metadata.labels.as_ref(), migrated)
 }
 
 impl PreFilter for VolumeBinding {
@@ -74,7 +80,7 @@ impl PreFilter for VolumeBinding {
 impl Filter for VolumeBinding {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let Some(needs) = cycle.state.get::<Needs>() else { return Ok(()) };
-        needs.find(node.name(), node.node.metadata.labels.as_ref()).map(drop).map_err(rejection)
+        find(needs, cycle.cluster.storage(), node).map(drop)
     }
     fn filter_all(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
         if cycle.state.get::<Needs>().is_none_or(Needs::are_met_anywhere) {
@@ -102,7 +108,7 @@ impl PreScore for VolumeBinding {
 impl Score for VolumeBinding {
     fn score(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<i64, String> {
         let (Some(needs), Some(shape)) = (cycle.state.get::<Needs>(), &self.shape) else { return Ok(0) };
-        let found = needs.find(node.name(), node.node.metadata.labels.as_ref());
+        let found = find(needs, cycle.cluster.storage(), node);
         Ok(found.map_or(0, |found| score::of(&found, shape)))
     }
 }
@@ -127,7 +133,7 @@ impl Reserve for VolumeBinding {
             }
         })?;
         let Some(needs) = needs.filter(Needs::is_open) else { return Ok(()) };
-        let found = needs.find(node.name(), node.node.metadata.labels.as_ref()).map_err(rejection)?;
+        let found = find(&needs, storage, node)?;
         carried.put(Held::assume(found, node.name(), storage));
         Ok(())
     }

@@ -6,11 +6,13 @@ use api::go::quote;
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
+use objects::migration::Plugin;
 use objects::resources::Amount;
 use objects::volumes::{self, Fitting};
 use objects::{Labels, Selector};
 
-use crate::framework::verdict::{Reason, Stop};
+use super::placed::Placed;
+use crate::framework::verdict::{Reason, Rejection, Stop};
 use crate::pod::PodInfo;
 use crate::storage::{self, Objects};
 use crate::volumes::Claim;
@@ -28,7 +30,7 @@ const NO_VOLUME: &str = "node(s) unavailable due to one or more pvc(s) bound to 
 #[derive(Debug)]
 pub(super) struct Needs {
     /// The volumes of its bound claims; `None` for one that is not there.
-    bound: Vec<Option<Arc<PersistentVolume>>>,
+    bound: Vec<Option<Placed>>,
     /// The claims for which a node was chosen before.
     chosen: Vec<Open>,
     /// The other claims that wait for a Pod, the smallest first.
@@ -80,7 +82,7 @@ impl Needs {
         let mut unbound = false;
         for claim in claims {
             if volumes::is_bound(claim) {
-                needs.bound.push(known.volume(volumes::volume_name(claim)).cloned());
+                needs.bound.push(known.volume(volumes::volume_name(claim)).cloned().map(Placed::of));
                 continue;
             }
             let class = known.class(volumes::claim_class(claim));
@@ -108,18 +110,26 @@ impl Needs {
 
     /// Whether any node will do: all claims have volumes that can be used everywhere.
     pub(super) fn are_met_anywhere(&self) -> bool {
-        let anywhere = |v: &PersistentVolume| v.spec.as_ref().is_none_or(|s| s.node_affinity.is_none());
-        !self.is_open() && self.bound.iter().all(|v| v.as_deref().is_some_and(anywhere))
+        !self.is_open() && self.bound.iter().all(|v| v.as_ref().is_some_and(Placed::is_anywhere))
     }
 
-    /// Finds what a node has for the claims, or says why it cannot take the Pod (upstream's `FindPodVolumes`).
-    pub(super) fn find(&self, node: &str, labels: Option<&Labels>) -> Result<Found, Vec<Reason>> {
+    /// Finds what a node has for the claims, or says why it cannot take the Pod (upstream's `FindPodVolumes`). `migrated`:
+    /// whether the node's drivers have the volumes of a plugin.
+    pub(super) fn find(
+        &self,
+        node: &str,
+        labels: Option<&Labels>,
+        migrated: impl Fn(Plugin) -> bool,
+    ) -> Result<Found, Rejection> {
         let mut reasons: Vec<Reason> = Vec::new();
         let mut missing = false;
         for volume in &self.bound {
             match volume {
-                Some(volume) if volumes::admits(volume, labels) => continue,
-                Some(_) => reasons.push(NODE_CONFLICT.into()),
+                Some(volume) => match volume.admits(labels, &migrated) {
+                    Ok(true) => continue,
+                    Ok(false) => reasons.push(NODE_CONFLICT.into()),
+                    Err(why) => return Err(Rejection::failure(NAME, why)),
+                },
                 None => missing = true,
             }
             break;
@@ -133,7 +143,7 @@ impl Needs {
         }
         match found {
             Ok(found) if reasons.is_empty() => Ok(found),
-            _ => Err(reasons),
+            _ => Err(Rejection { plugin: NAME, reasons, unresolvable: true, failed: false }),
         }
     }
 
