@@ -11,6 +11,7 @@ use client::{Backoff, Change, Clients, Informer, Selection};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::storage::v1::CSIDriver;
+use objects::features;
 use objects::taints::Tolerance;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -515,6 +516,7 @@ impl Kubelet {
             sysctls: config.allowed_sysctls.clone(),
             tolerance: Tolerance::of(config.gates),
             app_armor: app_armor::is_enabled(),
+            features: features::offered(config.gates),
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);

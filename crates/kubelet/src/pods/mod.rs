@@ -27,6 +27,7 @@ pub(crate) mod preemption;
 pub(crate) mod reporter;
 pub(crate) mod resize;
 pub(crate) mod resources;
+pub(crate) mod restart_all;
 pub(crate) mod sandboxes;
 pub(crate) mod security;
 pub(crate) mod spec;

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
 use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
-use crate::pods::{mount_modes, resources, spec};
+use crate::pods::{mount_modes, resources, restart_all, spec};
 use crate::probes::Kind;
 use objects::quantity;
 
@@ -82,6 +82,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) pending: Option<&'a Pending>,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<&'a str>,
+    /// Whether a container's end may restart all containers; upstream's gate `RestartAllContainersOnContainerExits`.
+    pub(crate) restarts_all: bool,
     /// Now.
     pub(crate) now: Timestamp,
 }
@@ -89,9 +91,14 @@ pub(crate) struct Inputs<'a> {
 pub(crate) use objects::time::whole_seconds as time;
 
 fn terminated_unknown(message: &str) -> ContainerState {
+    killed("ContainerStatusUnknown", message)
+}
+
+/// The state of a container that is gone.
+fn killed(reason: &str, message: &str) -> ContainerState {
     ContainerState {
         terminated: Some(ContainerStateTerminated {
-            reason: Some("ContainerStatusUnknown".into()),
+            reason: Some(reason.into()),
             message: Some(message.into()),
             exit_code: 137,
             ..ContainerStateTerminated::default()
@@ -106,6 +113,11 @@ fn waiting(reason: &str, message: &str) -> ContainerState {
         waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
         ..ContainerState::default()
     }
+}
+
+/// Whether all containers are being restarted.
+fn is_restarting(i: &Inputs<'_>) -> bool {
+    i.restarts_all && restart_all::is_due(i.pod, i.observed, i.old)
 }
 
 /// The state of a container as the runtime has it.
@@ -129,7 +141,8 @@ fn state(i: &Inputs<'_>, c: &observed::ContainerStatus, old: Option<&ContainerSt
             ..ContainerState::default()
         },
         State::Unknown if old.is_some_and(|o| o.state.as_ref().is_some_and(|s| s.running.is_some())) => {
-            terminated_unknown("The container could not be located when the pod was terminated")
+            let reason = if is_restarting(i) { restart_all::REASON } else { "ContainerStatusUnknown" };
+            killed(reason, "The container could not be located when the pod was terminated")
         }
         State::Created | State::Unknown => waiting("", ""),
     }
@@ -225,6 +238,18 @@ fn restart_count(c: &observed::ContainerStatus, old: Option<&ContainerStatus>) -
     if restarted { old.restart_count.saturating_add(1) } else { count.max(old.restart_count) }
 }
 
+/// The state of an init container of which nothing is known but that the Pod goes on without it.
+fn ended_normally() -> ContainerState {
+    let message = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
+    let ended = ContainerStateTerminated {
+        reason: Some("Completed".into()),
+        message: Some(message.into()),
+        exit_code: 0,
+        ..ContainerStateTerminated::default()
+    };
+    ContainerState { terminated: Some(ended), ..ContainerState::default() }
+}
+
 /// Statuses of one list of containers.
 fn containers(
     i: &Inputs<'_>,
@@ -234,6 +259,7 @@ fn containers(
 ) -> Vec<ContainerStatus> {
     let has_init = !spec::init_containers(i.pod).is_empty();
     let default_reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+    let restarting = is_restarting(i);
     let mut out = Vec::with_capacity(list.len());
     let old = by_name(old.map_or(&[], Vec::as_slice));
     for container in list {
@@ -285,6 +311,10 @@ fn containers(
                 volume_mounts: volume_mounts(i, container),
                 ..ContainerStatus::default()
             };
+        } else if let Some(old) = old.filter(|o| restarting && waiting_reason(o).is_none()) {
+            status.state = Some(waiting(restart_all::REASON, restart_all::REMOVED));
+            status.last_state = Some(killed(restart_all::REASON, restart_all::REMOVED));
+            status.restart_count = old.restart_count.saturating_add(1);
         } else if let Some(old) = old.filter(|o| is_running(o)) {
             // It ran, and the runtime knows nothing of it any more.
             if waiting_reason(&status) == Some(default_reason) && last_terminated(&status).is_none() {
@@ -303,15 +333,7 @@ fn containers(
             }
             if newest.is_none() && any_regular_created(i.pod, i.observed) && waiting_reason(&status).is_some()
             {
-                status.state = Some(ContainerState {
-                    terminated: Some(ContainerStateTerminated {
-                        reason: Some("Completed".into()),
-                        message: Some("Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally".into()),
-                        exit_code: 0,
-                        ..ContainerStateTerminated::default()
-                    }),
-                    ..ContainerState::default()
-                });
+                status.state = Some(ended_normally());
                 out.push(status);
                 continue;
             }
@@ -360,8 +382,10 @@ pub(super) fn phase(
 ) -> &'static str {
     let (init, regular) = (by_name(init), by_name(regular));
     let find = |list: &HashMap<&str, &ContainerStatus>, name: &str| list.get(name).copied().cloned();
-    let exit =
-        |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    let ended = |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.clone());
+    let again = |c: &Container, end: &ContainerStateTerminated| {
+        spec::should_restart(c, pod, end.exit_code) || end.reason.as_deref() == Some(restart_all::REASON)
+    };
     let (mut pending_init, mut pending_sidecars, mut failed_init) = (0, 0, 0);
     let (mut unknown, mut running, mut waits) = (0, 0, 0);
     for container in spec::init_containers(pod) {
@@ -384,13 +408,11 @@ pub(super) fn phase(
             continue;
         }
         match status {
-            Some(s) if is_terminated(&s) => {
-                let code = exit(&s).unwrap_or(0);
-                failed_init += i32::from(code != 0 && !spec::should_restart(container, pod, code));
-            }
-            Some(s) if waiting_reason(&s).is_some() && last_terminated(&s).is_some() => {
-                let code = last_terminated(&s).map_or(0, |t| t.exit_code);
-                failed_init += i32::from(code != 0 && !spec::should_restart(container, pod, code));
+            Some(s)
+                if is_terminated(&s) || (waiting_reason(&s).is_some() && last_terminated(&s).is_some()) =>
+            {
+                let end = ended(&s).or_else(|| last_terminated(&s).cloned()).unwrap_or_default();
+                failed_init += i32::from(end.exit_code != 0 && !again(container, &end));
             }
             _ => pending_init += 1,
         }
@@ -400,15 +422,15 @@ pub(super) fn phase(
         match find(&regular, &container.name) {
             None => unknown += 1,
             Some(s) if is_running(&s) => running += 1,
-            Some(s) => match (exit(&s), last_terminated(&s)) {
-                (Some(code), _) => {
+            Some(s) => match (ended(&s), last_terminated(&s)) {
+                (Some(end), _) => {
                     stopped += 1;
-                    final_stops += i32::from(!spec::should_restart(container, pod, code));
-                    succeeded += i32::from(code == 0);
+                    final_stops += i32::from(!again(container, &end));
+                    succeeded += i32::from(end.exit_code == 0);
                 }
                 (None, Some(last)) => {
                     stopped += 1;
-                    final_stops += i32::from(!spec::should_restart(container, pod, last.exit_code));
+                    final_stops += i32::from(!again(container, last));
                 }
                 (None, None) => waits += 1,
             },
@@ -541,6 +563,25 @@ pub(super) fn initialized(pod: &Pod, all: &[&ContainerStatus], old: &PodStatus, 
     condition(pod, "Initialized", ok, reason, text)
 }
 
+/// The condition that tells of a restart of all containers.
+pub(super) fn restarting(
+    pod: &Pod,
+    observed: &observed::PodStatus,
+    old: &PodStatus,
+    phase: &str,
+) -> PodCondition {
+    let (ok, reason, message) = match phase {
+        "Succeeded" => (false, "PodCompleted", ""),
+        "Failed" => (false, "PodFailed", ""),
+        _ if restart_all::is_due(pod, observed, old) && !restart_all::is_cleaned_up(pod, observed) => {
+            (true, "RestartAllContainersStarted", "container exited with restart policy rule")
+        }
+        _ => (false, "", ""),
+    };
+    let made = condition(pod, restart_all::CONDITION, ok, reason, message.to_owned());
+    PodCondition { observed_generation: None, ..made }
+}
+
 static NOTHING: ResourceRequirements = ResourceRequirements { claims: None, limits: None, requests: None };
 
 /// Whether a running container does not have its resources yet.
@@ -618,7 +659,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         phase.clone()
     };
 
-    let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
+    let own = |c: &PodCondition| {
+        OWN_CONDITIONS.contains(&c.type_.as_str()) || (i.restarts_all && c.type_ == restart_all::CONDITION)
+    };
     let mut conditions: Vec<PodCondition> =
         spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
     if let Some(text) = i.failed.and_then(|why| why.disruption.clone()).filter(|_| !held) {
@@ -641,6 +684,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     conditions.push(is_ready);
     conditions.push(containers_ready(pod, &all, &phase, "ContainersReady"));
     conditions.push(condition(pod, "PodScheduled", true, "", String::new()));
+    if i.restarts_all && restart_all::may_happen(pod) {
+        conditions.push(restarting(pod, i.observed, i.old, &phase));
+    }
     for c in &mut conditions {
         let before = i.old.conditions.iter().flatten().find(|o| o.type_ == c.type_);
         c.last_transition_time = match before {

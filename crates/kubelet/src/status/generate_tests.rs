@@ -75,6 +75,7 @@ fn status_when(
         recursive_read_only: false,
         actuated: &std::collections::HashMap::new(),
         resize_error: None,
+        restarts_all: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
     })
 }
@@ -249,6 +250,7 @@ fn a_resize_is_in_progress_until_the_container_has_its_resources() {
             recursive_read_only: false,
             actuated: &[("id-a".to_owned(), given(actuated))].into(),
             resize_error: error,
+            restarts_all: false,
             now: jiff::Timestamp::from_second(100).unwrap(),
         });
         let conditions = got.conditions.unwrap();
@@ -313,7 +315,7 @@ fn the_work_grows_with_the_containers() {
                 let old = status(&p, &observed, &Waiting::new(), &PodStatus::default(), &|_, _| None);
                 let new = status(&p, &observed, &Waiting::new(), &old, &|_, _| None);
                 assert!(crate::status::patch::difference(&old, &new).is_none());
-                let _ = actions::compute_actions(&p, &observed, &Sound);
+                let _ = actions::compute_actions(&p, &observed, &Sound, false);
                 on_cpu() - began
             })
             .min()
