@@ -46,6 +46,8 @@ use crate::pod_cidr::PodCidr;
 use crate::pod_resources::PodResources;
 use crate::pods::addresses::Addresses;
 use crate::pods::admission::{Admission, Rules};
+use crate::pods::allocated::Record;
+use crate::pods::allocation::Scope;
 use crate::pods::config::Requests;
 use crate::pods::devices::Devices;
 use crate::pods::host::PodHost;
@@ -241,6 +243,8 @@ struct Base {
     admission: Arc<Admission>,
     devices: Devices,
     managers: Arc<ResourceManagers>,
+    /// The record of what Pods were given, for a kubelet that starts anew.
+    allocated: Arc<Record>,
     users: UserNamespaces,
     pod_cidr: Arc<PodCidr>,
     system_cgroups: SystemCgroups,
@@ -296,6 +300,8 @@ impl Base {
             workers: self.workers.clone(),
             node: self.node.clone(),
             managers: self.managers.clone(),
+            allocated: self.allocated.clone(),
+            scope: Scope::of(self.config.gates),
             turn: Mutex::default(),
         };
         Syncer {
@@ -320,7 +326,8 @@ impl Base {
     }
 
     fn lifecycle(&self) -> Lifecycle {
-        let observer = Observer::new(&self.config, self.runtime.clone(), self.pods.clone());
+        let observer =
+            Observer::new(&self.config, self.runtime.clone(), self.pods.clone(), self.cgroups.clone());
         let reporter = Reporter {
             config: self.config.clone(),
             client: self.client.clone(),
@@ -540,6 +547,7 @@ impl Kubelet {
             admission: Arc::new(Admission::new(rules, devices.plugins.clone())),
             devices,
             managers,
+            allocated: Arc::new(Record::load(&config.root_dir)),
             users,
             pod_cidr,
             system_cgroups: system_cgroups(&config)?,
@@ -615,6 +623,7 @@ impl Kubelet {
             volumes: base.volumes.clone(),
             workers: base.workers.clone(),
             sources: sources.clone(),
+            allocated: base.allocated.clone(),
             woken: base.housekeeping.clone(),
         };
         let reported = node::Machinery {

@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::{Container, Node, Pod};
 const RESTART_ALL_CONTAINERS: &str = "RestartAllContainersOnContainerExits";
 
 /// The features that nodes of this project have where their gates are on, sorted by name.
-const OFFERED: [Gate; 1] = [Gate::RestartAllContainersOnContainerExits];
+const OFFERED: [Gate; 2] =
+    [Gate::InPlacePodLevelResourcesVerticalScaling, Gate::RestartAllContainersOnContainerExits];
 
 /// The features that a node with these gates declares, sorted by name; none if it declares nothing at all.
 pub fn offered(gates: FeatureGates) -> Option<Vec<&'static str>> {
@@ -56,8 +57,10 @@ mod tests {
             let gates = off.iter().fold(FeatureGates::default(), |gates, gate| gates.with(*gate, false));
             assert_eq!(offered(gates).as_deref(), expected, "{off:?}");
         };
-        check(&[], Some(&[RESTART_ALL_CONTAINERS]));
-        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[]));
+        let whole = "InPlacePodLevelResourcesVerticalScaling";
+        check(&[], Some(&[whole, RESTART_ALL_CONTAINERS]));
+        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[whole]));
+        check(&OFFERED, Some(&[]));
         check(&[Gate::NodeDeclaredFeatures], None);
         assert!(OFFERED.is_sorted_by_key(|gate| gate.name()));
     }

@@ -64,6 +64,8 @@ impl Reporter {
                 runtime: &self.runtime.version().runtime_name,
                 recursive_read_only: self.health.recursive_read_only(),
                 actuated: &state.actuated,
+                actuated_whole: state.actuated_whole.as_ref(),
+                tells_whole: self.config.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
                 resize_error: state.resize_error.as_deref(),
                 restarts_all: self.config.gates.enabled(Gate::RestartAllContainersOnContainerExits),
                 now: self.clock.now(),

@@ -128,7 +128,7 @@ impl Syncer {
         }
 
         self.objects.register(&pod);
-        self.prepare(&pod).await?;
+        self.prepare(worker, &pod).await?;
         let (volumes, refresh) = self.mount(worker, &pod, &observed).await?;
         let mut attempt = Attempt { by: self, worker, pod: &pod, volumes: &volumes, observed, next: None };
         let acted = Box::pin(attempt.act(&decided)).await;
@@ -186,7 +186,7 @@ impl Syncer {
     }
 
     /// Makes the Pod's cgroup and directories.
-    async fn prepare(&self, pod: &Pod) -> Result<(), SyncError> {
+    async fn prepare(&self, worker: &Worker, pod: &Pod) -> Result<(), SyncError> {
         if !self.cgroups.exists(pod) {
             self.cgroups.balance(&self.workers.active_pods());
             self.cgroups.ensure(pod, self.managers.is_unlimited(pod)).map_err(|error| {
@@ -194,6 +194,7 @@ impl Syncer {
                 self.recorder.pod(pod, "Warning", "FailedCreatePodContainer", error.to_string());
                 error
             })?;
+            worker.state.lock().actuated_whole = Some(spec::spec(pod).resources.clone().unwrap_or_default());
         }
         let dir = self.config.pod_dir(spec::uid(pod));
         let logs = self.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));

@@ -1,22 +1,22 @@
 //! A Pod's status, computed from what the runtime has, what probes say, and what was reported before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodStatus,
+    ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodSpec, PodStatus,
     ResourceRequirements, VolumeMountStatus,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
 use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
-use crate::pods::{mount_modes, resources, restart_all, spec};
+use crate::pods::{mount_modes, pod_level, resources, restart_all, spec};
 use crate::probes::Kind;
-use objects::quantity;
+use objects::quantity::ResourceList;
 
 /// Condition types that the kubelet writes.
 pub(crate) const OWN_CONDITIONS: [&str; 7] = [
@@ -78,6 +78,10 @@ pub(crate) struct Inputs<'a> {
     pub(crate) recursive_read_only: bool,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
+    /// The Pod's own resources by which its cgroup was set, if that is known.
+    pub(crate) actuated_whole: Option<&'a ResourceRequirements>,
+    /// Whether the resources of the whole Pod are told; upstream's gate `InPlacePodLevelResourcesVerticalScaling`.
+    pub(crate) tells_whole: bool,
     /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
     pub(crate) pending: Option<&'a Pending>,
     /// Why the last attempt to resize failed.
@@ -186,12 +190,24 @@ fn given_to(
     container: &Container,
     c: &observed::ContainerStatus,
 ) -> Option<ResourceRequirements> {
-    let known = i.actuated.get(&c.id).or(container.resources.as_ref());
-    if c.state != State::Running || known.is_none() {
-        return container.resources.clone();
+    let own = container.resources.as_ref()?;
+    if c.state != State::Running {
+        return Some(own.clone());
     }
-    let shown = Container { resources: known.cloned(), ..Container::default() };
-    Some(resources::actual(i.pod, &shown, c.resources.as_ref()))
+    let known = i.actuated.get(&c.id).cloned().unwrap_or_else(|| resources::effective(i.pod, container));
+    let shown = Container { resources: Some(known), ..Container::default() };
+    let mut all = resources::actual(i.pod, &shown, c.resources.as_ref());
+    // A limit that is the Pod's is not the container's.
+    let keep = |list: &mut Option<ResourceList>, own: Option<&ResourceList>| {
+        if let Some(list) = list {
+            list.retain(|name, _| own.is_some_and(|own| own.contains_key(name)));
+        }
+        *list = list.take().filter(|list| !list.is_empty());
+    };
+    keep(&mut all.requests, own.requests.as_ref());
+    keep(&mut all.limits, own.limits.as_ref());
+    all.claims.clone_from(&own.claims);
+    Some(all)
 }
 
 fn by_name(list: &[ContainerStatus]) -> HashMap<&str, &ContainerStatus> {
@@ -582,16 +598,35 @@ pub(super) fn restarting(
     PodCondition { observed_generation: None, ..made }
 }
 
-static NOTHING: ResourceRequirements = ResourceRequirements { claims: None, limits: None, requests: None };
-
-/// Whether a running container does not have its resources yet.
+/// Whether the Pod, or a running container, does not have its resources yet.
 fn resizing(i: &Inputs<'_>) -> bool {
     let pod = i.pod;
+    let own = spec::spec(pod).resources.as_ref();
+    if i.tells_whole && i.actuated_whole.is_some_and(|given| !allocation::same_or_none(Some(given), own)) {
+        return true;
+    }
     spec::containers(pod).iter().chain(spec::init_containers(pod)).any(|c| {
         let running = i.observed.container(&c.name).filter(|s| s.running());
         let given = running.and_then(|s| i.actuated.get(&s.id));
-        given.is_some_and(|given| !allocation::same(given, c.resources.as_ref().unwrap_or(&NOTHING)))
+        given.is_some_and(|given| !allocation::same(given, &resources::effective(pod, c)))
     })
+}
+
+/// The resources of the whole Pod, and what of them was given to it.
+fn whole(i: &Inputs<'_>) -> (Option<ResourceRequirements>, Option<ResourceList>) {
+    if !i.tells_whole {
+        return (None, None);
+    }
+    let runs = spec::status(i.pod).phase.as_deref() == Some("Running");
+    let mut pod = Cow::Borrowed(i.pod);
+    if let (true, Some(spec), Some(given)) = (runs, &i.pod.spec, i.actuated_whole)
+        && !allocation::same_or_none(Some(given), spec.resources.as_ref())
+    {
+        let spec = PodSpec { resources: Some(given.clone()), ..spec.clone() };
+        pod = Cow::Owned(Pod { spec: Some(spec), ..i.pod.clone() });
+    }
+    let told = pod_level::told(&pod, i.observed.cgroup.as_ref().filter(|_| runs));
+    (Some(told), Some(pod_level::requested(i.pod)).filter(|list| !list.is_empty()))
 }
 
 /// The addresses of the Pod, the primary one first.
@@ -614,7 +649,6 @@ fn pod_ips(i: &Inputs<'_>) -> Vec<String> {
 }
 
 /// The status.
-#[expect(clippy::too_many_lines, reason = "one field after the other")]
 pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let pod = i.pod;
     let ephemeral: Vec<Container> = spec::ephemeral_containers(pod).into_iter().map(|(c, _)| c).collect();
@@ -697,16 +731,7 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
 
     let node_ips: Vec<String> = i.node_ips.iter().map(ToString::to_string).collect();
     let ips = pod_ips(i);
-    let requests: BTreeMap<_, _> = ["cpu", "memory"]
-        .into_iter()
-        .map(|name| (name, spec::pod_request(pod, name)))
-        .filter(|(_, amount)| *amount > 0)
-        .map(|(name, amount)| {
-            let text =
-                if name == "cpu" { quantity::from_milli(amount) } else { Quantity(amount.to_string()) };
-            (name.to_owned(), text)
-        })
-        .collect();
+    let (resources, allocated_resources) = whole(i);
     let some = |list: Vec<ContainerStatus>| Some(list).filter(|l| !l.is_empty());
     PodStatus {
         observed_generation: pod.metadata.generation,
@@ -723,8 +748,8 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         container_statuses: some(regular),
         init_container_statuses: some(init),
         ephemeral_container_statuses: some(extra),
-        allocated_resources: Some(requests).filter(|r| !r.is_empty()),
-        resources: spec::spec(pod).resources.clone(),
+        allocated_resources,
+        resources,
         nominated_node_name: spec::status(pod).nominated_node_name.clone(),
         resource_claim_statuses: spec::status(pod).resource_claim_statuses.clone(),
         extended_resource_claim_status: spec::status(pod).extended_resource_claim_status.clone(),

@@ -335,6 +335,8 @@ fn probed(
         runtime: "test",
         recursive_read_only: false,
         actuated: &HashMap::new(),
+        actuated_whole: None,
+        tells_whole: true,
         resize_error: None,
         restarts_all: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
