@@ -1,4 +1,5 @@
-//! Pods that are resized while they run: as a whole, in the hierarchy of cgroups that the machine has.
+//! Pods that are resized while they run: as a whole, and init containers that end, in the hierarchy of
+//! cgroups that the machine has.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -28,6 +29,30 @@ spec:
   volumes: [{name: memory, emptyDir: {medium: Memory, sizeLimit: 64Mi}}]
 "#;
 
+/// A Pod with two init containers, of which each waits for a file; the sidecar beside them makes it.
+const INIT: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: begins}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers:
+  - {name: side, image: test.local/app:1, command: [sleep, "100000"], restartPolicy: Always, volumeMounts: [{name: v, mountPath: /v}]}
+  - name: first
+    image: test.local/app:1
+    command: [sh, -c, "until test -f /v/first; do sleep 0.1; done"]
+    resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 24Mi}}
+    volumeMounts: [{name: v, mountPath: /v}]
+  - name: second
+    image: test.local/app:1
+    command: [sh, -c, "until test -f /v/second; do sleep 0.1; done"]
+    resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 24Mi}}
+    volumeMounts: [{name: v, mountPath: /v}]
+  containers:
+  - {name: last, image: test.local/app:1, command: [sleep, "100000"], resources: {requests: {cpu: 10m}}}
+  volumes: [{name: v, emptyDir: {}}]
+"#;
+
 /// The limits of memory in bytes, and of time on processors in thousandths of a second a second: of the Pod and of containers.
 fn limits(c: &Cluster, pod: &str, uid: &str, containers: &[&str]) -> Result<Vec<(String, String)>> {
     let one = |setting: Setting, container: Option<&str>| -> Result<String> {
@@ -47,6 +72,11 @@ fn limits(c: &Cluster, pod: &str, uid: &str, containers: &[&str]) -> Result<Vec<
         first.parse::<u64>().map_or(first, |micros| (micros / 100).to_string())
     };
     all.map(|of| Ok((mebibytes(one(MEMORY, of)?), quota(one(QUOTA, of)?)))).collect()
+}
+
+/// The limits of one container, as above.
+fn own_limits(c: &Cluster, pod: &str, uid: &str, container: &str) -> Result<(String, String)> {
+    limits(c, pod, uid, &[container])?.pop().context("no limits")
 }
 
 fn until_limits(c: &Cluster, what: &str, uid: &str, expected: [(&str, &str); 3]) -> Result<()> {
@@ -199,6 +229,75 @@ fn whole_pods(c: &mut Cluster) -> Result<()> {
     })?;
     c.kubectl(&["delete", "pods", "--all", "--wait=true"])?;
     Ok(())
+}
+
+/// The requests and limits of cpu that the status has of an init container, and whether it runs.
+fn init_status(pod: &Value, name: &str) -> (Value, Value, Value, bool) {
+    let all = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let of = all.into_iter().find(|s| s["name"] == name).cloned().unwrap_or_default();
+    let resources = &of["resources"];
+    let runs = !of["state"]["running"].is_null();
+    (
+        of["allocatedResources"]["cpu"].clone(),
+        resources["requests"]["cpu"].clone(),
+        resources["limits"]["cpu"].clone(),
+        runs,
+    )
+}
+
+fn init_containers(c: &Cluster) -> Result<()> {
+    declares(c, "InPlacePodVerticalScalingInitContainers")?;
+    c.apply(INIT)?;
+    let uid = uid(c, "begins").context("no Pod")?;
+    until(c, "begins", "the first one runs", |p| init_status(p, "first").3)?;
+    let small = ("24".to_owned(), "100".to_owned());
+    ensure!(own_limits(c, "begins", &uid, "first")? == small, "the first limits");
+
+    // One that runs is changed while it runs, and one that waits has what it was given when it starts.
+    let more = r#"{"requests": {"cpu": "60m"}, "limits": {"cpu": "200m", "memory": "32Mi"}}"#;
+    let both = format!(
+        r#"{{"initContainers": [{{"name": "first", "resources": {more}}}, {{"name": "second", "resources": {more}}}]}}"#
+    );
+    patch(c, "begins", &both)?;
+    let large = ("32".to_owned(), "200".to_owned());
+    eventually("the first one's new limits", || {
+        Ok((own_limits(c, "begins", &uid, "first")? == large).then_some(()))
+    })?;
+    let given: (Value, Value, Value, bool) = ("60m".into(), "60m".into(), "200m".into(), true);
+    let pod =
+        until(c, "begins", "the status has them", |p| is_resized(p) && init_status(p, "first") == given)?;
+    ensure!(pod["status"]["initContainerStatuses"][1]["restartCount"] == 0, "{}", pod["status"]);
+    c.kubectl(&["exec", "begins", "-c", "side", "--", "touch", "/v/first"])?;
+    until(c, "begins", "the second one runs", |p| init_status(p, "second") == given)?;
+    ensure!(own_limits(c, "begins", &uid, "second")? == large, "the second one's limits");
+
+    // One that has ended has nothing to change; what there is no room for is not given.
+    let first = |more: &str| format!(r#"{{"initContainers": [{{"name": "first", "resources": {more}}}]}}"#);
+    patch(c, "begins", &first(r#"{"requests": {"cpu": "70m"}}"#))?;
+    until(c, "begins", "the one that has ended", |p| {
+        let (allocated, requested, _, runs) = init_status(p, "first");
+        is_resized(p) && allocated == "70m" && requested == "70m" && !runs
+    })?;
+    let cpu = too_much(c, 200)?;
+    patch(
+        c,
+        "begins",
+        &first(&format!(r#"{{"requests": {{"cpu": "{cpu}"}}, "limits": {{"cpu": "{cpu}"}}}}"#)),
+    )?;
+    until(c, "begins", "there is no room", |p| {
+        condition(p, "PodResizePending")["reason"] == "Deferred" && init_status(p, "first").0 == "70m"
+    })?;
+    patch(c, "begins", &first(r#"{"requests": {"cpu": "70m"}, "limits": {"cpu": "200m"}}"#))?;
+    c.kubectl(&["exec", "begins", "-c", "side", "--", "touch", "/v/second"])?;
+    until(c, "begins", "all is done", |p| is_resized(p) && ready(p))?;
+    c.kubectl(&["delete", "pods", "--all", "--wait=true"])?;
+    Ok(())
+}
+
+#[test]
+fn init_containers_are_resized() -> Result<()> {
+    let cluster = start("resize-init")?;
+    init_containers(&cluster).with_context(|| cluster.report())
 }
 
 #[test]

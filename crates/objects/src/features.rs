@@ -12,8 +12,11 @@ use k8s_openapi::api::core::v1::{Container, Node, Pod};
 const RESTART_ALL_CONTAINERS: &str = "RestartAllContainersOnContainerExits";
 
 /// The features that nodes of this project have where their gates are on, sorted by name.
-const OFFERED: [Gate; 2] =
-    [Gate::InPlacePodLevelResourcesVerticalScaling, Gate::RestartAllContainersOnContainerExits];
+const OFFERED: [Gate; 3] = [
+    Gate::InPlacePodLevelResourcesVerticalScaling,
+    Gate::InPlacePodVerticalScalingInitContainers,
+    Gate::RestartAllContainersOnContainerExits,
+];
 
 /// The features that a node with these gates declares, sorted by name; none if it declares nothing at all.
 pub fn offered(gates: FeatureGates) -> Option<Vec<&'static str>> {
@@ -58,8 +61,10 @@ mod tests {
             assert_eq!(offered(gates).as_deref(), expected, "{off:?}");
         };
         let whole = "InPlacePodLevelResourcesVerticalScaling";
-        check(&[], Some(&[whole, RESTART_ALL_CONTAINERS]));
-        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[whole]));
+        let init = "InPlacePodVerticalScalingInitContainers";
+        check(&[], Some(&[whole, init, RESTART_ALL_CONTAINERS]));
+        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[whole, init]));
+        check(&[Gate::InPlacePodVerticalScalingInitContainers], Some(&[whole, RESTART_ALL_CONTAINERS]));
         check(&OFFERED, Some(&[]));
         check(&[Gate::NodeDeclaredFeatures], None);
         assert!(OFFERED.is_sorted_by_key(|gate| gate.name()));

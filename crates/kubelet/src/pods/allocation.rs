@@ -18,12 +18,17 @@ use objects::quantity::{self, ResourceList};
 pub(crate) struct Scope {
     /// Pods as a whole; upstream's gate `InPlacePodLevelResourcesVerticalScaling`.
     pub(crate) whole: bool,
+    /// Init containers that end; upstream's gate `InPlacePodVerticalScalingInitContainers`.
+    pub(crate) init: bool,
 }
 
 impl Scope {
     /// By the gates.
     pub(crate) fn of(gates: FeatureGates) -> Self {
-        Self { whole: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling) }
+        Self {
+            whole: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
+            init: gates.enabled(Gate::InPlacePodVerticalScalingInitContainers),
+        }
     }
 }
 
@@ -71,9 +76,13 @@ const NO_ROOM: &str = "insufficient_node_allocatable";
 /// The resources that can be resized in place; upstream's.
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
-fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
-    spec::containers(pod).iter().chain(sidecars)
+fn all(pod: &Pod) -> impl Iterator<Item = &Container> {
+    spec::containers(pod).iter().chain(spec::init_containers(pod))
+}
+
+fn resizable(pod: &Pod, scope: Scope) -> impl Iterator<Item = &Container> {
+    let inits = spec::init_containers(pod).iter().filter(move |c| scope.init || spec::is_sidecar(c));
+    spec::containers(pod).iter().chain(inits)
 }
 
 /// Whether two sets of resources are the same, where none are as good as empty ones.
@@ -98,7 +107,7 @@ pub(crate) fn same(a: &ResourceRequirements, b: &ResourceRequirements) -> bool {
 /// The resources that a Pod asks for.
 pub(crate) fn wanted(pod: &Pod, scope: Scope) -> Allocation {
     Allocation {
-        containers: resizable(pod)
+        containers: resizable(pod, scope)
             .map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default()))
             .collect(),
         whole: spec::spec(pod).resources.clone(),
@@ -160,7 +169,7 @@ pub(crate) fn given<'a>(pod: &'a Arc<Pod>, allocation: &Allocation) -> Cow<'a, A
     };
     let whole = allocation.whole.as_ref();
     let other_whole = allocation.counts_whole && !same_or_none(whole, spec::spec(pod).resources.as_ref());
-    if !other_whole && resizable(pod).all(|c| other(c).is_none()) {
+    if !other_whole && all(pod).all(|c| other(c).is_none()) {
         return Cow::Borrowed(pod);
     }
     let mut changed = (**pod).clone();
@@ -198,7 +207,7 @@ fn is_empty(r: &ResourceRequirements) -> bool {
 /// The changes that a Pod asks for: operation, requirement and resource, in upstream's words.
 pub(crate) fn operations(has: &Pod, asks: &Pod) -> Vec<[&'static str; 3]> {
     let mut found = Vec::new();
-    for (old, new) in resizable(has).zip(resizable(asks)) {
+    for (old, new) in all(has).zip(all(asks)) {
         type Of = fn(&ResourceRequirements) -> Option<&ResourceList>;
         let lists: [(&'static str, Of); 2] =
             [("requests", |r| r.requests.as_ref()), ("limits", |r| r.limits.as_ref())];
@@ -228,9 +237,7 @@ pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pendi
         return None;
     }
     let requests = |pod: &Pod, name: &str| -> Vec<i64> {
-        resizable(pod)
-            .map(|c| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name))
-            .collect()
+        all(pod).map(|c| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name)).collect()
     };
     let (name, by) = holds.iter().find(|(name, _)| requests(pod, name) != requests(now, name))?;
     let message = format!("Resize is infeasible for Guaranteed Pods alongside {by}");
@@ -245,7 +252,7 @@ pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pendi
 /// Whether a container that may swap asks for another amount of memory without a restart: how much it may swap follows from
 /// that amount, and cannot be changed. `swaps` tells whether a container of a Pod may; `now` is the Pod with what it has.
 pub(crate) fn swapped(pod: &Pod, now: &Pod, swaps: impl Fn(&Pod, &Container) -> bool) -> Option<Pending> {
-    let has: HashMap<&str, &Container> = resizable(now).map(|c| (c.name.as_str(), c)).collect();
+    let has: HashMap<&str, &Container> = all(now).map(|c| (c.name.as_str(), c)).collect();
     let memory =
         |c: &Container| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), "memory");
     let restarts = |c: &Container| {
@@ -257,7 +264,7 @@ pub(crate) fn swapped(pod: &Pod, now: &Pod, swaps: impl Fn(&Pod, &Container) -> 
             memory(wanted) != memory(has) && !restarts(has) && (swaps(pod, wanted) || swaps(now, has))
         })
     };
-    resizable(pod).any(refused).then(|| {
+    all(pod).any(refused).then(|| {
         let message = "In-place resize of containers with swap is not supported.";
         Pending::infeasible("swap_limitation", message.to_owned())
     })
@@ -303,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    const SCOPE: Scope = Scope { whole: true };
+    const SCOPE: Scope = Scope { whole: true, init: true };
 
     fn pod(cpu: &str, status: Value) -> Arc<Pod> {
         let resources = json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": cpu}});
@@ -375,7 +382,11 @@ mod tests {
         check("a:1 w:4", "a:2 w:2", SCOPE, Some("a:2 w:2"));
         check("a:1 w:4", "a:1", SCOPE, Some("a:1"));
         check("a:1", "a:1 w:2", SCOPE, Some("a:1 w:2"));
-        let without = Scope { whole: false };
+        check("a:1 i:2 s:2", "a:1 i:3 s:2", SCOPE, Some("a:1 i:3 s:2"));
+        check("a:1 i:2 s:2", "a:1 i:3 s:4", SCOPE, Some("a:1 i:3 s:4"));
+        check("a:1 i:2 s:2", "a:1 i:3 s:2", Scope { init: false, ..SCOPE }, None);
+        check("a:1 i:2 s:2", "a:1 i:3 s:4", Scope { init: false, ..SCOPE }, Some("a:1 i:2 s:4"));
+        let without = Scope { whole: false, ..SCOPE };
         check("a:1 w:4", "a:1 w:2", without, None);
         check("a:1 w:4", "a:2 w:2", without, Some("a:2 w:4"));
     }
