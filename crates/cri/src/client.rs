@@ -233,6 +233,7 @@ impl Runtime {
         runtime_config: RuntimeConfigRequest => RuntimeConfigResponse;
         pod_sandbox_status: PodSandboxStatusRequest => PodSandboxStatusResponse;
         container_status: ContainerStatusRequest => ContainerStatusResponse;
+        container_stats: ContainerStatsRequest => ContainerStatsResponse;
         exec: ExecRequest => ExecResponse;
         attach: AttachRequest => AttachResponse;
         port_forward: PortForwardRequest => PortForwardResponse;
@@ -262,6 +263,8 @@ impl Runtime {
         remove_container: RemoveContainerRequest => RemoveContainerResponse, 1;
         update_container_resources:
             UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, 1;
+        update_pod_sandbox_resources:
+            UpdatePodSandboxResourcesRequest => UpdatePodSandboxResourcesResponse, 1;
         reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, 1;
         update_runtime_config: UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse, 1;
     }

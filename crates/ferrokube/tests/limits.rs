@@ -54,10 +54,10 @@ pub(crate) fn is_unified() -> bool {
 }
 
 /// A setting: the file of a controller in the older hierarchy, and that of the unified one.
-type Setting = (&'static str, &'static str, &'static str);
+pub(crate) type Setting = (&'static str, &'static str, &'static str);
 
-const MEMORY: Setting = ("memory", "memory.limit_in_bytes", "memory.max");
-const QUOTA: Setting = ("cpu", "cpu.cfs_quota_us", "cpu.max");
+pub(crate) const MEMORY: Setting = ("memory", "memory.limit_in_bytes", "memory.max");
+pub(crate) const QUOTA: Setting = ("cpu", "cpu.cfs_quota_us", "cpu.max");
 const SHARES: Setting = ("cpu", "cpu.shares", "cpu.weight");
 
 /// A setting as a container reads it of itself.
@@ -78,7 +78,7 @@ fn directories(uid: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// A setting of a Pod's cgroup, or of one that it is in.
-fn of_pod(uid: &str, above: usize, (controller, v1, v2): Setting) -> Result<String> {
+pub(crate) fn of_pod(uid: &str, above: usize, (controller, v1, v2): Setting) -> Result<String> {
     let all = directories(uid)?;
     let controllers = Path::new("/sys/fs/cgroup").join(controller);
     let dir = all.iter().find(|d| is_unified() || d.starts_with(&controllers)).context("no cgroup")?;
@@ -88,7 +88,7 @@ fn of_pod(uid: &str, above: usize, (controller, v1, v2): Setting) -> Result<Stri
     Ok(text.trim().to_owned())
 }
 
-fn uid(c: &Cluster, pod: &str) -> Result<String> {
+pub(crate) fn uid(c: &Cluster, pod: &str) -> Result<String> {
     Ok(c.get("pod", pod)?["metadata"]["uid"].as_str().context("no uid")?.to_owned())
 }
 

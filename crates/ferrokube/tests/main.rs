@@ -33,6 +33,7 @@ mod network_policy;
 mod pods;
 mod projections;
 mod quotas;
+mod resizes;
 mod resource_managers;
 mod root_dir;
 mod runtime_classes;

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::cadvisor::pod_of;
 use crate::enforcement::{Limits, QUOTA_PERIOD, is_unified};
 use crate::metrics::{self, Metrics};
+use crate::pods::pod_level::Figures;
 use crate::pods::resources::{MIN_SHARES, PodCgroup, page_name, pod_cgroup, shares, weight};
 use crate::pods::spec::{self, Qos};
 use crate::slices::{Slices, properties};
@@ -389,6 +390,54 @@ impl Cgroups {
         self.set(&names, &wanted)?;
         self.metrics.took(&metrics::CGROUP_MANAGER_DURATION_SECONDS, &[operation], began.elapsed());
         Ok(())
+    }
+
+    /// Sets a Pod's cgroup, which is there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn apply(&self, pod: &Pod, wanted: &PodCgroup) -> io::Result<()> {
+        if !self.made {
+            return Ok(());
+        }
+        self.set(&self.names(spec::qos(pod), Some(spec::uid(pod))), wanted)
+    }
+
+    /// The content of a file of a Pod's cgroup: that of a controller in the older hierarchy, or that of the unified one.
+    fn read(&self, pod: &Pod, controller: &str, v1: &str, v2: &str) -> Option<String> {
+        let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
+        let (base, file) =
+            if self.unified { (self.mount.clone(), v2) } else { (self.mount.join(controller), v1) };
+        std::fs::read_to_string(self.below(base, &names).join(file)).ok()
+    }
+
+    /// The figures of a Pod's cgroup; none where it cannot be read.
+    pub(crate) fn figures(&self, pod: &Pod) -> Option<Figures> {
+        if !self.made {
+            return None;
+        }
+        let number = |text: &str| text.trim().parse::<i64>().ok();
+        let part = self.read(pod, "cpu", "cpu.shares", "cpu.weight")?.trim().parse().ok()?;
+        let (quota, period) = if self.unified {
+            let text = self.read(pod, "cpu", "", "cpu.max")?;
+            let (quota, period) = text.trim().split_once(' ')?;
+            (number(quota), number(period)?)
+        } else {
+            // A kernel without quotas has no such file.
+            let quota = self.read(pod, "cpu", "cpu.cfs_quota_us", "").and_then(|text| number(&text));
+            let period = self.read(pod, "cpu", "cpu.cfs_period_us", "").and_then(|text| number(&text));
+            (quota.filter(|quota| *quota > 0), period.unwrap_or(QUOTA_PERIOD))
+        };
+        let memory = self.read(pod, "memory", "memory.limit_in_bytes", "memory.max")?;
+        // The kernel's word for no limit is one, or a number that no machine has.
+        let memory =
+            number(&memory).filter(|bytes| u64::try_from(*bytes).is_ok_and(|bytes| bytes < UNLIMITED));
+        Some(Figures { part, unified: self.unified, quota, period, memory, page: self.limits.page })
+    }
+
+    /// How much memory a Pod uses, in bytes.
+    pub(crate) fn memory_used(&self, pod: &Pod) -> Option<u64> {
+        self.read(pod, "memory", "memory.usage_in_bytes", "memory.current")?.trim().parse().ok()
     }
 
     /// Every hierarchy's root: the runtime makes a Pod's cgroup in each of them.

@@ -11,11 +11,13 @@ use client::Backoff;
 use tokio::sync::Notify;
 
 use crate::cgroups::Cgroups;
+use crate::checkpoint::RecordError;
 use crate::config::Config;
 use crate::files;
 use crate::garbage::containers::{ContainerCollector, GarbageError};
 use crate::listing::Listing;
 use crate::metrics;
+use crate::pods::allocated::Record;
 use crate::pods::spec;
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
@@ -42,6 +44,8 @@ enum SweepError {
     Volumes(io::Error),
     #[error("cgroup of Pod {uid}: {error}")]
     Cgroup { uid: String, error: io::Error },
+    #[error("what Pods were given: {0}")]
+    Allocated(RecordError),
     #[error("{}: {error}", path.display())]
     Path { path: PathBuf, error: io::Error },
     #[error(transparent)]
@@ -58,6 +62,8 @@ pub(crate) struct Housekeeper {
     pub(crate) workers: Arc<Workers>,
     /// The sources of this node's Pods.
     pub(crate) sources: Sources,
+    /// The record of what Pods were given.
+    pub(crate) allocated: Arc<Record>,
     /// Something may be there that no Pod owns.
     pub(crate) woken: Arc<Notify>,
 }
@@ -141,6 +147,7 @@ impl Housekeeper {
                 self.cgroups.remove(uid).err().map(|error| SweepError::Cgroup { uid: uid.clone(), error }),
             );
         }
+        errors.extend(self.allocated.keep(|uid| !nobodys(uid)).err().map(SweepError::Allocated));
         for name in remains.logs.iter().filter(|name| nobodys(uid_of_logs(name))) {
             let dir = self.config.pod_logs_dir.join(name);
             let path = dir.clone();

@@ -11,6 +11,7 @@ use client::{Backoff, Change, Clients, Informer, Selection};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::storage::v1::CSIDriver;
+use objects::features;
 use objects::taints::Tolerance;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -45,6 +46,8 @@ use crate::pod_cidr::PodCidr;
 use crate::pod_resources::PodResources;
 use crate::pods::addresses::Addresses;
 use crate::pods::admission::{Admission, Rules};
+use crate::pods::allocated::Record;
+use crate::pods::allocation::Scope;
 use crate::pods::config::Requests;
 use crate::pods::devices::Devices;
 use crate::pods::host::PodHost;
@@ -253,6 +256,8 @@ struct Base {
     admission: Arc<Admission>,
     devices: Devices,
     managers: Arc<ResourceManagers>,
+    /// The record of what Pods were given, for a kubelet that starts anew.
+    allocated: Arc<Record>,
     users: UserNamespaces,
     pod_cidr: Arc<PodCidr>,
     system_cgroups: SystemCgroups,
@@ -308,6 +313,8 @@ impl Base {
             workers: self.workers.clone(),
             node: self.node.clone(),
             managers: self.managers.clone(),
+            allocated: self.allocated.clone(),
+            scope: Scope::of(self.config.gates),
             turn: Mutex::default(),
         };
         Syncer {
@@ -332,7 +339,8 @@ impl Base {
     }
 
     fn lifecycle(&self) -> Lifecycle {
-        let observer = Observer::new(&self.config, self.runtime.clone(), self.pods.clone());
+        let observer =
+            Observer::new(&self.config, self.runtime.clone(), self.pods.clone(), self.cgroups.clone());
         let reporter = Reporter {
             config: self.config.clone(),
             client: self.client.clone(),
@@ -530,6 +538,7 @@ impl Kubelet {
             sysctls: config.allowed_sysctls.clone(),
             tolerance: Tolerance::of(config.gates),
             app_armor: app_armor::is_enabled(),
+            features: features::offered(config.gates),
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);
@@ -553,6 +562,7 @@ impl Kubelet {
             admission: Arc::new(Admission::new(rules, devices.plugins.clone())),
             devices,
             managers,
+            allocated: Arc::new(Record::load(&config.root_dir)),
             users,
             pod_cidr,
             system_cgroups: system_cgroups(&config)?,
@@ -628,6 +638,7 @@ impl Kubelet {
             volumes: base.volumes.clone(),
             workers: base.workers.clone(),
             sources: sources.clone(),
+            allocated: base.allocated.clone(),
             woken: base.housekeeping.clone(),
         };
         let reported = node::Machinery {

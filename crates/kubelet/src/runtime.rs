@@ -156,6 +156,7 @@ fn heard(metrics: &Metrics, call: &'static str, took: Duration, failed: bool) {
         "list_pod_sandbox_stats" => "list_podsandbox_stats",
         "list_pod_sandbox_metrics" => "list_podsandbox_metrics",
         "update_container_resources" => "update_container",
+        "update_pod_sandbox_resources" => "update_podsandbox_resources",
         same => same,
     };
     metrics.count(&metrics::RUNTIME_OPERATIONS_TOTAL, &[operation]);

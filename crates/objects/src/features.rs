@@ -2,22 +2,36 @@
 //! `component-helpers/nodedeclaredfeatures`). A node does not do what it does not declare, so that a Pod that needs it
 //! waits or is refused, instead of running without it.
 //!
-//! DIFFERENCE: upstream knows more features. Those concern updates of Pods, or are alpha.
+//! A feature has the name of its gate. DIFFERENCE: upstream knows two more, of which one is about no Pod, and the other is
+//! alpha.
 
+use api::{FeatureGates, Gate};
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 
 /// The feature by which a restart rule may restart all containers of a Pod.
 const RESTART_ALL_CONTAINERS: &str = "RestartAllContainersOnContainerExits";
+
+/// The features that nodes of this project have where their gates are on, sorted by name.
+const OFFERED: [Gate; 3] = [
+    Gate::InPlacePodLevelResourcesVerticalScaling,
+    Gate::InPlacePodVerticalScalingInitContainers,
+    Gate::RestartAllContainersOnContainerExits,
+];
+
+/// The features that a node with these gates declares, sorted by name; none if it declares nothing at all.
+pub fn offered(gates: FeatureGates) -> Option<Vec<&'static str>> {
+    let on = OFFERED.into_iter().filter(|gate| gates.enabled(*gate)).map(Gate::name);
+    gates.enabled(Gate::NodeDeclaredFeatures).then(|| on.collect())
+}
 
 /// The features that a Pod needs, sorted by name.
 pub fn needed(pod: &Pod) -> impl Iterator<Item = &'static str> {
     restarts_all_containers(pod).then_some(RESTART_ALL_CONTAINERS).into_iter()
 }
 
-/// The features that a Pod needs and a node does not declare, sorted by name.
-pub fn missing(pod: &Pod, node: &Node) -> Vec<&'static str> {
-    let declared = declared(node);
-    needed(pod).filter(|f| !declared.iter().any(|d| d == f)).collect()
+/// The features that a Pod needs and that are not `declared`, sorted by name.
+pub fn missing(pod: &Pod, declared: &[impl AsRef<str>]) -> Vec<&'static str> {
+    needed(pod).filter(|f| !declared.iter().any(|d| d.as_ref() == *f)).collect()
 }
 
 /// The features that a node declares.
@@ -41,12 +55,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_declare_what_they_do() {
+        let check = |off: &[Gate], expected: Option<&[&str]>| {
+            let gates = off.iter().fold(FeatureGates::default(), |gates, gate| gates.with(*gate, false));
+            assert_eq!(offered(gates).as_deref(), expected, "{off:?}");
+        };
+        let whole = "InPlacePodLevelResourcesVerticalScaling";
+        let init = "InPlacePodVerticalScalingInitContainers";
+        check(&[], Some(&[whole, init, RESTART_ALL_CONTAINERS]));
+        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[whole, init]));
+        check(&[Gate::InPlacePodVerticalScalingInitContainers], Some(&[whole, RESTART_ALL_CONTAINERS]));
+        check(&OFFERED, Some(&[]));
+        check(&[Gate::NodeDeclaredFeatures], None);
+        assert!(OFFERED.is_sorted_by_key(|gate| gate.name()));
+    }
+
+    #[test]
     fn what_is_missing() {
         let check = |spec: Value, declared: Value, expected: &[&str]| {
             let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
             let node: Node =
                 serde_json::from_value(json!({"status": {"declaredFeatures": declared}})).unwrap();
-            assert_eq!(missing(&pod, &node), expected, "{spec}");
+            assert_eq!(missing(&pod, super::declared(&node)), expected, "{spec}");
         };
         let rule = |action: &str| {
             json!({"name": "c", "restartPolicy": "Never", "restartPolicyRules": [

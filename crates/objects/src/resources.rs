@@ -100,6 +100,8 @@ impl Resources {
 pub struct Counting {
     /// Whether a container under resize counts with the largest of its wanted, allocated and actual amounts.
     pub status: bool,
+    /// Whether a Pod whose own amounts are under resize counts likewise.
+    pub whole: bool,
     /// CPU in thousandths and memory in bytes of a container without requests.
     pub assumed: (Amount, Amount),
 }
@@ -111,8 +113,23 @@ pub fn pod_requests(pod: &Pod, counting: Counting) -> Resources {
     let infeasible = is_resize_infeasible(pod);
     let mut total =
         aggregate(pod, |c, resizable| container_requests(pod, c, resizable, infeasible, counting));
-    overrule(&mut total, spec.resources.as_ref().and_then(|r| r.requests.as_ref()));
-    total.add(&Resources::from_list(spec.overhead.as_ref()), 1);
+    let said = spec.resources.as_ref().and_then(|r| r.requests.as_ref());
+    overrule(&mut total, said, &Resources::from_list(said));
+    let overhead = Resources::from_list(spec.overhead.as_ref());
+    if counting.whole
+        && let Some(status) = &pod.status
+        && let Some(actual) = &status.resources
+    {
+        let mut effective = Resources::from_list(actual.requests.as_ref());
+        effective.raise(&Resources::from_list(status.allocated_resources.as_ref()));
+        // DIFFERENCE: upstream counts the overhead twice, which a status has in its amounts.
+        effective.add(&overhead, -1);
+        if !infeasible {
+            effective.raise(&Resources::from_list(said));
+        }
+        overrule(&mut total, said, &effective);
+    }
+    total.add(&overhead, 1);
     total
 }
 
@@ -127,7 +144,8 @@ pub fn pod_limits(pod: &Pod) -> Resources {
     let mut total = aggregate(pod, |c, _| {
         Resources::from_list(c.resources.as_ref().and_then(|r: &ResourceRequirements| r.limits.as_ref()))
     });
-    overrule(&mut total, spec.resources.as_ref().and_then(|r| r.limits.as_ref()));
+    let said = spec.resources.as_ref().and_then(|r| r.limits.as_ref());
+    overrule(&mut total, said, &Resources::from_list(said));
     let overhead = Resources::from_list(spec.overhead.as_ref());
     for name in spec.overhead.iter().flat_map(|o| o.keys()) {
         let limit = total.get(name);
@@ -163,9 +181,8 @@ fn aggregate(pod: &Pod, of: impl Fn(&Container, bool) -> Resources) -> Resources
     total
 }
 
-/// Puts the Pod's own amounts in the place of its containers' sum, for the resources that a Pod may have.
-fn overrule(total: &mut Resources, said: Option<&ResourceList>) {
-    let amounts = Resources::from_list(said);
+/// Puts the Pod's own amounts in the place of its containers' sum, for the resources of a Pod that it says something of.
+fn overrule(total: &mut Resources, said: Option<&ResourceList>, amounts: &Resources) {
     for name in said.into_iter().flat_map(|s| s.keys()) {
         if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
             total.set(name, amounts.get(name));
@@ -221,7 +238,7 @@ mod tests {
     use super::*;
 
     const MIB: Amount = 1 << 20;
-    const COUNTED: Counting = Counting { status: true, assumed: (0, 0) };
+    const COUNTED: Counting = Counting { status: true, whole: true, assumed: (0, 0) };
 
     fn pod(spec: &Value, status: &Value) -> Pod {
         serde_json::from_value(json!({"spec": spec, "status": status})).unwrap()
@@ -311,11 +328,40 @@ mod tests {
         check(cpu("1"), cpu("3"), pending("Infeasible"), 3000);
     }
 
+    /// The same rule for the Pod's own amounts.
+    #[test]
+    fn resizes_of_whole_pods() {
+        let check = |actual: Value, allocated: Value, conditions: Value, overhead: &str, cpu: Amount| {
+            let list = |of: &str| json!({"requests": {"cpu": of}});
+            let spec = json!({"containers": [container("c", json!({"cpu": "1"}))], "resources": list("2"),
+                "overhead": {"cpu": overhead}});
+            let mut status = json!({"allocatedResources": allocated.clone(), "conditions": conditions});
+            if !actual.is_null() {
+                status["resources"] = json!({"requests": actual});
+            }
+            let pod = pod(&spec, &status);
+            assert_eq!(pod_requests(&pod, COUNTED).milli_cpu, cpu, "{actual} {allocated} {conditions}");
+            let not_whole = Counting { whole: false, ..COUNTED };
+            assert_eq!(pod_requests(&pod, not_whole), pod_requests(&pod, Counting::default()));
+        };
+        let cpu = |n: &str| json!({"cpu": n});
+        let infeasible = || json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        check(json!(null), cpu("9"), json!([]), "0", 2000);
+        check(cpu("4"), cpu("1"), json!([]), "0", 4000);
+        check(cpu("1"), cpu("3"), json!([]), "0", 3000);
+        check(cpu("1"), cpu("1"), json!([]), "0", 2000);
+        check(cpu("1"), cpu("1"), infeasible(), "0", 1000);
+        check(cpu("2500m"), cpu("2500m"), json!([]), "500m", 2500);
+    }
+
     #[test]
     fn what_is_assumed() {
         let check = |requests: Value, want: (Amount, Amount)| {
             let spec = json!({"containers": [container("c", requests)]});
-            let got = pod_requests(&pod(&spec, &json!({})), Counting { status: true, assumed: (100, 200) });
+            let got = pod_requests(
+                &pod(&spec, &json!({})),
+                Counting { status: true, whole: true, assumed: (100, 200) },
+            );
             assert_eq!((got.milli_cpu, got.memory), want, "{spec}");
         };
         check(json!({}), (100, 200));

@@ -28,7 +28,8 @@ pub fn is_reduced(before: &Resources, after: &Resources) -> bool {
 
 /// The requests of a Pod; under a resize the largest of what it wants, was given and has.
 pub fn pod_requests(pod: &Pod) -> PodRequests {
-    let counted = |assumed| objects::resources::pod_requests(pod, Counting { status: true, assumed });
+    let counted =
+        |assumed| objects::resources::pod_requests(pod, Counting { status: true, whole: true, assumed });
     let nonzero = counted((DEFAULT_MILLI_CPU, DEFAULT_MEMORY));
     PodRequests { fit: counted((0, 0)), nonzero_milli_cpu: nonzero.milli_cpu, nonzero_memory: nonzero.memory }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use objects::features;
 use serde_json::{Map, Value};
 
 use super::machine::{Filesystem, Machine};
@@ -216,6 +217,12 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
             None => old.features.clone(),
         },
         volumes_in_use: Some(o.volumes_in_use.clone()).filter(|all| !all.is_empty()),
+        declared_features: match features::offered(config.gates) {
+            Some(all) => {
+                Some(all.into_iter().map(str::to_owned).collect::<Vec<_>>()).filter(|a| !a.is_empty())
+            }
+            None => old.declared_features.clone(),
+        },
         ..old.clone()
     }
 }

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::observed::{ContainerStatus, PodStatus, State};
+use super::restart_all::{self, Reset};
 use super::spec;
 
 /// Why a container is killed.
@@ -18,6 +19,8 @@ pub(crate) enum KillReason {
     Unknown,
     /// Its postStart hook failed.
     PostStartHook,
+    /// All containers of the Pod start anew.
+    RestartAllContainers,
 }
 
 /// A container to kill.
@@ -52,6 +55,8 @@ pub(crate) struct PodActions {
     pub(crate) ephemeral_to_start: Vec<usize>,
     /// Containers to kill.
     pub(crate) to_kill: Vec<Kill>,
+    /// Containers to remove, so that all of them start anew.
+    pub(crate) to_reset: Vec<Reset>,
 }
 
 /// The results of the probes of a running container; none where the probe has not decided yet.
@@ -112,11 +117,20 @@ fn changed(container: &Container, status: &ContainerStatus) -> bool {
     status.hash != 0 && status.hash != spec::container_hash(container)
 }
 
-/// Decides.
-pub(crate) fn compute_actions(pod: &Pod, observed: &PodStatus, probes: &dyn ProbeResults) -> PodActions {
+/// Decides; `restarting` says that all containers are to be removed before any is started.
+pub(crate) fn compute_actions(
+    pod: &Pod,
+    observed: &PodStatus,
+    probes: &dyn ProbeResults,
+    restarting: bool,
+) -> PodActions {
     let (create, attempt, sandbox_id) = sandbox_changed(pod, observed);
     let mut actions =
         PodActions { kill_pod: create, create_sandbox: create, sandbox_id, attempt, ..PodActions::default() };
+    if restarting {
+        actions.to_reset = restart_all::to_reset(pod, observed);
+        return actions;
+    }
     let never = spec::restart_policy(pod) == "Never";
     if create {
         if never && attempt != 0 && !observed.containers.is_empty() {

@@ -121,7 +121,7 @@ fn observed(case: &Case<'_>, pod: &Pod) -> (PodStatus, Results) {
 fn check(case: &Case<'_>) {
     let pod = pod(case);
     let (status, results) = observed(case, &pod);
-    let a = compute_actions(&pod, &status, &results);
+    let a = compute_actions(&pod, &status, &results, false);
     let mut got = Vec::new();
     if a.kill_pod {
         got.push("kill-pod".to_owned());

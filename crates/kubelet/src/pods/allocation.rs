@@ -2,17 +2,56 @@
 //! it has what it was given until the node can give what it asks for.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use api::{FeatureGates, Gate};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::allocated::Entry;
 use super::spec;
 use objects::quantity::{self, ResourceList};
 
-/// Resources by container.
-pub(crate) type Allocation = HashMap<String, ResourceRequirements>;
+/// The resources that may be resized here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// Pods as a whole; upstream's gate `InPlacePodLevelResourcesVerticalScaling`.
+    pub(crate) whole: bool,
+    /// Init containers that end; upstream's gate `InPlacePodVerticalScalingInitContainers`.
+    pub(crate) init: bool,
+}
+
+impl Scope {
+    /// By the gates.
+    pub(crate) fn of(gates: FeatureGates) -> Self {
+        Self {
+            whole: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
+            init: gates.enabled(Gate::InPlacePodVerticalScalingInitContainers),
+        }
+    }
+}
+
+/// The resources that a Pod was given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Allocation {
+    /// By container.
+    containers: BTreeMap<String, ResourceRequirements>,
+    /// The Pod's own.
+    whole: Option<ResourceRequirements>,
+    /// Whether the Pod's own can differ from those that it asks for.
+    counts_whole: bool,
+}
+
+impl Allocation {
+    /// As it is kept for a kubelet that starts anew.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry {
+            container_resources: Some(self.containers.clone()),
+            pod_level_resources: self.whole.clone().filter(|_| self.counts_whole),
+        }
+    }
+}
 
 /// Why a resize is not carried out: upstream's reason and text of the condition `PodResizePending`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +76,21 @@ const NO_ROOM: &str = "insufficient_node_allocatable";
 /// The resources that can be resized in place; upstream's.
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
-fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
-    spec::containers(pod).iter().chain(sidecars)
+fn all(pod: &Pod) -> impl Iterator<Item = &Container> {
+    spec::containers(pod).iter().chain(spec::init_containers(pod))
+}
+
+fn resizable(pod: &Pod, scope: Scope) -> impl Iterator<Item = &Container> {
+    let inits = spec::init_containers(pod).iter().filter(move |c| scope.init || spec::is_sidecar(c));
+    spec::containers(pod).iter().chain(inits)
+}
+
+/// Whether two sets of resources are the same, where none are as good as empty ones.
+pub(crate) fn same_or_none(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => same(a, b),
+        (one, other) => one.or(other).is_none_or(is_empty),
+    }
 }
 
 /// Whether two sets of resources are the same, however they are written.
@@ -54,29 +105,52 @@ pub(crate) fn same(a: &ResourceRequirements, b: &ResourceRequirements) -> bool {
 }
 
 /// The resources that a Pod asks for.
-pub(crate) fn wanted(pod: &Pod) -> Allocation {
-    resizable(pod).map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default())).collect()
+pub(crate) fn wanted(pod: &Pod, scope: Scope) -> Allocation {
+    Allocation {
+        containers: resizable(pod, scope)
+            .map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default()))
+            .collect(),
+        whole: spec::spec(pod).resources.clone(),
+        counts_whole: scope.whole,
+    }
 }
 
-/// The resources that a Pod was given before this kubelet started, as its status has them; those that it asks for where the
-/// status says nothing.
-pub(crate) fn before(pod: &Pod) -> Allocation {
+/// The resources that a Pod was given before this kubelet started: as they were kept, or as its status has them; those that
+/// it asks for where nothing says anything.
+pub(crate) fn before(pod: &Pod, kept: Option<Entry>, scope: Scope) -> Allocation {
+    let mut given = wanted(pod, scope);
+    if let Some(kept) = kept {
+        let mut containers = kept.container_resources.unwrap_or_default();
+        for (name, resources) in &mut given.containers {
+            if let Some(kept) = containers.remove(name) {
+                *resources = kept;
+            }
+        }
+        given.whole = kept.pod_level_resources;
+        return given;
+    }
     let status = spec::status(pod);
     let lists = [status.container_statuses.as_ref(), status.init_container_statuses.as_ref()];
     let known: HashMap<&str, &ContainerStatus> =
         lists.into_iter().flatten().flatten().map(|s| (s.name.as_str(), s)).collect();
-    let mut given = wanted(pod);
-    for (name, resources) in &mut given {
+    for (name, resources) in &mut given.containers {
         let Some(status) = known.get(name.as_str()) else { continue };
-        for name in RESIZABLE {
-            let of = |list: Option<&ResourceList>| list.and_then(|l| l.get(name)).cloned();
-            let request = of(status.allocated_resources.as_ref());
-            let limit = of(status.resources.as_ref().and_then(|r| r.limits.as_ref()));
-            set(&mut resources.requests, name, request);
-            set(&mut resources.limits, name, limit);
-        }
+        let limits = status.resources.as_ref().and_then(|r| r.limits.as_ref());
+        replace(resources, status.allocated_resources.as_ref(), limits);
+    }
+    if let (Some(whole), Some(told)) = (&mut given.whole, &status.resources) {
+        replace(whole, told.requests.as_ref(), told.limits.as_ref());
     }
     given
+}
+
+/// Replaces the amounts that are there by what a status tells.
+fn replace(all: &mut ResourceRequirements, requests: Option<&ResourceList>, limits: Option<&ResourceList>) {
+    for name in RESIZABLE {
+        let of = |list: Option<&ResourceList>| list.and_then(|l| l.get(name)).cloned();
+        set(&mut all.requests, name, of(requests));
+        set(&mut all.limits, name, of(limits));
+    }
 }
 
 /// Replaces an amount that is there by another one.
@@ -91,16 +165,19 @@ fn set(list: &mut Option<ResourceList>, name: &str, amount: Option<Quantity>) {
 /// The Pod with what it was given in the place of what it asks for.
 pub(crate) fn given<'a>(pod: &'a Arc<Pod>, allocation: &Allocation) -> Cow<'a, Arc<Pod>> {
     let other = |c: &Container| {
-        let own = c.resources.as_ref();
-        allocation.get(&c.name).filter(|given| own.map_or(!is_empty(given), |own| !same(own, given)))
+        allocation.containers.get(&c.name).filter(|given| !same_or_none(Some(given), c.resources.as_ref()))
     };
-    if resizable(pod).all(|c| other(c).is_none()) {
+    let whole = allocation.whole.as_ref();
+    let other_whole = allocation.counts_whole && !same_or_none(whole, spec::spec(pod).resources.as_ref());
+    if !other_whole && all(pod).all(|c| other(c).is_none()) {
         return Cow::Borrowed(pod);
     }
     let mut changed = (**pod).clone();
     if let Some(spec) = &mut changed.spec {
-        let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| spec::is_sidecar(c));
-        for c in spec.containers.iter_mut().chain(sidecars) {
+        if other_whole {
+            spec.resources = whole.cloned();
+        }
+        for c in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             if let Some(given) = other(c) {
                 c.resources = Some(given.clone());
             }
@@ -130,7 +207,7 @@ fn is_empty(r: &ResourceRequirements) -> bool {
 /// The changes that a Pod asks for: operation, requirement and resource, in upstream's words.
 pub(crate) fn operations(has: &Pod, asks: &Pod) -> Vec<[&'static str; 3]> {
     let mut found = Vec::new();
-    for (old, new) in resizable(has).zip(resizable(asks)) {
+    for (old, new) in all(has).zip(all(asks)) {
         type Of = fn(&ResourceRequirements) -> Option<&ResourceList>;
         let lists: [(&'static str, Of); 2] =
             [("requests", |r| r.requests.as_ref()), ("limits", |r| r.limits.as_ref())];
@@ -160,9 +237,7 @@ pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pendi
         return None;
     }
     let requests = |pod: &Pod, name: &str| -> Vec<i64> {
-        resizable(pod)
-            .map(|c| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name))
-            .collect()
+        all(pod).map(|c| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name)).collect()
     };
     let (name, by) = holds.iter().find(|(name, _)| requests(pod, name) != requests(now, name))?;
     let message = format!("Resize is infeasible for Guaranteed Pods alongside {by}");
@@ -177,7 +252,7 @@ pub(crate) fn held(pod: &Pod, now: &Pod, holds: &[(&str, &str)]) -> Option<Pendi
 /// Whether a container that may swap asks for another amount of memory without a restart: how much it may swap follows from
 /// that amount, and cannot be changed. `swaps` tells whether a container of a Pod may; `now` is the Pod with what it has.
 pub(crate) fn swapped(pod: &Pod, now: &Pod, swaps: impl Fn(&Pod, &Container) -> bool) -> Option<Pending> {
-    let has: HashMap<&str, &Container> = resizable(now).map(|c| (c.name.as_str(), c)).collect();
+    let has: HashMap<&str, &Container> = all(now).map(|c| (c.name.as_str(), c)).collect();
     let memory =
         |c: &Container| spec::amount(c.resources.as_ref().and_then(|r| r.requests.as_ref()), "memory");
     let restarts = |c: &Container| {
@@ -189,7 +264,7 @@ pub(crate) fn swapped(pod: &Pod, now: &Pod, swaps: impl Fn(&Pod, &Container) -> 
             memory(wanted) != memory(has) && !restarts(has) && (swaps(pod, wanted) || swaps(now, has))
         })
     };
-    resizable(pod).any(refused).then(|| {
+    all(pod).any(refused).then(|| {
         let message = "In-place resize of containers with swap is not supported.";
         Pending::infeasible("swap_limitation", message.to_owned())
     })
@@ -235,6 +310,8 @@ mod tests {
 
     use super::*;
 
+    const SCOPE: Scope = Scope { whole: true, init: true };
+
     fn pod(cpu: &str, status: Value) -> Arc<Pod> {
         let resources = json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": cpu}});
         let pod = json!({"metadata": {"name": "p"}, "status": status,
@@ -245,7 +322,7 @@ mod tests {
     #[test]
     fn a_pod_has_what_it_was_given() {
         let asks = pod("1000", json!({}));
-        let allocation = wanted(&pod("1", json!({})));
+        let allocation = wanted(&pod("1", json!({})), SCOPE);
         let has = given(&asks, &allocation).into_owned();
         let amount = |list: &Option<ResourceList>, name: &str| {
             quantity::milli(list.as_ref().and_then(|l| l.get(name)))
@@ -258,9 +335,72 @@ mod tests {
         // A kubelet that starts anew knows it from the status.
         let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true,
             "restartCount": 0, "allocatedResources": {"cpu": "2"}, "resources": {"limits": {"cpu": "2"}}}]});
-        let has = given(&pod("1000", status.clone()), &before(&pod("1000", status))).into_owned();
+        let has =
+            given(&pod("1000", status.clone()), &before(&pod("1000", status), None, SCOPE)).into_owned();
         assert_eq!(amount(&first(&has).limits, "cpu"), 2000);
         assert_eq!(amount(&first(&has).requests, "memory"), (1 << 30) * 1000);
+    }
+
+    /// Upstream's cases of `TestUpdatePodFromAllocation`: containers `a`, init container `i` and sidecar `s`, and the whole Pod
+    /// `w`, each with its requests of cpu; then what was kept of them.
+    #[test]
+    fn pods_have_what_was_kept_of_them() {
+        let resources = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let of = |text: &str| -> Arc<Pod> {
+            let mut spec = json!({"containers": [], "initContainers": []});
+            for word in text.split_whitespace() {
+                let (name, cpu) = word.split_once(':').unwrap();
+                let mut c = json!({"name": name, "resources": resources(cpu)});
+                if name == "s" {
+                    c["restartPolicy"] = json!("Always");
+                }
+                match name {
+                    "w" => spec["resources"] = resources(cpu),
+                    "i" | "s" => spec["initContainers"].as_array_mut().unwrap().push(c),
+                    _ => spec["containers"].as_array_mut().unwrap().push(c),
+                }
+            }
+            Arc::new(serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap())
+        };
+        let check = |asks: &str, kept: &str, scope: Scope, expected: Option<&str>| {
+            let (asks, kept) = (of(asks), wanted(&of(kept), scope).entry());
+            let allocation = before(&asks, Some(kept), scope);
+            let expected = expected.map(of);
+            match (given(&asks, &allocation), expected) {
+                (Cow::Borrowed(_), None) => {}
+                (Cow::Owned(got), Some(expected)) => assert_eq!(got.spec, expected.spec, "{asks:?}"),
+                (got, expected) => panic!("{got:?} {expected:?}"),
+            }
+        };
+        check("a:1 s:2", "a:1 s:2", SCOPE, None);
+        check("a:1 s:2", "a:1000m s:2", SCOPE, None);
+        check("a:1 s:2", "a:3 s:2", SCOPE, Some("a:3 s:2"));
+        check("a:1 s:2", "a:1 s:3", SCOPE, Some("a:1 s:3"));
+        check("a:1 b:1", "a:3", SCOPE, Some("a:3 b:1"));
+        check("a:1 w:4", "a:1 w:4", SCOPE, None);
+        check("a:1 w:4", "a:1 w:2", SCOPE, Some("a:1 w:2"));
+        check("a:1 w:4", "a:2 w:2", SCOPE, Some("a:2 w:2"));
+        check("a:1 w:4", "a:1", SCOPE, Some("a:1"));
+        check("a:1", "a:1 w:2", SCOPE, Some("a:1 w:2"));
+        check("a:1 i:2 s:2", "a:1 i:3 s:2", SCOPE, Some("a:1 i:3 s:2"));
+        check("a:1 i:2 s:2", "a:1 i:3 s:4", SCOPE, Some("a:1 i:3 s:4"));
+        check("a:1 i:2 s:2", "a:1 i:3 s:2", Scope { init: false, ..SCOPE }, None);
+        check("a:1 i:2 s:2", "a:1 i:3 s:4", Scope { init: false, ..SCOPE }, Some("a:1 i:2 s:4"));
+        let without = Scope { whole: false, ..SCOPE };
+        check("a:1 w:4", "a:1 w:2", without, None);
+        check("a:1 w:4", "a:2 w:2", without, Some("a:2 w:4"));
+    }
+
+    /// A kubelet that finds no file knows from the status what a whole Pod was given.
+    #[test]
+    fn a_status_tells_what_a_whole_pod_has() {
+        let asks = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}],
+            "resources": {"requests": {"cpu": "4", "memory": "1Gi"}, "limits": {"cpu": "8"}}},
+            "status": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "3", "memory": "9Gi"}}}});
+        let asks: Arc<Pod> = Arc::new(serde_json::from_value(asks).unwrap());
+        let has = given(&asks, &before(&asks, None, SCOPE)).into_owned();
+        let expected = json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "3"}});
+        assert_eq!(serde_json::to_value(&spec::spec(&has).resources).unwrap(), expected);
     }
 
     #[test]
@@ -289,7 +429,7 @@ mod tests {
     fn a_status_is_about_what_was_decided() {
         let mut asks = pod("2", json!({}));
         Arc::make_mut(&mut asks).metadata.generation = Some(2);
-        let before = wanted(&pod("1", json!({})));
+        let before = wanted(&pod("1", json!({})), SCOPE);
         let check = |allocation: &Allocation, decided: Option<i64>, expected: (Option<i64>, &str)| {
             let shown = shown(&asks, allocation, decided);
             let cpu =
@@ -300,8 +440,8 @@ mod tests {
         };
         check(&before, Some(1), (Some(1), "1"));
         check(&before, Some(2), (Some(2), "1"));
-        check(&wanted(&asks), Some(2), (Some(2), "2"));
-        check(&wanted(&asks), None, (Some(2), "2"));
+        check(&wanted(&asks, SCOPE), Some(2), (Some(2), "2"));
+        check(&wanted(&asks, SCOPE), None, (Some(2), "2"));
     }
 
     #[test]
@@ -441,5 +581,23 @@ mod tests {
         check(("1000,", ","), ("2,", ","), None);
         check(("10,", "10,"), ("10,", "20,"), None);
         check(("10,", "20,"), ("10,", "10,"), None);
+        // The cases about whole Pods: what the Pod asks for itself counts.
+        let whole = |requests: &str| -> Arc<Pod> {
+            let container = json!({"name": "c1", "resources": {"requests": amounts("100,100")}});
+            let pod = json!({"metadata": {"name": "p"},
+                "spec": {"containers": [container], "resources": {"requests": amounts(requests)}}});
+            Arc::new(serde_json::from_value(pod).unwrap())
+        };
+        let check = |from: &str, to: &str, expected: Option<(&str, &str)>| {
+            let got = decide(&whole(to), &whole(from), &allocatable, &others);
+            let got = got.as_ref().map(|p| (p.reason, p.message.as_str()));
+            assert_eq!(got.map(|(reason, _)| reason), expected.map(|(reason, _)| reason), "{from} {to}");
+            assert!(got.zip(expected).is_none_or(|((_, got), (_, text))| got.contains(text)), "{got:?}");
+        };
+        check("1000,1000", "500,500", None);
+        check("1000,1000", "1500,1500", None);
+        check("1000,1000", "2500,2500", lacks(cpu));
+        check("1000,1000", "500,2500", lacks(memory));
+        check("1000,1000", "5000,1000", Some(("Infeasible", "cpu, requested: 5000, capacity: 4000")));
     }
 }

@@ -336,6 +336,7 @@ impl Lifecycle {
         if self.cgroups.remove(&worker.uid).is_err() {
             self.housekeeping.notify_one();
         }
+        self.syncer.resizer.forget(&worker.uid);
         self.workers.remove(&worker.uid);
         self.pods.forget(&worker.uid);
         self.admission.forget(&worker.uid);

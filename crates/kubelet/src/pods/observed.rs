@@ -7,6 +7,7 @@ use cri::runtime as pb;
 use jiff::Timestamp;
 
 use super::labels;
+use super::pod_level::Figures;
 
 /// A CRI time, nanoseconds since the epoch; none where it is not set.
 fn nanos(t: i64) -> Option<Timestamp> {
@@ -216,6 +217,8 @@ pub struct PodStatus {
     pub sandboxes: Vec<SandboxStatus>,
     /// Containers.
     pub containers: Vec<ContainerStatus>,
+    /// The figures of its cgroup, if that is known.
+    pub cgroup: Option<Figures>,
     pub(crate) places: Places,
 }
 

@@ -10,6 +10,7 @@ use super::manager::PodManager;
 use super::observed::{PodStatus, State};
 use super::worker::Worker;
 use super::{addresses, messages, spec};
+use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::metrics;
 use crate::runtime::{CallError, Runtime};
@@ -23,12 +24,13 @@ pub(crate) struct Observer {
     dir: PathBuf,
     /// The node's primary address.
     node: Option<IpAddr>,
+    cgroups: Cgroups,
 }
 
 impl Observer {
     /// `pods` hears of what is seen.
-    pub(crate) fn new(config: &Config, runtime: Runtime, pods: Arc<PodManager>) -> Self {
-        Self { runtime, pods, dir: config.pods_dir(), node: config.node_ips.first().copied() }
+    pub(crate) fn new(config: &Config, runtime: Runtime, pods: Arc<PodManager>, cgroups: Cgroups) -> Self {
+        Self { runtime, pods, dir: config.pods_dir(), node: config.node_ips.first().copied(), cgroups }
     }
 
     /// Asks the runtime, and notes the answer, with the messages that containers left. Calls of a step that was
@@ -50,6 +52,7 @@ impl Observer {
             let dir = self.dir.join(uid).join("containers").join(&c.name);
             messages::complete(c, dir).await;
         }
+        observed.cgroup = self.cgroups.figures(&pod);
         let observed = Arc::new(observed);
         worker.note(observed.clone());
         self.pods.observe(&worker.uid, observed.clone());

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Status;
+use api::{Gate, Status};
 use client::{Backoff, Client, Patch};
 use component::Clock;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
@@ -64,7 +64,10 @@ impl Reporter {
                 runtime: &self.runtime.version().runtime_name,
                 recursive_read_only: self.health.recursive_read_only(),
                 actuated: &state.actuated,
+                actuated_whole: state.actuated_whole.as_ref(),
+                tells_whole: self.config.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
                 resize_error: state.resize_error.as_deref(),
+                restarts_all: self.config.gates.enabled(Gate::RestartAllContainersOnContainerExits),
                 now: self.clock.now(),
             });
             self.devices.tell(&state.pod, &mut generated);

@@ -1,35 +1,47 @@
 //! The resources of Pods that run: whether they get what they ask for by now, and how it is given to them.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::actions::KillReason;
-use super::allocation::Pending;
+use super::allocated::Record;
+use super::allocation::{Allocation, Pending, Scope};
 use super::kill::Killer;
 use super::observed::{ContainerStatus, PodStatus};
+use super::resize_plan::{self, Act, Change, Resource};
+use super::resources::PodCgroup;
 use super::worker::{State, Worker};
 use super::workers::Workers;
-use super::{allocation, resources, spec};
+use super::{allocation, pod_level, resources, spec};
 use crate::cgroups::Cgroups;
 use crate::metrics;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
 use crate::resource_managers::ResourceManagers;
 use crate::runtime::{CallError, Runtime};
-use objects::quantity::ResourceList;
 
-/// Why a container was not given its resources.
+/// Why a Pod was not given its resources.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResizeError {
     #[error(transparent)]
     Cgroup(#[from] io::Error),
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error(
+        "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: {error}"
+    )]
+    Sandbox { resource: &'static str, error: CallError },
+    /// Memory that is in use cannot be taken.
+    #[error("{0}")]
+    InUse(String),
 }
 
 /// Gives Pods the resources that they ask for.
@@ -41,8 +53,59 @@ pub(crate) struct Resizer {
     pub(crate) workers: Arc<Workers>,
     pub(crate) node: NodeView,
     pub(crate) managers: Arc<ResourceManagers>,
+    /// The record of what Pods were given, for a kubelet that starts anew.
+    pub(crate) allocated: Arc<Record>,
+    /// The resources that may be resized here.
+    pub(crate) scope: Scope,
     /// Held while it is decided whether a Pod gets more of the node.
     pub(crate) turn: Mutex<()>,
+}
+
+/// A Pod's cgroup on its way: what it has now, and what it is to have.
+struct Way {
+    now: PodCgroup,
+    wanted: PodCgroup,
+    sandbox_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ContainerSummary<'a> {
+    name: &'a str,
+    resources: Cow<'a, ResourceRequirements>,
+}
+
+impl<'a> ContainerSummary<'a> {
+    fn of(c: &'a Container) -> Self {
+        let resources = c.resources.as_ref().map_or_else(Cow::default, Cow::Borrowed);
+        Self { name: &c.name, resources }
+    }
+}
+
+/// The resources that a Pod asks for by now, in the form of upstream's Events.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<ContainerSummary<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    containers: Vec<ContainerSummary<'a>>,
+    generation: i64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    error: &'a str,
+}
+
+/// The text of an Event: its beginning, and what the Pod asks for by now, with the error if there is one.
+fn told(begin: &str, pod: &Pod, error: &str) -> String {
+    let summary = Summary {
+        init_containers: spec::init_containers(pod).iter().map(ContainerSummary::of).collect(),
+        containers: spec::containers(pod).iter().map(ContainerSummary::of).collect(),
+        generation: pod.metadata.generation.unwrap_or(0),
+        error,
+    };
+    match serde_json::to_string(&summary) {
+        Ok(summary) => format!("{begin}: {summary}"),
+        Err(_) => begin.to_owned(),
+    }
 }
 
 impl Resizer {
@@ -52,42 +115,70 @@ impl Resizer {
         let pod = {
             let mut state = worker.state.lock();
             if state.allocated.is_none() {
-                state.allocated = Some(allocation::before(&state.pod));
+                let kept = self.allocated.get(&worker.uid);
+                state.allocated = Some(allocation::before(&state.pod, kept, self.scope));
             }
             state.pod.clone()
         };
         let now = worker.given();
-        let pending = if Arc::ptr_eq(&now, &pod) {
-            None
-        } else {
-            let others: Vec<_> = self
-                .workers
-                .all()
-                .into_iter()
-                .filter(|w| w.uid != worker.uid && w.has_a_place())
-                .map(|w| w.given())
-                .collect();
-            let swaps = |pod: &Pod, c: &Container| resources::may_swap(pod, c, self.cgroups.limits());
-            let swapped = allocation::swapped(&pod, &now, swaps);
-            let held = swapped.or_else(|| allocation::held(&pod, &now, &self.managers.holds()));
-            held.or_else(|| allocation::decide(&pod, &now, &self.node.allocatable(), &others))
-        };
+        let pending = if Arc::ptr_eq(&now, &pod) { None } else { self.pending(worker, &pod, &now) };
         let mut state = worker.state.lock();
         let before = std::mem::replace(&mut state.pending, pending.clone());
         let changed = before != pending;
         self.count(&state, before.as_ref(), &pod, &now);
         state.decided = pod.metadata.generation;
+        let starts = pending.is_none() && !Arc::ptr_eq(&now, &pod);
         if pending.is_none() {
-            state.allocated = Some(allocation::wanted(&pod));
+            state.allocated = Some(allocation::wanted(&pod, self.scope));
         }
+        if starts {
+            state.resizing = Some(pod.metadata.generation.unwrap_or(0));
+            state.resize_error = None;
+        }
+        let allocated = state.allocated.clone();
         drop(state);
+        if let Some(allocated) = allocated {
+            self.keep(&pod, &allocated);
+        }
+        if starts {
+            self.recorder.pod(&pod, "Normal", "ResizeStarted", told("Pod resize started", &pod, ""));
+        }
         let Some(pending) = pending else { return pod };
         if changed {
             let reason = format!("Resize{}", pending.reason);
-            let message = format!("Pod resize {}: {}", pending.reason, pending.message);
+            let message = told(&format!("Pod resize {}", pending.reason), &pod, &pending.message);
             self.recorder.pod(&pod, "Warning", &reason, message);
         }
         now
+    }
+
+    /// Why a Pod that has the resources of `now` does not get what it asks for.
+    fn pending(&self, worker: &Worker, pod: &Pod, now: &Pod) -> Option<Pending> {
+        let others: Vec<_> = self
+            .workers
+            .all()
+            .into_iter()
+            .filter(|w| w.uid != worker.uid && w.has_a_place())
+            .map(|w| w.given())
+            .collect();
+        let swaps = |pod: &Pod, c: &Container| resources::may_swap(pod, c, self.cgroups.limits());
+        let swapped = allocation::swapped(pod, now, swaps);
+        let held = swapped.or_else(|| allocation::held(pod, now, &self.managers.holds()));
+        held.or_else(|| allocation::decide(pod, now, &self.node.allocatable(), &others))
+    }
+
+    /// Keeps what the Pod was given for a kubelet that starts anew.
+    fn keep(&self, pod: &Pod, allocated: &Allocation) {
+        if let Err(error) = self.allocated.put(spec::uid(pod), allocated.entry()) {
+            tracing::warn!(pod = spec::full_name(pod), %error, "what the Pod was given is not kept");
+        }
+    }
+
+    /// Forgets what a Pod was given that is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        if let Err(error) = self.allocated.keep(|other| other != uid) {
+            tracing::debug!(uid, %error, "what the Pod was given is not forgotten yet");
+        }
     }
 
     /// Counts what a Pod asks for, once for each generation of it, and what was decided: `before` is what it waited for.
@@ -109,67 +200,195 @@ impl Resizer {
         }
     }
 
-    /// Gives running containers the resources that the specification has now; answers whether any changed.
+    /// Gives the Pod and its running containers the resources that the specification has now; answers whether any changed.
     pub(crate) async fn carry_out(
         &self,
         worker: &Worker,
         pod: &Pod,
         observed: &PodStatus,
     ) -> Result<bool, ResizeError> {
-        let mut resized = false;
-        for c in spec::containers(pod).iter().chain(spec::init_containers(pod)) {
-            let Some(status) = observed.container(&c.name).filter(|s| s.running()) else { continue };
-            let began = Instant::now();
-            let done = self.resize(worker, pod, c, status).await;
-            let success = match &done {
-                Ok(false) => None,
-                Ok(true) => Some("true"),
-                Err(_) => Some("false"),
-            };
-            if let Some(success) = success {
-                let took = began.elapsed().as_secs_f64() * 1e3;
-                self.runtime.metrics.observe(&metrics::POD_RESIZE_DURATION_MILLISECONDS, &[success], took);
+        let changes = changes(worker, pod, observed);
+        let whole = self.whole_changes(worker, pod);
+        if changes.is_empty() && !whole {
+            self.completed(worker, pod);
+            return Ok(false);
+        }
+        let began = Instant::now();
+        let done = self.change(worker, pod, observed, changes).await;
+        let (took, success) =
+            (began.elapsed().as_secs_f64() * 1e3, if done.is_ok() { "true" } else { "false" });
+        self.runtime.metrics.observe(&metrics::POD_RESIZE_DURATION_MILLISECONDS, &[success], took);
+        let error = done.as_ref().err().map(ToString::to_string);
+        let before = std::mem::replace(&mut worker.state.lock().resize_error, error.clone());
+        match error {
+            Some(error) if before.as_ref() != Some(&error) => {
+                let message = told("Pod resize error", pod, &error);
+                self.recorder.pod(pod, "Warning", "ResizeError", message);
             }
-            resized |= done?;
+            Some(_) => {}
+            None => self.completed(worker, pod),
         }
-        if resized {
-            worker.state.lock().resize_error = None;
-            worker.report.notify_one();
-        }
-        Ok(resized)
+        worker.report.notify_one();
+        done.map(|()| true)
     }
 
-    async fn resize(
+    /// Tells of a resize that has come to its end.
+    fn completed(&self, worker: &Worker, pod: &Pod) {
+        if worker.state.lock().resizing.take().is_some() {
+            let message = told("Pod resize completed", pod, "");
+            self.recorder.pod(pod, "Normal", "ResizeCompleted", message);
+        }
+    }
+
+    /// Whether the Pod's cgroup was set by other resources of the Pod than it is to have.
+    fn whole_changes(&self, worker: &Worker, pod: &Pod) -> bool {
+        let mut state = worker.state.lock();
+        // As above: the kernel knows it then.
+        let has = state.actuated_whole.get_or_insert_with(|| {
+            let figures = self.cgroups.figures(pod);
+            pod_level::actual(pod, figures.as_ref())
+        });
+        self.scope.whole && !allocation::same_or_none(Some(has), spec::spec(pod).resources.as_ref())
+    }
+
+    async fn change(
         &self,
         worker: &Worker,
         pod: &Pod,
-        c: &Container,
-        status: &ContainerStatus,
-    ) -> Result<bool, ResizeError> {
-        let want = c.resources.clone().unwrap_or_default();
-        let noted = worker.state.lock().actuated.get(&status.id).cloned();
-        // An earlier kubelet may have started the container: then the runtime knows what the container has.
-        let known = noted.is_some();
-        let have = noted.unwrap_or_else(|| resources::actual(pod, c, status.resources.as_ref()));
-        if allocation::same(&have, &want) {
-            if !known {
-                worker.state.lock().actuated.insert(status.id.clone(), want);
-            }
-            return Ok(false);
-        }
-        self.cgroups.ensure(pod, self.managers.is_unlimited(pod))?;
-        self.cgroups.balance(&self.workers.active_pods());
-        if needs_restart(c, &have, &want) {
-            let message = format!("Container {} resize requires restart", c.name);
+        observed: &PodStatus,
+        changes: Vec<Change>,
+    ) -> Result<(), ResizeError> {
+        let (restarts, mut changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(Change::needs_restart);
+        for change in &restarts {
+            let name = &change.container.name;
+            let Some(status) = observed.container(name).filter(|s| s.id == change.id) else { continue };
+            let message = format!("Container {name} resize requires restart");
             self.killer.container(pod, status, &message, KillReason::None, None, None).await?;
-        } else {
-            self.update(worker, pod, c, status).await?;
+            // It is started anew with what it is to have.
+            worker.state.lock().actuated.insert(change.id.clone(), change.wants.clone());
         }
-        worker.state.lock().actuated.insert(status.id.clone(), want);
-        Ok(true)
+        self.cgroups.balance(&self.workers.active_pods());
+        let mut wanted = resources::pod_cgroup(pod, self.cgroups.limits());
+        wanted.quota = wanted.quota.filter(|_| !self.managers.is_unlimited(pod));
+        let figures = self.cgroups.figures(pod);
+        let now = figures.map(|figures| figures.now(&wanted));
+        if let Some(now) = &now {
+            self.check_memory(worker, pod, (now, &wanted), &changes).await?;
+        } else {
+            self.cgroups.ensure(pod, self.managers.is_unlimited(pod))?;
+        }
+        let now = now.unwrap_or_else(|| wanted.clone());
+        let sandbox_id = observed.ready_sandbox().map(|s| s.id.clone());
+        let mut way = Way { now, wanted, sandbox_id };
+        for resource in [Resource::Memory, Resource::Cpu] {
+            for act in resize_plan::order(resource, &way.now, &way.wanted, &changes) {
+                match act {
+                    Act::Limit | Act::Request => self.step(pod, &mut way, resource, act).await?,
+                    Act::Container(at) => {
+                        if let Some(change) = changes.get_mut(at) {
+                            self.update(worker, pod, change, resource, observed).await?;
+                        }
+                    }
+                }
+            }
+        }
+        worker.state.lock().actuated_whole = Some(spec::spec(pod).resources.clone().unwrap_or_default());
+        Ok(())
     }
 
+    /// Refuses to take memory that is in use.
+    async fn check_memory(
+        &self,
+        worker: &Worker,
+        pod: &Pod,
+        (now, wanted): (&PodCgroup, &PodCgroup),
+        changes: &[Change],
+    ) -> Result<(), ResizeError> {
+        let limit = wanted.memory.filter(|then| now.memory.is_none_or(|now| *then < now));
+        let shrinking = resize_plan::shrinking(changes);
+        let of_pod = limit.map(|limit| (limit, self.cgroups.memory_used(pod)));
+        let mut containers = Vec::with_capacity(shrinking.len());
+        for (name, id, limit) in shrinking {
+            let request = pb::ContainerStatsRequest { container_id: id.to_owned() };
+            let answer =
+                self.runtime.of(&worker.uid).container_stats(request).await.map_err(CallError::from)?;
+            let memory = answer.into_inner().stats.and_then(|s| s.memory);
+            containers.push((name, limit, memory.and_then(|m| m.usage_bytes).map(|b| b.value)));
+        }
+        match resize_plan::in_use(of_pod, &containers) {
+            Some(why) => Err(ResizeError::InUse(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets one of the Pod's own figures. The runtime hears of it first, and of the return to those before where the kernel
+    /// refuses.
+    async fn step(&self, pod: &Pod, way: &mut Way, resource: Resource, act: Act) -> Result<(), ResizeError> {
+        let mut next = PodCgroup {
+            shares: way.now.shares,
+            quota: way.now.quota,
+            memory: way.now.memory,
+            ..way.wanted.clone()
+        };
+        match (resource, act) {
+            (Resource::Memory, _) => next.memory = way.wanted.memory,
+            (Resource::Cpu, Act::Limit) => next.quota = way.wanted.quota,
+            (Resource::Cpu, _) => next.shares = way.wanted.shares,
+        }
+        self.tell(pod, way, &next)
+            .await
+            .map_err(|error| ResizeError::Sandbox { resource: resource.name(), error })?;
+        if let Err(error) = self.cgroups.apply(pod, &next) {
+            if let Err(error) = self.tell(pod, way, &way.now).await {
+                tracing::debug!(pod = spec::full_name(pod), %error, "the runtime does not hear of the return");
+            }
+            return Err(error.into());
+        }
+        way.now = next;
+        Ok(())
+    }
+
+    /// Tells the runtime what a Pod's cgroup has; one that does not want to know does not mind.
+    async fn tell(&self, pod: &Pod, way: &Way, next: &PodCgroup) -> Result<(), CallError> {
+        let Some(pod_sandbox_id) = way.sandbox_id.clone() else { return Ok(()) };
+        let (overhead, sum) = resources::sandbox_resources(pod, self.cgroups.limits());
+        let sum = pb::LinuxContainerResources {
+            cpu_quota: next.quota.unwrap_or(0),
+            cpu_shares: i64::try_from(next.shares).unwrap_or(i64::MAX),
+            memory_limit_in_bytes: next.memory.unwrap_or(0),
+            ..sum
+        };
+        let request = pb::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id,
+            overhead: Some(overhead),
+            resources: Some(sum),
+        };
+        match self.runtime.of(spec::uid(pod)).update_pod_sandbox_resources(request).await {
+            Err(error) if !is_unknown_call(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a container one of its resources.
     async fn update(
+        &self,
+        worker: &Worker,
+        pod: &Pod,
+        change: &mut Change,
+        resource: Resource,
+        observed: &PodStatus,
+    ) -> Result<(), CallError> {
+        let name = &change.container.name;
+        let Some(status) = observed.container(name).filter(|s| s.id == change.id) else { return Ok(()) };
+        let given = change.with(resource);
+        let shown = Container { resources: Some(given.clone()), ..change.container.clone() };
+        self.call(worker, pod, &shown, status).await?;
+        worker.state.lock().actuated.insert(change.id.clone(), given.clone());
+        change.has = given;
+        Ok(())
+    }
+
+    async fn call(
         &self,
         worker: &Worker,
         pod: &Pod,
@@ -192,23 +411,54 @@ impl Resizer {
             linux: Some(limits),
             ..pb::UpdateContainerResourcesRequest::default()
         };
-        let updated = self.runtime.of(&worker.uid).update_container_resources(request).await;
-        updated.map(drop).map_err(|error| {
-            let error = CallError::from(error);
-            worker.state.lock().resize_error = Some(error.to_string());
-            error
-        })
+        self.runtime.of(&worker.uid).update_container_resources(request).await?;
+        Ok(())
     }
 }
 
-/// Whether the container wants a restart when one of the resources that differ changes.
-fn needs_restart(c: &Container, have: &ResourceRequirements, want: &ResourceRequirements) -> bool {
-    c.resize_policy.iter().flatten().any(|p| {
-        // However they are written.
-        let amounts = |r: &ResourceRequirements| {
-            let of = |list: &Option<ResourceList>| spec::amount(list.as_ref(), &p.resource_name);
-            (of(&r.requests), of(&r.limits))
-        };
-        p.restart_policy == "RestartContainer" && amounts(have) != amounts(want)
+/// The containers that run with other resources than they are to have.
+fn changes(worker: &Worker, pod: &Pod, observed: &PodStatus) -> Vec<Change> {
+    let mut state = worker.state.lock();
+    resize_plan::changes(pod, |c| {
+        let status = observed.container(&c.name).filter(|s| s.running())?;
+        // An earlier kubelet may have started the container: then the runtime knows what the container has.
+        let has = state.actuated.entry(status.id.clone()).or_insert_with(|| {
+            let shown = Container { resources: Some(resources::effective(pod, c)), ..Container::default() };
+            resources::actual(pod, &shown, status.resources.as_ref())
+        });
+        Some((status.id.clone(), has.clone()))
     })
+}
+
+/// Whether a runtime does not know a call; some say so in words alone.
+fn is_unknown_call(error: &tonic::Status) -> bool {
+    error.code() == Code::Unimplemented || error.message().contains("not implemented")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Upstream's words of `podResourceSummary`.
+    #[test]
+    fn events_tell_what_is_asked_for() {
+        let check = |spec: Value, error: &str, expected: &str| {
+            let pod = json!({"metadata": {"name": "p", "generation": 2}, "spec": spec});
+            let pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(told("Pod resize started", &pod, error), format!("Pod resize started: {expected}"));
+        };
+        let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
+        check(
+            json!({"containers": [{"name": "c", "resources": resources}]}),
+            "",
+            r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"2"},"requests":{"cpu":"1"}}}],"generation":2}"#,
+        );
+        check(
+            json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}),
+            "no",
+            r#"{"initContainers":[{"name":"i","resources":{}}],"containers":[{"name":"c","resources":{}}],"generation":2,"error":"no"}"#,
+        );
+    }
 }

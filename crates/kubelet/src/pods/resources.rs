@@ -32,6 +32,26 @@ pub(crate) fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - 2) * 9999 / 262_142
 }
 
+/// The least shares of which a cgroup v2 weight is made.
+pub(crate) fn shares_of_weight(weight: u64) -> u64 {
+    MIN_SHARES + ((weight.clamp(1, 10_000) - 1) * 262_142).div_ceil(9999)
+}
+
+/// A container's resources with the Pod's own limits where it has none.
+pub(crate) fn effective(pod: &Pod, container: &Container) -> ResourceRequirements {
+    let mut all = container.resources.clone().unwrap_or_default();
+    let of_pod = spec::spec(pod).resources.as_ref().and_then(|r| r.limits.as_ref());
+    for name in ["cpu", "memory"] {
+        let own = spec::amount(all.limits.as_ref(), name);
+        if let Some(limit) =
+            of_pod.and_then(|list| list.get(name)).filter(|l| own == 0 && quantity::milli(Some(l)) != 0)
+        {
+            all.limits.get_or_insert_default().insert(name.to_owned(), limit.clone());
+        }
+    }
+    all
+}
+
 /// The memory in bytes that a Pod itself requests beyond its containers, in equal parts for each of them.
 fn left_to_each(pod: &Pod) -> i64 {
     let requests = spec::spec(pod).resources.as_ref().and_then(|r| r.requests.as_ref());

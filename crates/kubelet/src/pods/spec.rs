@@ -152,11 +152,16 @@ fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
     }
 }
 
+/// The first of a container's rules that is about its end with this code.
+pub(crate) fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
+    container.restart_policy_rules.iter().flatten().find(|rule| rule_matches(rule, exit_code))
+}
+
 /// Whether a container that ended with this code is to run again: its own rules, then its own
 /// policy, then the Pod's.
 pub(crate) fn should_restart(container: &Container, pod: &Pod, exit_code: i32) -> bool {
     let policy = if let Some(policy) = &container.restart_policy {
-        if container.restart_policy_rules.iter().flatten().any(|r| rule_matches(r, exit_code)) {
+        if matching_rule(container, exit_code).is_some() {
             return true;
         }
         policy.as_str()

@@ -20,6 +20,7 @@ use super::hooks::{self, HookError};
 use super::kill::Killer;
 use super::observed::{PodStatus, State};
 use super::observer::Observer;
+use super::resources;
 use super::security::ImageUser;
 use super::spec;
 use super::startup;
@@ -202,9 +203,7 @@ impl Starter {
         let request = pb::StartContainerRequest { container_id: id.clone() };
         calls.start_container(request).await.map_err(|e| ContainerError::Run(e.into()))?;
         self.tell(place, c, "Normal", "Started", "Container started");
-        if let Some(given) = &c.resources {
-            place.worker.state.lock().actuated.insert(id.clone(), given.clone());
-        }
+        place.worker.state.lock().actuated.insert(id.clone(), resources::effective(place.pod, c));
         self.post_start(place, c, &id, observed).await
     }
 

@@ -6,12 +6,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Gate;
 use component::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::time::Instant;
 
-use super::actions::{self, PodActions};
+use super::actions::{self, KillReason, PodActions};
 use super::devices::{self, Devices};
 use super::downward::Facts;
 use super::kill::{CallErrors, Killer};
@@ -19,6 +20,7 @@ use super::observed::{PodStatus, State};
 use super::observer::Observer;
 use super::reporter::Reporter;
 use super::resize::{ResizeError, Resizer};
+use super::restart_all::{self, Reset};
 use super::sandboxes::{SandboxError, Sandboxes};
 use super::spec;
 use super::start::{Place, Starter};
@@ -111,7 +113,9 @@ impl Syncer {
         }
         let status = self.reporter.compute(worker).unwrap_or_default();
         self.prober.follow(&pod, &observed, false);
-        let decided = actions::compute_actions(&pod, &observed, &*self.prober.probes);
+        let restarting = self.config.gates.enabled(Gate::RestartAllContainersOnContainerExits)
+            && restart_all::is_under_way(&status);
+        let decided = actions::compute_actions(&pod, &observed, &*self.prober.probes, restarting);
         let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
         // With nothing left to run, the sandbox and what still stands beside it end as a whole.
         if over
@@ -124,7 +128,7 @@ impl Syncer {
         }
 
         self.objects.register(&pod);
-        self.prepare(&pod).await?;
+        self.prepare(worker, &pod).await?;
         let (volumes, refresh) = self.mount(worker, &pod, &observed).await?;
         let mut attempt = Attempt { by: self, worker, pod: &pod, volumes: &volumes, observed, next: None };
         let acted = Box::pin(attempt.act(&decided)).await;
@@ -136,6 +140,10 @@ impl Syncer {
             self.remove_replaced(&observed).await;
         }
         acted?;
+        if restarting {
+            // The containers that were removed start anew at once.
+            return Ok(Step::Wait(Some(Instant::now())));
+        }
         let now = self.clock.now();
         let token = self.volumes.next_renewal(&worker.uid).map(|at| instant_at(at, now));
         let deadline = worker.deadline(&pod).map(|at| instant_at(at, now));
@@ -178,7 +186,7 @@ impl Syncer {
     }
 
     /// Makes the Pod's cgroup and directories.
-    async fn prepare(&self, pod: &Pod) -> Result<(), SyncError> {
+    async fn prepare(&self, worker: &Worker, pod: &Pod) -> Result<(), SyncError> {
         if !self.cgroups.exists(pod) {
             self.cgroups.balance(&self.workers.active_pods());
             self.cgroups.ensure(pod, self.managers.is_unlimited(pod)).map_err(|error| {
@@ -186,6 +194,7 @@ impl Syncer {
                 self.recorder.pod(pod, "Warning", "FailedCreatePodContainer", error.to_string());
                 error
             })?;
+            worker.state.lock().actuated_whole = Some(spec::spec(pod).resources.clone().unwrap_or_default());
         }
         let dir = self.config.pod_dir(spec::uid(pod));
         let logs = self.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
@@ -270,6 +279,9 @@ impl Attempt<'_> {
             let Some(status) = self.observed.containers.iter().find(|c| c.id == k.id) else { continue };
             by.killer.container(self.pod, status, &k.message, k.reason, None, None).await?;
         }
+        if !a.kill_pod && !a.to_reset.is_empty() {
+            return self.reset(&a.to_reset).await;
+        }
         let mut sandbox_id = a.sandbox_id.clone().unwrap_or_default();
         let sandbox = by.sandboxes.config(self.pod, a.attempt).await?;
         if a.create_sandbox {
@@ -306,6 +318,20 @@ impl Attempt<'_> {
         }
         acted |= by.resizer.carry_out(self.worker, self.pod, &self.observed).await?;
         self.outcome(acted, failed)
+    }
+
+    /// Removes containers from the runtime, those that run without any grace; their logs stay.
+    async fn reset(&self, resets: &[Reset]) -> Result<bool, SyncError> {
+        let by = self.by;
+        for reset in resets {
+            let status = self.observed.containers.iter().find(|c| c.id == reset.id).filter(|_| reset.kill);
+            if let Some(status) = status {
+                let reason = KillReason::RestartAllContainers;
+                by.killer.container(self.pod, status, "killing", reason, Some(0), None).await?;
+            }
+            by.killer.remove_container(&self.worker.uid, &reset.id).await?;
+        }
+        Ok(true)
     }
 
     /// Stops everything that runs of the Pod; answers whether there was anything.

@@ -70,8 +70,12 @@ pub(crate) struct State {
     pub(crate) decided: Option<i64>,
     /// Why the node does not give what the Pod asks for by now.
     pub(crate) pending: Option<Pending>,
-    /// Resources that running containers were given, by CRI id.
+    /// Resources that running containers were given, by CRI id, with the Pod's own limits where a container has none.
     pub(crate) actuated: Actuated,
+    /// The Pod's own resources by which its cgroup was set; none before this kubelet has set or looked at it.
+    pub(crate) actuated_whole: Option<ResourceRequirements>,
+    /// The generation of the object whose resize is under way.
+    pub(crate) resizing: Option<i64>,
     /// Whether the Pod has the processors, memory and devices that it asks for.
     pub(crate) has_resources: bool,
     /// How its start goes, for the counters.
@@ -137,6 +141,8 @@ impl Worker {
                 decided: None,
                 pending: None,
                 actuated: Actuated::new(),
+                actuated_whole: None,
+                resizing: None,
                 has_resources: false,
                 start: Start::new(spec::status(&pod)),
                 pod: pod.clone(),

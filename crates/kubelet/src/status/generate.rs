@@ -1,22 +1,22 @@
 //! A Pod's status, computed from what the runtime has, what probes say, and what was reported before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodStatus,
+    ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodSpec, PodStatus,
     ResourceRequirements, VolumeMountStatus,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
 use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
-use crate::pods::{mount_modes, resources, spec};
+use crate::pods::{mount_modes, pod_level, resources, restart_all, spec};
 use crate::probes::Kind;
-use objects::quantity;
+use objects::quantity::ResourceList;
 
 /// Condition types that the kubelet writes.
 pub(crate) const OWN_CONDITIONS: [&str; 7] = [
@@ -78,10 +78,16 @@ pub(crate) struct Inputs<'a> {
     pub(crate) recursive_read_only: bool,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
+    /// The Pod's own resources by which its cgroup was set, if that is known.
+    pub(crate) actuated_whole: Option<&'a ResourceRequirements>,
+    /// Whether the resources of the whole Pod are told; upstream's gate `InPlacePodLevelResourcesVerticalScaling`.
+    pub(crate) tells_whole: bool,
     /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
     pub(crate) pending: Option<&'a Pending>,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<&'a str>,
+    /// Whether a container's end may restart all containers; upstream's gate `RestartAllContainersOnContainerExits`.
+    pub(crate) restarts_all: bool,
     /// Now.
     pub(crate) now: Timestamp,
 }
@@ -89,9 +95,14 @@ pub(crate) struct Inputs<'a> {
 pub(crate) use objects::time::whole_seconds as time;
 
 fn terminated_unknown(message: &str) -> ContainerState {
+    killed("ContainerStatusUnknown", message)
+}
+
+/// The state of a container that is gone.
+fn killed(reason: &str, message: &str) -> ContainerState {
     ContainerState {
         terminated: Some(ContainerStateTerminated {
-            reason: Some("ContainerStatusUnknown".into()),
+            reason: Some(reason.into()),
             message: Some(message.into()),
             exit_code: 137,
             ..ContainerStateTerminated::default()
@@ -106,6 +117,11 @@ fn waiting(reason: &str, message: &str) -> ContainerState {
         waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
         ..ContainerState::default()
     }
+}
+
+/// Whether all containers are being restarted.
+fn is_restarting(i: &Inputs<'_>) -> bool {
+    i.restarts_all && restart_all::is_due(i.pod, i.observed, i.old)
 }
 
 /// The state of a container as the runtime has it.
@@ -129,7 +145,8 @@ fn state(i: &Inputs<'_>, c: &observed::ContainerStatus, old: Option<&ContainerSt
             ..ContainerState::default()
         },
         State::Unknown if old.is_some_and(|o| o.state.as_ref().is_some_and(|s| s.running.is_some())) => {
-            terminated_unknown("The container could not be located when the pod was terminated")
+            let reason = if is_restarting(i) { restart_all::REASON } else { "ContainerStatusUnknown" };
+            killed(reason, "The container could not be located when the pod was terminated")
         }
         State::Created | State::Unknown => waiting("", ""),
     }
@@ -173,12 +190,24 @@ fn given_to(
     container: &Container,
     c: &observed::ContainerStatus,
 ) -> Option<ResourceRequirements> {
-    let known = i.actuated.get(&c.id).or(container.resources.as_ref());
-    if c.state != State::Running || known.is_none() {
-        return container.resources.clone();
+    let own = container.resources.as_ref()?;
+    if c.state != State::Running {
+        return Some(own.clone());
     }
-    let shown = Container { resources: known.cloned(), ..Container::default() };
-    Some(resources::actual(i.pod, &shown, c.resources.as_ref()))
+    let known = i.actuated.get(&c.id).cloned().unwrap_or_else(|| resources::effective(i.pod, container));
+    let shown = Container { resources: Some(known), ..Container::default() };
+    let mut all = resources::actual(i.pod, &shown, c.resources.as_ref());
+    // A limit that is the Pod's is not the container's.
+    let keep = |list: &mut Option<ResourceList>, own: Option<&ResourceList>| {
+        if let Some(list) = list {
+            list.retain(|name, _| own.is_some_and(|own| own.contains_key(name)));
+        }
+        *list = list.take().filter(|list| !list.is_empty());
+    };
+    keep(&mut all.requests, own.requests.as_ref());
+    keep(&mut all.limits, own.limits.as_ref());
+    all.claims.clone_from(&own.claims);
+    Some(all)
 }
 
 fn by_name(list: &[ContainerStatus]) -> HashMap<&str, &ContainerStatus> {
@@ -225,6 +254,18 @@ fn restart_count(c: &observed::ContainerStatus, old: Option<&ContainerStatus>) -
     if restarted { old.restart_count.saturating_add(1) } else { count.max(old.restart_count) }
 }
 
+/// The state of an init container of which nothing is known but that the Pod goes on without it.
+fn ended_normally() -> ContainerState {
+    let message = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
+    let ended = ContainerStateTerminated {
+        reason: Some("Completed".into()),
+        message: Some(message.into()),
+        exit_code: 0,
+        ..ContainerStateTerminated::default()
+    };
+    ContainerState { terminated: Some(ended), ..ContainerState::default() }
+}
+
 /// Statuses of one list of containers.
 fn containers(
     i: &Inputs<'_>,
@@ -234,6 +275,7 @@ fn containers(
 ) -> Vec<ContainerStatus> {
     let has_init = !spec::init_containers(i.pod).is_empty();
     let default_reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+    let restarting = is_restarting(i);
     let mut out = Vec::with_capacity(list.len());
     let old = by_name(old.map_or(&[], Vec::as_slice));
     for container in list {
@@ -285,6 +327,10 @@ fn containers(
                 volume_mounts: volume_mounts(i, container),
                 ..ContainerStatus::default()
             };
+        } else if let Some(old) = old.filter(|o| restarting && waiting_reason(o).is_none()) {
+            status.state = Some(waiting(restart_all::REASON, restart_all::REMOVED));
+            status.last_state = Some(killed(restart_all::REASON, restart_all::REMOVED));
+            status.restart_count = old.restart_count.saturating_add(1);
         } else if let Some(old) = old.filter(|o| is_running(o)) {
             // It ran, and the runtime knows nothing of it any more.
             if waiting_reason(&status) == Some(default_reason) && last_terminated(&status).is_none() {
@@ -303,15 +349,7 @@ fn containers(
             }
             if newest.is_none() && any_regular_created(i.pod, i.observed) && waiting_reason(&status).is_some()
             {
-                status.state = Some(ContainerState {
-                    terminated: Some(ContainerStateTerminated {
-                        reason: Some("Completed".into()),
-                        message: Some("Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally".into()),
-                        exit_code: 0,
-                        ..ContainerStateTerminated::default()
-                    }),
-                    ..ContainerState::default()
-                });
+                status.state = Some(ended_normally());
                 out.push(status);
                 continue;
             }
@@ -360,8 +398,10 @@ pub(super) fn phase(
 ) -> &'static str {
     let (init, regular) = (by_name(init), by_name(regular));
     let find = |list: &HashMap<&str, &ContainerStatus>, name: &str| list.get(name).copied().cloned();
-    let exit =
-        |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    let ended = |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.clone());
+    let again = |c: &Container, end: &ContainerStateTerminated| {
+        spec::should_restart(c, pod, end.exit_code) || end.reason.as_deref() == Some(restart_all::REASON)
+    };
     let (mut pending_init, mut pending_sidecars, mut failed_init) = (0, 0, 0);
     let (mut unknown, mut running, mut waits) = (0, 0, 0);
     for container in spec::init_containers(pod) {
@@ -384,13 +424,11 @@ pub(super) fn phase(
             continue;
         }
         match status {
-            Some(s) if is_terminated(&s) => {
-                let code = exit(&s).unwrap_or(0);
-                failed_init += i32::from(code != 0 && !spec::should_restart(container, pod, code));
-            }
-            Some(s) if waiting_reason(&s).is_some() && last_terminated(&s).is_some() => {
-                let code = last_terminated(&s).map_or(0, |t| t.exit_code);
-                failed_init += i32::from(code != 0 && !spec::should_restart(container, pod, code));
+            Some(s)
+                if is_terminated(&s) || (waiting_reason(&s).is_some() && last_terminated(&s).is_some()) =>
+            {
+                let end = ended(&s).or_else(|| last_terminated(&s).cloned()).unwrap_or_default();
+                failed_init += i32::from(end.exit_code != 0 && !again(container, &end));
             }
             _ => pending_init += 1,
         }
@@ -400,15 +438,15 @@ pub(super) fn phase(
         match find(&regular, &container.name) {
             None => unknown += 1,
             Some(s) if is_running(&s) => running += 1,
-            Some(s) => match (exit(&s), last_terminated(&s)) {
-                (Some(code), _) => {
+            Some(s) => match (ended(&s), last_terminated(&s)) {
+                (Some(end), _) => {
                     stopped += 1;
-                    final_stops += i32::from(!spec::should_restart(container, pod, code));
-                    succeeded += i32::from(code == 0);
+                    final_stops += i32::from(!again(container, &end));
+                    succeeded += i32::from(end.exit_code == 0);
                 }
                 (None, Some(last)) => {
                     stopped += 1;
-                    final_stops += i32::from(!spec::should_restart(container, pod, last.exit_code));
+                    final_stops += i32::from(!again(container, last));
                 }
                 (None, None) => waits += 1,
             },
@@ -541,16 +579,54 @@ pub(super) fn initialized(pod: &Pod, all: &[&ContainerStatus], old: &PodStatus, 
     condition(pod, "Initialized", ok, reason, text)
 }
 
-static NOTHING: ResourceRequirements = ResourceRequirements { claims: None, limits: None, requests: None };
+/// The condition that tells of a restart of all containers.
+pub(super) fn restarting(
+    pod: &Pod,
+    observed: &observed::PodStatus,
+    old: &PodStatus,
+    phase: &str,
+) -> PodCondition {
+    let (ok, reason, message) = match phase {
+        "Succeeded" => (false, "PodCompleted", ""),
+        "Failed" => (false, "PodFailed", ""),
+        _ if restart_all::is_due(pod, observed, old) && !restart_all::is_cleaned_up(pod, observed) => {
+            (true, "RestartAllContainersStarted", "container exited with restart policy rule")
+        }
+        _ => (false, "", ""),
+    };
+    let made = condition(pod, restart_all::CONDITION, ok, reason, message.to_owned());
+    PodCondition { observed_generation: None, ..made }
+}
 
-/// Whether a running container does not have its resources yet.
+/// Whether the Pod, or a running container, does not have its resources yet.
 fn resizing(i: &Inputs<'_>) -> bool {
     let pod = i.pod;
+    let own = spec::spec(pod).resources.as_ref();
+    if i.tells_whole && i.actuated_whole.is_some_and(|given| !allocation::same_or_none(Some(given), own)) {
+        return true;
+    }
     spec::containers(pod).iter().chain(spec::init_containers(pod)).any(|c| {
         let running = i.observed.container(&c.name).filter(|s| s.running());
         let given = running.and_then(|s| i.actuated.get(&s.id));
-        given.is_some_and(|given| !allocation::same(given, c.resources.as_ref().unwrap_or(&NOTHING)))
+        given.is_some_and(|given| !allocation::same(given, &resources::effective(pod, c)))
     })
+}
+
+/// The resources of the whole Pod, and what of them was given to it.
+fn whole(i: &Inputs<'_>) -> (Option<ResourceRequirements>, Option<ResourceList>) {
+    if !i.tells_whole {
+        return (None, None);
+    }
+    let runs = spec::status(i.pod).phase.as_deref() == Some("Running");
+    let mut pod = Cow::Borrowed(i.pod);
+    if let (true, Some(spec), Some(given)) = (runs, &i.pod.spec, i.actuated_whole)
+        && !allocation::same_or_none(Some(given), spec.resources.as_ref())
+    {
+        let spec = PodSpec { resources: Some(given.clone()), ..spec.clone() };
+        pod = Cow::Owned(Pod { spec: Some(spec), ..i.pod.clone() });
+    }
+    let told = pod_level::told(&pod, i.observed.cgroup.as_ref().filter(|_| runs));
+    (Some(told), Some(pod_level::requested(i.pod)).filter(|list| !list.is_empty()))
 }
 
 /// The addresses of the Pod, the primary one first.
@@ -573,7 +649,6 @@ fn pod_ips(i: &Inputs<'_>) -> Vec<String> {
 }
 
 /// The status.
-#[expect(clippy::too_many_lines, reason = "one field after the other")]
 pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let pod = i.pod;
     let ephemeral: Vec<Container> = spec::ephemeral_containers(pod).into_iter().map(|(c, _)| c).collect();
@@ -618,7 +693,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         phase.clone()
     };
 
-    let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
+    let own = |c: &PodCondition| {
+        OWN_CONDITIONS.contains(&c.type_.as_str()) || (i.restarts_all && c.type_ == restart_all::CONDITION)
+    };
     let mut conditions: Vec<PodCondition> =
         spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
     if let Some(text) = i.failed.and_then(|why| why.disruption.clone()).filter(|_| !held) {
@@ -641,6 +718,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     conditions.push(is_ready);
     conditions.push(containers_ready(pod, &all, &phase, "ContainersReady"));
     conditions.push(condition(pod, "PodScheduled", true, "", String::new()));
+    if i.restarts_all && restart_all::may_happen(pod) {
+        conditions.push(restarting(pod, i.observed, i.old, &phase));
+    }
     for c in &mut conditions {
         let before = i.old.conditions.iter().flatten().find(|o| o.type_ == c.type_);
         c.last_transition_time = match before {
@@ -651,16 +731,7 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
 
     let node_ips: Vec<String> = i.node_ips.iter().map(ToString::to_string).collect();
     let ips = pod_ips(i);
-    let requests: BTreeMap<_, _> = ["cpu", "memory"]
-        .into_iter()
-        .map(|name| (name, spec::pod_request(pod, name)))
-        .filter(|(_, amount)| *amount > 0)
-        .map(|(name, amount)| {
-            let text =
-                if name == "cpu" { quantity::from_milli(amount) } else { Quantity(amount.to_string()) };
-            (name.to_owned(), text)
-        })
-        .collect();
+    let (resources, allocated_resources) = whole(i);
     let some = |list: Vec<ContainerStatus>| Some(list).filter(|l| !l.is_empty());
     PodStatus {
         observed_generation: pod.metadata.generation,
@@ -677,8 +748,8 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         container_statuses: some(regular),
         init_container_statuses: some(init),
         ephemeral_container_statuses: some(extra),
-        allocated_resources: Some(requests).filter(|r| !r.is_empty()),
-        resources: spec::spec(pod).resources.clone(),
+        allocated_resources,
+        resources,
         nominated_node_name: spec::status(pod).nominated_node_name.clone(),
         resource_claim_statuses: spec::status(pod).resource_claim_statuses.clone(),
         extended_resource_claim_status: spec::status(pod).extended_resource_claim_status.clone(),

@@ -1,12 +1,15 @@
 //! Phases and conditions, after upstream's `TestPodPhase*` and `TestGenerate*` cases.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use serde_json::{Value, json};
 
 use super::generate::{Inputs, Waiting, generate, terminate};
 use crate::pods::observed::{self, ContainerStatus, SandboxStatus, State};
+use crate::pods::pod_level::Figures;
 use crate::probes::Kind;
 
 fn pod(policy: &str, init: &Value, containers: &Value) -> Pod {
@@ -61,22 +64,34 @@ fn status_when(
     old: &PodStatus,
     probe: &dyn Fn(Kind, &str) -> Option<bool>,
 ) -> PodStatus {
-    generate(&Inputs {
+    generate(&Inputs { observed: seen, waiting, probe, terminal, ..inputs(pod, old) })
+}
+
+/// The facts that a status is made of, where nothing is known but the Pod.
+fn inputs<'a>(pod: &'a Pod, old: &'a PodStatus) -> Inputs<'a> {
+    static NOBODY: LazyLock<observed::PodStatus> = LazyLock::new(observed::PodStatus::default);
+    static NOTHING: LazyLock<Waiting> = LazyLock::new(Waiting::new);
+    static NONE: LazyLock<HashMap<String, ResourceRequirements>> = LazyLock::new(HashMap::new);
+    static NODE: LazyLock<[std::net::IpAddr; 1]> = LazyLock::new(|| ["192.0.2.1".parse().unwrap()]);
+    Inputs {
         pod,
-        observed: seen,
-        waiting,
-        probe,
+        observed: &NOBODY,
+        waiting: &NOTHING,
+        probe: &|_, _| None,
         old,
-        terminal,
+        terminal: false,
         pending: None,
         failed: None,
-        node_ips: &["192.0.2.1".parse().unwrap()],
+        node_ips: &*NODE,
         runtime: "containerd",
         recursive_read_only: false,
-        actuated: &std::collections::HashMap::new(),
+        actuated: &NONE,
+        actuated_whole: None,
+        tells_whole: true,
         resize_error: None,
+        restarts_all: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
-    })
+    }
 }
 
 #[test]
@@ -236,20 +251,10 @@ fn a_resize_is_in_progress_until_the_container_has_its_resources() {
         ("a:0", "1", None, None),
     ] {
         let got = generate(&Inputs {
-            pod: &p,
             observed: &seen(containers),
-            waiting: &Waiting::new(),
-            probe: &|_, _| None,
-            old: &PodStatus::default(),
-            terminal: false,
-            pending: None,
-            failed: None,
-            node_ips: &[],
-            runtime: "containerd",
-            recursive_read_only: false,
             actuated: &[("id-a".to_owned(), given(actuated))].into(),
             resize_error: error,
-            now: jiff::Timestamp::from_second(100).unwrap(),
+            ..inputs(&p, &PodStatus::default())
         });
         let conditions = got.conditions.unwrap();
         let resize = conditions.iter().find(|c| c.type_ == "PodResizeInProgress");
@@ -313,7 +318,7 @@ fn the_work_grows_with_the_containers() {
                 let old = status(&p, &observed, &Waiting::new(), &PodStatus::default(), &|_, _| None);
                 let new = status(&p, &observed, &Waiting::new(), &old, &|_, _| None);
                 assert!(crate::status::patch::difference(&old, &new).is_none());
-                let _ = actions::compute_actions(&p, &observed, &Sound);
+                let _ = actions::compute_actions(&p, &observed, &Sound, false);
                 on_cpu() - began
             })
             .min()
@@ -327,4 +332,132 @@ fn the_work_grows_with_the_containers() {
         .take_while(|(few, many)| *many >= few * 8)
         .collect();
     assert!(spoilt.len() < 3, "{spoilt:?}");
+}
+
+/// Upstream's 24 cases of `TestIsPodResizeInProgress`. Containers are `ALLOCATED/ACTUATED`, `.` for one that is not running;
+/// resources are requests and limits of cpu and memory as `CPU:CPU:MEMORY:MEMORY`; `i` and `s` are init containers and sidecars.
+#[test]
+fn a_resize_is_under_way_until_all_have_their_resources() {
+    fn resources(text: &str) -> ResourceRequirements {
+        let mut made = json!({"requests": {}, "limits": {}});
+        let places = [("requests", "cpu"), ("limits", "cpu"), ("requests", "memory"), ("limits", "memory")];
+        for (amount, (list, name)) in text.split(':').zip(places) {
+            if !amount.is_empty() {
+                made[list][name] =
+                    json!(if name == "cpu" { format!("{amount}m") } else { amount.to_owned() });
+            }
+        }
+        serde_json::from_value(made).unwrap()
+    }
+    let check = |whole: &str, containers: &str, tells_whole: bool, expected: bool| {
+        let mut lists = [Vec::new(), Vec::new()];
+        let mut actuated = HashMap::new();
+        let mut observed = seen("");
+        for (at, word) in containers.split_whitespace().enumerate() {
+            let (name, init) = (format!("c{at}"), word.starts_with(['i', 's']));
+            let (allocated, given) = word.trim_start_matches(['i', 's']).split_once('/').unwrap();
+            let mut c = json!({"name": name, "resources": resources(allocated)});
+            if word.starts_with('s') {
+                c["restartPolicy"] = json!("Always");
+            }
+            lists[usize::from(!init)].push(c);
+            if given != "." {
+                let id = format!("id-{name}");
+                observed.containers.extend(seen(&format!("{name}:run")).containers);
+                if given != "?" {
+                    actuated.insert(id, resources(given));
+                }
+            }
+        }
+        let mut spec = json!({"initContainers": lists[0], "containers": lists[1]});
+        let (allocated, given) = whole.split_once('/').unwrap_or_default();
+        if !whole.is_empty() {
+            spec["resources"] = json!(resources(allocated));
+        }
+        let given = Some(resources(given)).filter(|_| !whole.ends_with('/') && !whole.is_empty());
+        let pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let old = PodStatus::default();
+        let got = generate(&Inputs {
+            observed: &observed,
+            actuated: &actuated,
+            actuated_whole: given.as_ref(),
+            tells_whole,
+            ..inputs(&pod, &old)
+        });
+        let is = got.conditions.unwrap().iter().any(|c| c.type_ == "PodResizeInProgress");
+        assert_eq!(is, expected, "{whole} {containers}");
+    };
+    let (same, limited) = ("100:100:100:100/100:100:100:100", "100:200:100:200");
+    check("", same, true, false);
+    check("", "100:100:100:100/.", true, false);
+    for (other, differs) in [
+        ("150:200:100:200", true),
+        ("100:300:100:200", true),
+        ("100:200:150:200", true),
+        ("150:200:150:200", true),
+        ("100:200:100:300", true),
+        (limited, false),
+    ] {
+        check("", &format!("{limited}/{other}"), true, differs);
+    }
+    check("", &format!("{limited}/."), true, false);
+    let fine = format!("{limited}/{limited}");
+    check("", &format!("i{limited}/? {fine}"), true, false);
+    check("", &format!("s{fine} {fine}"), true, false);
+    check("", &format!("s{limited}/200:200:100:200 {fine}"), true, true);
+    check("", &format!("i{limited}/? {fine} {limited}/. {limited}/200:200:100:200"), true, true);
+    check("", "s100:200/100:200 ::100:200/::100:200 200::100/200::100", true, false);
+    check("", "/", true, false);
+    check("", "100/100", true, false);
+    check("", "100/500", true, true);
+    check("100/100", "/", false, false);
+    check("200/100", "/", true, true);
+    check("200/100", "/", false, false);
+    check("100/100", "100/50", false, true);
+    check("100/100", "100/50", true, true);
+    check("::100/::200", "::100/::100", true, true);
+    check("200/", "100/.", true, false);
+    // A container without a limit of its own has the Pod's.
+    check("100:300/100:300", "100/100:300", true, false);
+    check("100:400/100:400", "100/100:300", true, true);
+}
+
+#[test]
+fn a_status_tells_of_the_whole_pod() {
+    let check = |phase: &str, given: Value, cgroup: Option<Figures>, tells_whole: bool, expected: Value| {
+        let resources = json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "1Gi"}});
+        let pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": {"phase": phase},
+            "spec": {"containers": [{"name": "a"}], "resources": resources}}))
+        .unwrap();
+        let given: Option<ResourceRequirements> = serde_json::from_value(given).unwrap();
+        let observed = observed::PodStatus { cgroup, ..seen("a:run") };
+        let old = PodStatus::default();
+        let got = generate(&Inputs {
+            observed: &observed,
+            actuated_whole: given.as_ref(),
+            tells_whole,
+            ..inputs(&pod, &old)
+        });
+        let got = serde_json::to_value(&got).unwrap();
+        let got = json!([
+            got["resources"]["requests"]["cpu"],
+            got["resources"]["limits"],
+            got["allocatedResources"]
+        ]);
+        assert_eq!(got, expected, "{phase} {given:?}");
+    };
+    let wanted = || json!(["500m", {"cpu": "1", "memory": "1Gi"}, {"cpu": "500m"}]);
+    let has = |part: u64, quota: i64, memory: i64| {
+        let (quota, memory) = (Some(quota), Some(memory));
+        Some(Figures { part, unified: false, quota, period: 100_000, memory, page: 4096 })
+    };
+    check("Pending", json!(null), None, true, wanted());
+    check("Pending", json!(null), has(2, 1000, 4096), true, wanted());
+    check("Running", json!(null), has(512, 100_000, 1 << 30), true, wanted());
+    let before = json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "512Mi"}});
+    let shown = json!(["250m", {"cpu": "500m", "memory": "512Mi"}, {"cpu": "500m"}]);
+    check("Running", before, has(256, 50_000, 512 << 20), true, shown.clone());
+    // A kubelet that does not know it tells what the kernel has.
+    check("Running", json!(null), has(256, 50_000, 512 << 20), true, shown);
+    check("Running", json!(null), has(512, 100_000, 1 << 30), false, json!([null, null, null]));
 }

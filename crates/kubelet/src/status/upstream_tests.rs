@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::generate::{self, Failure, Inputs, Waiting, generate, phase, terminate};
 use crate::pods::observed::{self, ContainerStatus, SandboxStatus, State};
+use crate::pods::restart_all;
 use crate::probes::Kind;
 
 /// Containers by their names; those with `*` are sidecars.
@@ -32,7 +33,8 @@ fn made(spec: Value) -> Pod {
         .unwrap()
 }
 
-/// A container in the API: `run`, `started`, an exit code, `wait`, or `wait/CODE` with the code of the run before.
+/// A container in the API: `run`, `started`, an exit code, `wait`, or `wait/CODE` with the code of the run before; `gone` is
+/// one that was removed because all containers are restarted.
 fn api(text: &str) -> ApiContainer {
     let (name, state) = text.split_once(':').unwrap();
     let ended = |code: &str| json!({"terminated": {"exitCode": code.parse::<i32>().unwrap()}});
@@ -42,6 +44,10 @@ fn api(text: &str) -> ApiContainer {
         ("started", _) => {
             status["state"] = json!({"running": {}});
             status["started"] = json!(true);
+        }
+        ("gone", _) => {
+            status["state"] = json!({"waiting": {"reason": restart_all::REASON}});
+            status["lastState"] = json!({"terminated": {"reason": restart_all::REASON, "exitCode": 137}});
         }
         ("wait", before) => {
             status["state"] = json!({"waiting": {}});
@@ -170,6 +176,105 @@ fn phases_by_the_policies_of_containers() {
     check("Never", &[("f", "Always")], &[c], "f:-1", "Pending");
 }
 
+/// A container whose end with code 42 restarts all containers of its Pod.
+fn with_rule(name: &str, policy: &str) -> Value {
+    let codes = json!({"operator": "In", "values": [42]});
+    json!({"name": name, "restartPolicy": policy,
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": codes}]})
+}
+
+/// Upstream's 15 cases of `TestPodPhaseWithRestartAllContainers`. The container with the rule is `c`, with `*` as a sidecar.
+#[test]
+fn phases_while_all_containers_restart() {
+    let check = |init: &str, regular: &str, statuses: &str, expected: &str| {
+        let one = |name: &str| match name {
+            "c" => with_rule("c", "Never"),
+            "c*" => with_rule("c", "Always"),
+            name => json!({"name": name}),
+        };
+        let list = |of: &str| of.split_whitespace().map(one).collect::<Vec<_>>();
+        let spec =
+            json!({"restartPolicy": "Never", "initContainers": list(init), "containers": list(regular)});
+        let all: Vec<_> = statuses.split_whitespace().map(api).collect();
+        let got = phase(&made(spec), &all, &all, false, true);
+        assert_eq!(got, expected, "[{init}] {regular} {statuses}");
+    };
+    check("", "c", "c:42", "Running");
+    check("c", "", "c:42 r:wait", "Pending");
+    check("c*", "r", "c:42 r:wait", "Pending");
+    check("c* i", "r", "c:42 i:wait r:wait", "Pending");
+    check("", "c", "c:gone", "Running");
+    check("c", "", "c:gone r:wait", "Pending");
+    check("c*", "r", "c:gone r:wait", "Pending");
+    check("c* i", "r", "c:gone i:gone r:wait", "Pending");
+    check("i", "c", "i:0 c:gone", "Running");
+    check("i", "c", "i:-1 c:gone", "Failed");
+    check("c", "r", "c:42 r:wait", "Pending");
+    check("c", "r", "c:0 r:wait", "Pending");
+    check("c*", "r", "c:gone r:gone", "Running");
+    check("c*", "r", "c:run r:gone", "Running");
+    check("c* i", "r", "c:run i:gone r:wait", "Pending");
+    // Other containers that were killed with it do not fail the Pod either.
+    check("i", "c r", "i:gone c:gone r:gone", "Running");
+}
+
+/// Upstream's 6 cases of `TestGenerateAllContainersRestartingCondition`: whether the condition was there, then its status,
+/// reason and message.
+#[test]
+fn a_condition_tells_that_all_containers_restart() {
+    let pod = made(json!({"containers": [{"name": "c"}, with_rule("trigger", "Never")]}));
+    let condition = |status: &str| json!({"type": "AllContainersRestarting", "status": status});
+    let check = |seen: &str, was: bool, phase: &str, expected: Value| {
+        let list = if was { json!([condition("True")]) } else { json!([]) };
+        let old = serde_json::from_value(json!({"conditions": list})).unwrap();
+        let got = generate::restarting(&pod, &observed(seen), &old, phase);
+        assert_eq!(serde_json::to_value(&got).unwrap(), expected, "{seen} {was} {phase}");
+    };
+    let mut due = condition("True");
+    due["reason"] = json!("RestartAllContainersStarted");
+    due["message"] = json!("container exited with restart policy rule");
+    let over = |reason: &str| json!({"type": "AllContainersRestarting", "status": "False", "reason": reason});
+    check("", false, "Pending", condition("False"));
+    check("", false, "Failed", over("PodFailed"));
+    check("", false, "Succeeded", over("PodCompleted"));
+    check("c:run trigger:42", false, "Running", due.clone());
+    check("c:0 trigger:42", true, "Running", due);
+    check("", true, "Pending", condition("False"));
+}
+
+/// Upstream's 7 cases of `TestConvertToAPIContainerStatuses` about restarts of all containers.
+#[test]
+fn containers_that_were_removed_wait_for_their_restart() {
+    let check = |seen: &str, old: &[(&str, i32)], expected: &[&str]| {
+        let pod = made(json!({"restartPolicy": "Always", "containers": [{"name": "a"}, {"name": "b"}]}));
+        let statuses = old.iter().map(|(text, count)| with_restarts(api(text), *count)).collect();
+        let mut old = PodStatus { container_statuses: Some(statuses), ..PodStatus::default() };
+        old.conditions =
+            serde_json::from_value(json!([{"type": restart_all::CONDITION, "status": "True"}])).unwrap();
+        let got = status(&pod, &observed(seen), &Given { old, ..Given::default() });
+        assert_eq!(words(got.container_statuses.as_ref()), expected, "{seen}");
+    };
+    let gone = |name: &str| format!("{name}: wait RestartingAllContainers < RestartingAllContainers 137 #1");
+    let (a, b) = (gone("a"), gone("b"));
+    let ended = ("b:42", 0);
+    check("a:run b:42", &[("a:run", 0), ("b:run", 0)], &["a: run <  #0", "b: 42 <  #0"]);
+    check("a:137", &[("a:run", 0), ended], &["a: 137 <  #0", &b]);
+    check("", &[("a:137", 0), ended], &[&a, &b]);
+    check("", &[("a:run", 0), ended], &[&a, &b]);
+    check("a:run@new", &[("a:gone", 1), ended], &["a: run < RestartingAllContainers 137 #1", &b]);
+    check("a:0", &[("a:run", 1), ended], &["a: 0 <  #1", &b]);
+    check("a:1", &[("a:run", 1), ended], &["a: 1 <  #1", &b]);
+    // They wait for their turn then, and were restarted once.
+    check(
+        "",
+        &[("a:gone", 1), ("b:gone", 1)],
+        &[
+            "a: wait ContainerCreating < RestartingAllContainers 137 #1",
+            "b: wait ContainerCreating < RestartingAllContainers 137 #1",
+        ],
+    );
+}
+
 /// A container in the runtime: `run`, `unknown`, `created` or an exit code; then, after `@`, its id.
 fn seen(text: &str) -> ContainerStatus {
     let (text, id) = text.split_once('@').unwrap_or((text, ""));
@@ -230,7 +335,10 @@ fn probed(
         runtime: "test",
         recursive_read_only: false,
         actuated: &HashMap::new(),
+        actuated_whole: None,
+        tells_whole: true,
         resize_error: None,
+        restarts_all: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
     })
 }

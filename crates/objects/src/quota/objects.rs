@@ -31,7 +31,7 @@ impl Counted {
         if let (Some(deleted), Some(grace)) = (&meta.deletion_timestamp, meta.deletion_grace_period_seconds) {
             counted.gone = Some(after_grace(deleted.0, grace));
         }
-        let requests = pod_requests(pod, Counting { status: true, assumed: (0, 0) });
+        let requests = pod_requests(pod, Counting { status: true, ..Counting::default() });
         counted.alive = compute(spec, &requests, &pod_limits(pod));
         counted
     }

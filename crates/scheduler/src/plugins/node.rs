@@ -339,7 +339,7 @@ impl PreFilter for Features {
 
 impl Filter for Features {
     fn filter(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if features::missing(cycle.pod.whole(), &node.node).is_empty() {
+        if features::missing(cycle.pod.whole(), features::declared(&node.node)).is_empty() {
             return Ok(());
         }
         Err(Rejection::lasting(FEATURES, "node(s) didn't match Pod's required features"))
