@@ -1,9 +1,11 @@
 //! Questions about a Pod's specification.
 
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, PodStatus,
+    Container, ContainerRestartRule, EnvVar, EphemeralContainer, Pod, PodSpec, PodStatus, VolumeDevice,
+    VolumeMount,
 };
 
 use objects::Amount;
@@ -44,6 +46,24 @@ pub(crate) fn init_containers(pod: &Pod) -> &[Container] {
 /// Containers.
 pub(crate) fn containers(pod: &Pod) -> &[Container] {
     &spec(pod).containers
+}
+/// The names of the volumes that containers of any kind mount, have as devices, or read a variable from.
+pub(crate) fn used_volumes<'p>(pod: &'p Pod) -> HashSet<&'p str> {
+    type Uses<'p> = (&'p Option<Vec<VolumeMount>>, &'p Option<Vec<VolumeDevice>>, &'p Option<Vec<EnvVar>>);
+    let mut used = HashSet::new();
+    let mut add = |(mounts, devices, variables): Uses<'p>| {
+        used.extend(mounts.iter().flatten().map(|mount| mount.name.as_str()));
+        used.extend(devices.iter().flatten().map(|device| device.name.as_str()));
+        let sources = variables.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+        used.extend(sources.filter_map(|source| Some(source.file_key_ref.as_ref()?.volume_name.as_str())));
+    };
+    for c in containers(pod).iter().chain(init_containers(pod)) {
+        add((&c.volume_mounts, &c.volume_devices, &c.env));
+    }
+    for c in spec(pod).ephemeral_containers.iter().flatten() {
+        add((&c.volume_mounts, &c.volume_devices, &c.env));
+    }
+    used
 }
 /// Ephemeral containers as containers, each with its target.
 pub(crate) fn ephemeral_containers(pod: &Pod) -> Vec<(Container, Option<String>)> {
@@ -288,6 +308,24 @@ mod tests {
 
     fn container(value: Value) -> Container {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn volumes_that_are_used() {
+        let mount = |volume: &str| json!([{"name": volume, "mountPath": "/d"}]);
+        let file = json!([{"name": "E", "valueFrom": {"fileKeyRef": {"volumeName": "f", "path": "p", "key": "k"}}},
+            {"name": "P", "value": "v"}]);
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "volumes": [{"name": "unused", "emptyDir": {}}],
+            "initContainers": [{"name": "i", "volumeMounts": mount("a")}],
+            "containers": [{"name": "c", "volumeDevices": [{"name": "b", "devicePath": "/dev/x"}], "env": file},
+                {"name": "d", "volumeMounts": mount("a")}],
+            "ephemeralContainers": [{"name": "e", "volumeMounts": mount("c")}],
+        }}))
+        .unwrap();
+        let mut used: Vec<&str> = used_volumes(&pod).into_iter().collect();
+        used.sort_unstable();
+        assert_eq!(used, ["a", "b", "c", "f"]);
     }
 
     /// Upstream's case of `TestHashContainer` and its 4 of `TestHashContainerWithoutResources`, where nothing but the name and

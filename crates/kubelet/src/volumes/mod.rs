@@ -195,7 +195,7 @@ impl VolumeManager {
         self.sources.certificates.forget(uid);
     }
 
-    /// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as
+    /// Makes every volume of a Pod that a container uses, or brings it up to date. Answers the volumes, and those that stay as
     /// they were because they could not be brought up to date. `running`: a container of the Pod runs, for
     /// which they were all made.
     ///
@@ -208,7 +208,12 @@ impl VolumeManager {
     ) -> Result<(Volumes, Vec<VolumeError>), VolumeError> {
         let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
         let deadline = Instant::now() + REFRESH;
+        let used = spec::used_volumes(facts.pod);
         for volume in spec::spec(facts.pod).volumes.iter().flatten() {
+            // As upstream's. Images of volumes are pulled all the same.
+            if volume.image.is_none() && !used.contains(volume.name.as_str()) {
+                continue;
+            }
             let error = |error| VolumeError { volume: volume.name.clone(), error };
             let began = Instant::now();
             let made = self.mount(facts, volume, running, deadline).await;

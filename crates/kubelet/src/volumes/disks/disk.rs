@@ -187,8 +187,12 @@ impl Disk {
 
     /// Whether it may grow by the kubelet's hand.
     pub(super) fn grows(&self, driver: Option<&Driver>) -> bool {
-        let resizes = driver.is_some_and(|driver| driver.capabilities.requires_fs_resize);
-        resizes && self.claim.is_some() && !self.read_only && matches!(self.kind, Kind::Flex(_))
+        let resizes = match self.kind {
+            Kind::Flex(_) => driver.is_some_and(|driver| driver.capabilities.requires_fs_resize),
+            Kind::Local(_) => true,
+            Kind::Iscsi(_) | Kind::Fc(_) => false,
+        };
+        resizes && self.claim.is_some() && !self.read_only
     }
 
     /// Whether it is mounted with the SELinux label that its Pod asks for; `all`: upstream's gate `SELinuxMount`.

@@ -1,4 +1,5 @@
-//! The growth of a FlexVolume on the node (upstream: `pkg/volume/flexvolume/expander.go`).
+//! The growth on the node of a FlexVolume and of a device of the node's own (upstream: `pkg/volume/flexvolume/expander.go`,
+//! `NodeExpand` of `pkg/volume/local`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ impl Giving {
     /// Looks whether a Pod's volume, which is at `path`, is to grow, and makes it larger. `running`: containers have it.
     pub(super) async fn expand(&self, path: &Path, running: bool) -> Result<(), DiskError> {
         let (room, disk) = (&self.room, &self.disk);
-        let (Kind::Flex(of), Some(claim), Some(driver)) = (&disk.kind, &disk.claim, &self.driver) else {
+        let Some(claim) = disk.claim.as_ref().filter(|_| disk.grows(self.driver.as_deref())) else {
             return Ok(());
         };
         let step = if running { Step::Expand } else { Step::SetUpExpand };
@@ -36,7 +37,17 @@ impl Giving {
             return Ok(());
         }
         growth.begin(&due).await.map_err(|why| self.failed(step)(Why::Text(why)))?;
-        if let Err(why) = self.call(of, driver, (&dir, path), (due.capacity, due.has)).await {
+        let grown = match (&disk.kind, &self.driver) {
+            (Kind::Flex(of), Some(driver)) => {
+                self.call(of, driver, (&dir, path), (due.capacity, due.has)).await
+            }
+            (Kind::Local(device), _) if !disk.block => {
+                format::grow(&room.host, device, path).await.map_err(Why::from)
+            }
+            // A device has the size that it has.
+            _ => Ok(()),
+        };
+        if let Err(why) = grown {
             growth.fail(&due, &why.to_string(), false, room.sizes.failed(&dir)).await;
             return Err(self.failed(step)(why));
         }

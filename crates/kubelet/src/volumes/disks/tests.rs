@@ -679,3 +679,30 @@ async fn a_flex_volume_grows() {
     volumes.tear_down("a").await.unwrap();
     node.is_clean();
 }
+
+/// A device of the node's own has grown by its owner's hand: its file system follows, and a device that a Pod has as such
+/// has grown already.
+#[tokio::test]
+async fn a_local_device_grows() {
+    for mode in ["Filesystem", "Block"] {
+        let mut device = None;
+        let node = Node::new(|dir| {
+            device = Some(Loop::new(dir));
+            vec![("resize2fs", format!("echo \"resize2fs $*\" >> {}/calls", dir.display()))]
+        });
+        let device = device.unwrap();
+        let api = Arc::new(Growing(Mutex::default()));
+        let volumes = node.volumes_beside(&api);
+        let a = pod("a", json!({"containers": []}));
+        let spec = json!({"local": {"path": device.0, "fsType": "ext4"}, "volumeMode": mode});
+        volumes.mount(&a, "v", persistent(spec, false), false).await.unwrap();
+        let expected =
+            if mode == "Block" { vec![] } else { vec![format!("resize2fs {}", device.0.display())] };
+        assert_eq!(calls(node.dir.path()), expected);
+        let told = std::mem::take(&mut *api.0.lock());
+        assert_eq!((told.len(), &told[1]["status"]["capacity"]["storage"]), (2, &json!("32Mi")));
+        assert!(volumes.next("a").is_some(), "it is looked at from time to time");
+        volumes.tear_down("a").await.unwrap();
+        node.is_clean();
+    }
+}
