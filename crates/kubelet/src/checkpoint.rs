@@ -130,12 +130,24 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// # Errors
 /// It cannot be written, or would be too large to be read.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, fs::File::sync_all)
+}
+
+/// Writes a file, whole or not at all. The end of this process loses nothing of it, that of the machine may.
+///
+/// # Errors
+/// It cannot be written, or would be too large to be read.
+pub(crate) fn write_soon(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, |_| Ok(()))
+}
+
+fn replace(path: &Path, bytes: &[u8], wait: impl FnOnce(&fs::File) -> io::Result<()>) -> io::Result<()> {
     if bytes.len() as u64 > MOST {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let new = beside(path);
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let written = file.write_all(bytes).and_then(|()| wait(&file));
     let renamed = written.and_then(|()| fs::rename(&new, path));
     renamed.inspect_err(|_| drop(fs::remove_file(&new)))
 }

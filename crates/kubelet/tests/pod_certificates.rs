@@ -61,7 +61,8 @@ impl Node {
         self.api.pod(
             name,
             json!({"terminationGracePeriodSeconds": 1, "serviceAccountName": "workload",
-                "containers": [{"name": "c", "image": "test.local/i:1", "imagePullPolicy": "IfNotPresent"}],
+                "containers": [{"name": "c", "image": "test.local/i:1", "imagePullPolicy": "IfNotPresent",
+                    "volumeMounts": [{"name": "certificate", "mountPath": "/certificate"}]}],
                 "volumes": [{"name": "certificate", "projected": {"defaultMode": 420, "sources": [source]}}]}),
         );
         let uid = self.api.get("pods", name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();

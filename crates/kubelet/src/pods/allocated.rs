@@ -115,7 +115,9 @@ impl Record {
 
     fn write(&self, entries: &BTreeMap<String, Entry>) -> Result<(), RecordError> {
         let bytes = encode(entries)?;
-        Ok(in_place(|| checkpoint::write(&self.file, &bytes))?)
+        // All Pods that start wait for it in turn. Where the machine ends so do its containers, and the statuses of Pods tell
+        // what they were given.
+        Ok(in_place(|| checkpoint::write_soon(&self.file, &bytes))?)
     }
 }
 

@@ -80,7 +80,10 @@ impl Giving {
         let dir = self.room.dir(&staged);
         let turn = self.room.turn(&dir.to_string_lossy()).await;
         if self.disk.block {
-            return self.map(&dir).await;
+            let path = self.map(&dir).await?;
+            drop(turn);
+            self.expand(&path, false).await?;
+            return Ok(path);
         }
         let once = self.driver.as_ref().is_none_or(|driver| driver.capabilities.attach);
         if self.label.is_some()
@@ -98,9 +101,7 @@ impl Giving {
         }
         let path = self.set_up(&dir).await.map_err(self.failed(Step::SetUp))?;
         drop(turn);
-        if self.disk.grows(self.driver.as_deref()) {
-            self.expand(&path, false).await?;
-        }
+        self.expand(&path, false).await?;
         Ok(path)
     }
 
