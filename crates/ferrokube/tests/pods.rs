@@ -195,7 +195,7 @@ fn a_pod_starts_anew_when_a_container_says_so() -> Result<()> {
     let images = vec![Image::busybox("test.local/app:1")?];
     let c = Cluster::start("anew", Options { images, flags, ..Options::default() })?;
     let node = c.host().name();
-    let declared = c.get("node", &node)?["status"]["declaredFeatures"].clone();
+    let declared = c.get("node", node)?["status"]["declaredFeatures"].clone();
     let restarts = "RestartAllContainersOnContainerExits";
     assert!(declared.as_array().is_some_and(|all| all.iter().any(|f| f == restarts)), "{declared}");
 
