@@ -97,6 +97,22 @@ pub(crate) fn forget(id: &str) -> Result<()> {
     }
 }
 
+/// Whether a cluster other than this one has its kubelets' directory at a path.
+pub(crate) fn is_root_of_another(id: &str, root: &Path) -> bool {
+    is_in_notes(Path::new(DIR), &file(id), root)
+}
+
+/// Whether a note in a directory, but for one of them, has a path as the kubelets' directory.
+fn is_in_notes(dir: &Path, but: &Path, root: &Path) -> bool {
+    let notes = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut others = notes.filter(|note| note != but && note.extension().is_some_and(|e| e == "footprint"));
+    others.any(|note| {
+        let Ok(text) = fs::read(note) else { return false };
+        // One that cannot be understood may have it.
+        serde_json::from_slice::<Footprint>(&text).map_or(true, |other| other.kubelet_root == root)
+    })
+}
+
 /// The directory of the files that keep the namespaces of a cluster's nodes.
 pub(crate) fn namespaces(id: &str) -> PathBuf {
     Path::new(DIR).join(format!("nodes-{id}"))
@@ -183,5 +199,25 @@ mod tests {
         forget(&id).unwrap();
         fs::remove_file(dir.path().join("version")).unwrap();
         assert!(Lost::find(dir.path()).unwrap().is_none());
+    }
+
+    #[test]
+    fn kubelets_share_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, root) = (dir.path().join("own.footprint"), Path::new("/var/lib/kubelet"));
+        let check = |name: &str, text: &str, expected: bool| {
+            let note = dir.path().join(name);
+            fs::write(&note, text).unwrap();
+            assert_eq!(is_in_notes(dir.path(), &own, root), expected, "{name} {text}");
+            fs::remove_file(note).unwrap();
+        };
+        let same = r#"{"kubeletRoot": "/var/lib/kubelet"}"#;
+        check("own.footprint", same, false);
+        check("other.footprint", same, true);
+        check("other.json", same, false);
+        check("other.footprint", r#"{"kubeletRoot": "/data/kubelet"}"#, false);
+        check("other.footprint", "{}", false);
+        check("other.footprint", "no note", true);
+        assert!(!is_in_notes(&dir.path().join("none"), &own, root));
     }
 }

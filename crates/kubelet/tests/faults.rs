@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Files;
 use crate::support::fake::{self, Fake, Fault};
 use crate::support::memory::Memory;
 use client::{Client, Clients};
@@ -35,7 +36,7 @@ struct Node {
     config: Config,
     kubelet: Arc<Kubelet>,
     shutdown: Shutdown,
-    files: Arc<tempfile::TempDir>,
+    files: Arc<Files>,
 }
 
 impl Node {
@@ -49,8 +50,8 @@ impl Node {
         Self::run(api, runtime, config, files).await
     }
 
-    fn settings() -> (Arc<Memory>, Config, Arc<tempfile::TempDir>) {
-        let files = Arc::new(tempfile::tempdir().unwrap());
+    fn settings() -> (Arc<Memory>, Config, Arc<Files>) {
+        let files = Arc::new(Files::new());
         let mut config = Config::new("node");
         // There are no containers whose cgroups would be in them.
         config.pod_cgroups = false;
@@ -70,7 +71,7 @@ impl Node {
         (api, config, files)
     }
 
-    async fn run(api: Arc<Memory>, runtime: Fake, config: Config, files: Arc<tempfile::TempDir>) -> Self {
+    async fn run(api: Arc<Memory>, runtime: Fake, config: Config, files: Arc<Files>) -> Self {
         let shutdown = Shutdown::new();
         let client = Client::new(api.clone(), "kubelet");
         let clients = Clients::new(move |_| client.clone());

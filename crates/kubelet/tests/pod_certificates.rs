@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Files;
 use crate::support::fake::{self, Fake};
 use crate::support::memory::Memory;
 use client::{Client, Clients};
@@ -22,12 +23,12 @@ struct Node {
     config: Config,
     shutdown: Shutdown,
     kubelet: Arc<Kubelet>,
-    _files: tempfile::TempDir,
+    _files: Files,
 }
 
 impl Node {
     async fn start() -> Self {
-        let files = tempfile::tempdir().unwrap();
+        let files = Files::new();
         let mut config = Config::new("node");
         // There are no containers whose cgroups would be in them.
         config.pod_cgroups = false;

@@ -8,10 +8,13 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// The script of the host's first process: private mounts, loopback up, then reaping of orphans.
+/// The script of the host's first process: private mounts, loopback up, then reaping of orphans. Nodes have mounts on
+/// directories below `/var/lib`, and a directory that another host removes takes its mounts with it.
 const INIT: &str = "set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
+mkdir /run/changes /run/changes/upper /run/changes/work
+mount -t overlay -o lowerdir=/var/lib,upperdir=/run/changes/upper,workdir=/run/changes/work overlay /var/lib
 hostname \"$1\"
 ip link set lo up
 echo ready

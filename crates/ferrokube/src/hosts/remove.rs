@@ -10,13 +10,13 @@ use cri::runtime::CgroupDriver;
 use super::namespaces::Kept;
 use super::network;
 use super::plan::directory;
-use crate::footprint::{Footprint, id_of};
+use crate::footprint::{self, Footprint, id_of};
 use crate::marks::Marks;
 
 /// Removes the cluster's nodes with their processes, namespaces, links and cgroups. Their files are in the data directory.
 /// Neither a runtime nor an agent is asked: whatever runs in the namespaces or cgroups is killed, and mounts go with the
 /// namespaces.
-pub(crate) async fn remove(data_dir: &Path, id: &str, footprint: &Footprint) -> Result<()> {
+pub(crate) async fn remove(data_dir: &Path, id: &str, made: &Footprint) -> Result<()> {
     let (nodes, kept) = (directory(data_dir), Kept::of(id));
     let mut names: BTreeSet<_> = kept.names().collect();
     names.extend(fs::read_dir(&nodes).into_iter().flatten().flatten().map(|entry| entry.file_name()));
@@ -28,9 +28,9 @@ pub(crate) async fn remove(data_dir: &Path, id: &str, footprint: &Footprint) -> 
     kept.remove().context("the nodes' namespaces can't be removed")?;
     network::remove(id).context("the nodes' network can't be removed")?;
     // The nodes' own directories were mounted there. It goes if it is empty; what is mounted there in the namespaces of
-    // another cluster's nodes would go with it.
-    let root = &footprint.kubelet_root;
-    if !is_mounted_anywhere(root)? {
+    // another cluster's nodes, or will be in a moment, would go with it.
+    let root = &made.kubelet_root;
+    if !is_mounted_anywhere(root)? && !footprint::is_root_of_another(id, root) {
         let _ = fs::remove_dir(root);
     }
     for root in roots {
