@@ -327,6 +327,11 @@ impl Cache {
         let pod = there.or_else(|| self.orphan_pods.get(uid))?;
         Some((pod.name(), self.placed.get(uid)?))
     }
+    /// Whether a Pod has a node and does not leave it, as far as is known.
+    pub fn stays(&self, uid: &str) -> bool {
+        let there = self.node_of(uid).and_then(|node| node.pods.get(uid));
+        there.or_else(|| self.orphan_pods.get(uid)).is_some_and(|pod| !pod.leaving)
+    }
     /// On how many nodes an image is.
     pub fn nodes_with_image(&self, image: &str) -> i64 {
         self.image_nodes.get(image).copied().unwrap_or(0)

@@ -301,6 +301,22 @@ async fn a_victim_that_can_not_be_deleted_makes_the_preemptor_look_anew() -> Res
     run.bound("high").await
 }
 
+/// A preemptor that is tried before its victim is seen to go would make room once more, on another node if there is one.
+#[tokio::test(start_paused = true)]
+async fn a_victim_is_waited_for_until_it_is_seen_to_go() -> Result<()> {
+    let run = Run::with(&[node("2", json!([]))], &[pod("victim", 1, on_node())]).await?;
+    let first = run.hold(Asked::Delete, "victim");
+    run.put_pod(&pod("high", 9, json!({}))).await?;
+    run.asks(Asked::Delete, "victim", 1).await?;
+    run.0.faults().hold_events("pods");
+    first.open(Ok(()));
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(run.asked(Asked::Delete, "victim").len(), 1);
+    run.0.faults().let_events_come("pods");
+    run.take("victim").await?;
+    run.bound("high").await
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_victim_that_can_not_be_marked_is_not_deleted() -> Result<()> {
     let run = Run::with(&[node("2", json!([]))], &[pod("victim", 1, on_node())]).await?;

@@ -40,7 +40,7 @@ impl Scheduler {
                 && !e.is_not_found()
             {
                 tracing::warn!(error = %e, "a claim could not be written");
-                uid.map(|uid| tx.send(Input::Evicted(Evicted { uid, group: None })));
+                uid.map(|uid| tx.send(Input::Evicted(Evicted { uid, group: None, victims: Vec::new() })));
             }
         });
     }

@@ -26,8 +26,14 @@ impl Scheduler {
             || self.by_group && group().is_some_and(|uid| self.preempting.contains(&uid))
     }
 
-    /// That is done: whether they went or not, the preemptor is tried again, and decides by what it sees then.
-    pub(super) fn evicted(&mut self, evicted: &Evicted, now: Instant) {
+    /// That is done: whether they went or not, the preemptor is tried again, and decides by what it sees then. The watch may
+    /// be behind the answers, and a preemptor that found its victims where they were would make room on another node, too: it
+    /// waits until they are seen to go.
+    pub(super) fn evicted(&mut self, evicted: Evicted, now: Instant) {
+        if let Some(unseen) = evicted.victims.iter().find(|victim| self.cache.stays(victim)).cloned() {
+            self.unseen.entry(unseen).or_default().push(evicted);
+            return;
+        }
         self.preempting.remove(&evicted.uid);
         let Some(pod) = &evicted.group else {
             self.queue.activate(&evicted.uid, now);
@@ -36,6 +42,13 @@ impl Scheduler {
         let members: Vec<_> = self.cache.groups().members(pod, |all| all.unplaced().cloned().collect());
         for uid in &members {
             self.queue.activate(uid, now);
+        }
+    }
+
+    /// A Pod is seen to go.
+    pub(super) fn seen_to_go(&mut self, uid: &str, now: Instant) {
+        for evicted in self.unseen.remove(uid).into_iter().flatten() {
+            self.evicted(evicted, now);
         }
     }
 
@@ -71,7 +84,8 @@ impl Scheduler {
                 }
             }
             metrics.evicted(ok, start.elapsed());
-            let _ = tx.send(Input::Evicted(Evicted { uid, group }));
+            let gone = victims.iter().filter(|_| ok).map(|victim| victim.uid().to_owned()).collect();
+            let _ = tx.send(Input::Evicted(Evicted { uid, group, victims: gone }));
         });
     }
 }

@@ -178,6 +178,7 @@ pub async fn run_with(
         queue,
         nominated: Nominated::default(),
         preempting: HashSet::new(),
+        unseen: HashMap::new(),
         ways: HashMap::new(),
         writes: Writes::default(),
         grouped: settings.gates.enabled(Gate::GenericWorkload),
@@ -272,6 +273,8 @@ struct Scheduler {
     nominated: Nominated,
     /// Preemptors, Pods and groups by uid, whose victims are being deleted: they are not tried before that is done.
     preempting: HashSet<String>,
+    /// Preemptions of which a victim was deleted and is not yet seen to go, by that one's uid.
+    unseen: HashMap<String, Vec<Evicted>>,
     /// Pods that may be on their way to a node for long, by uid: they are told when they are deleted.
     ways: HashMap<Arc<str>, watch::Sender<bool>>,
     writes: Writes,
@@ -340,7 +343,7 @@ impl Scheduler {
                 Events::NONE
             }
             Input::Evicted(evicted) => {
-                self.evicted(&evicted, now);
+                self.evicted(evicted, now);
                 Events::NONE
             }
         };
@@ -410,10 +413,14 @@ impl Scheduler {
         let pod = change.object();
         let uid = pod.shared_uid();
         let gone = matches!(change, Change::Deleted(_)) || pod.ended;
-        if let Some(node) = pod.node() {
-            return self.take_placed(change, node, gone, now);
-        }
         let leaving = gone || pod.leaving;
+        if let Some(node) = pod.node() {
+            let events = self.take_placed(change, node, gone, now);
+            if leaving {
+                self.seen_to_go(&uid, now);
+            }
+            return events;
+        }
         if leaving || !self.profiles.contains_key(scheduler_of(pod)) {
             self.unqueue(&uid);
             return if leaving { self.take_leaving(&PodInfo::from(pod.clone()), now) } else { Events::NONE };

@@ -34,4 +34,6 @@ pub(super) struct Evicted {
     pub(super) uid: String,
     /// One of the Pods, if it is a group.
     pub(super) group: Option<PodInfo>,
+    /// The uids of those that were deleted, if all were.
+    pub(super) victims: Vec<String>,
 }
