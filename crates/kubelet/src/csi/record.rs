@@ -162,7 +162,11 @@ impl Places {
     /// The directory of a Pod's volume. A volume that a Pod names itself may have a name with slashes, which become tildes;
     /// upstream's rule (`EscapeQualifiedName`).
     pub(crate) fn volume(&self, uid: &str, name: &str) -> PathBuf {
-        self.volumes(uid).join(name.replace('/', "~"))
+        // No name leads out of the directory of the driver's volumes, whoever let it pass.
+        match name {
+            "" | "." | ".." => self.volumes(uid).join("~"),
+            _ => self.volumes(uid).join(name.replace('/', "~")),
+        }
     }
     /// The directory of a Pod's devices.
     pub(crate) fn pod_devices(&self, uid: &str) -> PathBuf {
@@ -234,6 +238,9 @@ mod tests {
         let places = Places { root: "/r".into() };
         let at = places.volume("u", "/subscriptions/../disks/d");
         assert_eq!(at, PathBuf::from("/r/pods/u/volumes/kubernetes.io~csi/~subscriptions~..~disks~d"));
+        for name in ["", ".", ".."] {
+            assert_eq!(places.volume("u", name), PathBuf::from("/r/pods/u/volumes/kubernetes.io~csi/~"));
+        }
     }
 
     #[test]
