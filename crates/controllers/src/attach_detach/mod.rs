@@ -337,8 +337,8 @@ impl AttachDetach {
         if !is_inline(key) {
             return self.volumes.get("", key);
         }
-        let is_it = |v: &PersistentVolume| Handle::of(v).is_some_and(|of| of.unique_name() == key);
-        self.by_inline.get(key).iter().find_map(|pod| pod.migrated().iter().find(|v| is_it(v)).cloned())
+        let of = Handle::told(key)?;
+        self.by_inline.get(key).iter().find_map(|pod| pod.migrated_as(&of.driver, &of.volume).cloned())
     }
 
     /// The Pods on nodes that use a volume, which may be one that they name themselves.

@@ -35,7 +35,7 @@ impl Handle {
     }
 
     /// That of a volume of which a node tells.
-    fn told(name: &str) -> Option<Self> {
+    pub(super) fn told(name: &str) -> Option<Self> {
         let (driver, volume) = name.strip_prefix(PREFIX)?.split_once('^')?;
         Some(Self { driver: driver.into(), volume: volume.into() })
     }

@@ -195,6 +195,12 @@ impl std::ops::Deref for Tolerations {
     }
 }
 
+/// The driver of a volume, and its handle of it; nothing if it is no driver's.
+fn csi_names(volume: &PersistentVolume) -> (&str, &str) {
+    let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    source.map_or(("", ""), |csi| (&csi.driver, &csi.volume_handle))
+}
+
 impl PodView {
     /// Its namespace.
     pub fn namespace(&self) -> &str {
@@ -297,9 +303,15 @@ impl PodView {
     pub fn attachables(&self) -> &[Attachable] {
         self.rare.as_ref().map_or(&[], |r| &r.attachables)
     }
-    /// Its own volumes of plugins from which drivers took over, as the drivers are given them.
+    /// Its own volumes of plugins from which drivers took over, as the drivers are given them, in the order of the drivers'
+    /// names of them.
     pub fn migrated(&self) -> &[Arc<PersistentVolume>] {
         self.rare.as_ref().map_or(&[], |r| &r.migrated)
+    }
+    /// The one of them that a driver has under a handle.
+    pub fn migrated_as(&self, driver: &str, handle: &str) -> Option<&Arc<PersistentVolume>> {
+        let all = self.migrated();
+        all.binary_search_by(|volume| csi_names(volume).cmp(&(driver, handle))).ok().map(|at| &all[at])
     }
     /// The places in it that name claims on devices.
     pub fn claim_places(&self) -> &[ClaimPlace] {
@@ -434,6 +446,13 @@ pub(crate) mod tests {
         assert!(pod.attachables().iter().map(|a| a.unique.as_str()).eq(["d/x"]));
         let handle = |v: &Arc<PersistentVolume>| v.spec.clone()?.csi.map(|csi| csi.volume_handle);
         assert!(pod.migrated().iter().filter_map(handle).eq(["vol-1", "#a#b#s#d"]));
+        for (driver, of, there) in
+            [("ebs.csi.aws.com", "vol-1", true), ("file.csi.azure.com", "#a#b#s#d", true)]
+                .into_iter()
+                .chain([("ebs.csi.aws.com", "#a#b#s#d", false), ("", "", false)])
+        {
+            assert_eq!(pod.migrated_as(driver, of).and_then(handle).is_some_and(|h| h == of), there, "{of}");
+        }
         assert!(pod.is_terminal() && pod.evicted && pod.is_ready());
         assert_eq!(pod.ready_since(), Some(at));
         let said = Condition { status: Truth::True, reason: "R".into(), since: None };

@@ -352,7 +352,11 @@ fn rare((namespace, name): (&str, &str), spec: &WireSpec, status: &WireStatus) -
         ports: named.collect(),
         claims: volumes.clone().filter_map(claim).collect(),
         attachables: volumes.clone().filter_map(attachable).collect(),
-        migrated: volumes.clone().filter_map(|v| v.migrated(namespace)).collect(),
+        migrated: {
+            let mut all: Vec<_> = volumes.clone().filter_map(|v| v.migrated(namespace)).collect();
+            all.sort_unstable_by(|a, b| super::csi_names(a).cmp(&super::csi_names(b)));
+            all.into()
+        },
         ephemeral: volumes.filter(|v| v.ephemeral.is_some()).map(made).collect(),
         target: spec
             .affinity
