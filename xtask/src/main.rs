@@ -1,8 +1,8 @@
 //! The project's automation: it sets a checkout up, runs, tests and checks it.
 //!
 //! It is small, since it is compiled before anything else. Tasks that need the project's own crates are tools that this
-//! builds and runs: benchmarks (`tools/bench`), the generators of the schema (`tools/schema`) and of the
-//! protocols' code (`tools/protocols`).
+//! builds and runs: benchmarks (`tools/bench`), requests made from the OpenAPI documents (`tools/openapi`), the
+//! generators of the schema (`tools/schema`) and of the protocols' code (`tools/protocols`).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,7 +12,6 @@ use clap::{Parser, Subcommand};
 
 mod fuzz;
 mod lint;
-mod openapi;
 mod results;
 mod setup;
 mod soak;
@@ -72,8 +71,12 @@ enum Task {
     },
     /// Runs the fuzz targets.
     Fuzz(fuzz::Args),
-    /// Makes requests from the API server's OpenAPI documents and checks the answers.
-    Openapi(openapi::Args),
+    /// Makes requests from the API server's OpenAPI documents and checks the answers: `cargo xtask openapi --help`.
+    #[command(disable_help_flag = true)]
+    Openapi {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Runs tests in a virtual machine with cgroup v2.
     VmTest(vm::Args),
     /// Runs the tests that take too long for every change: power cuts and kills by the thousand, fuzz targets, requests
@@ -105,10 +108,17 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
         Task::Schema { args } => step::tool(root, "schema", "up", &args),
         Task::Bench { args } => bench(root, &args),
         Task::Fuzz(args) => fuzz::run(&args, root),
-        Task::Openapi(args) => openapi::run(&args, root),
+        Task::Openapi { args } => openapi(root, &args),
         Task::VmTest(args) => vm::run(&args, root),
         Task::Soak(args) => soak::run(&args, root),
     }
+}
+
+/// Runs the tool on the binary of the tests, with what they need.
+pub(crate) fn openapi(root: &Path, args: &[OsString]) -> anyhow::Result<()> {
+    setup::run(root, Purpose::Test)?;
+    step::build(root)?;
+    step::tool(root, "openapi", "up", args)
 }
 
 fn bench(root: &Path, args: &[OsString]) -> anyhow::Result<()> {

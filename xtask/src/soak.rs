@@ -1,5 +1,6 @@
 //! The tests that take too long for every change: tests with greater numbers, and those without a natural end.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -104,8 +105,8 @@ fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
         Part::Ignored => step("ignored tests", &mut tests(&["--run-ignored", "only", "--no-tests", "pass"])),
         Part::Fuzz => fuzz::run(&fuzz::Args { target: None, seconds: args.fuzz_seconds }, root),
         Part::Openapi => {
-            let only = ".".to_owned();
-            openapi::run(&openapi::Args { only, examples: args.requests, coverage: true }, root)
+            let examples = args.requests.to_string();
+            openapi(root, &["--coverage", "--examples", &examples].map(OsString::from))
         }
         Part::Vm => {
             vm::part(vm::Part::Suite, root)?;

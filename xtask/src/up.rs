@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testkit::image::Image;
+use supplies::Image;
 
 use crate::setup::{self, Purpose};
 use crate::step::{binary, build, step};
@@ -56,8 +56,8 @@ pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
 /// Writes what the containerds of several nodes have, which FerroKube starts itself.
 fn prepare_nodes(root: &Path, dir: &Path, command: &mut Command) -> Result<()> {
     let config = dir.join("nodes-containerd.toml");
-    fs::write(&config, testkit::nodes_containerd_config())?;
-    Image::pause(testkit::PAUSE)?.write(&dir.join("images").join("pause.tar"))?;
+    fs::write(&config, supplies::nodes_containerd_config())?;
+    Image::pause(supplies::PAUSE)?.write(&dir.join("images").join("pause.tar"))?;
     let bin = setup::tools(root).join("bin");
     command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()));
     command.arg("--containerd").arg(bin.join("containerd"));
@@ -104,7 +104,7 @@ fn start_containerd(root: &Path, dir: &Path) -> Result<()> {
         return Ok(());
     }
     let config = dir.join("containerd.toml");
-    fs::write(&config, testkit::containerd_config(dir))?;
+    fs::write(&config, supplies::containerd_config(dir))?;
     let log = fs::File::create(dir.join("containerd.log"))?;
     let child = Command::new(bin.join("containerd"))
         .arg("--config")
@@ -117,9 +117,9 @@ fn start_containerd(root: &Path, dir: &Path) -> Result<()> {
         .spawn()
         .context("starting containerd")?;
     fs::write(dir.join("containerd.pid"), child.id().to_string())?;
-    testkit::within(Duration::from_secs(30), "containerd", || Ok(Some(ctr(&["version"])?)))
+    supplies::within(Duration::from_secs(30), "containerd", || Ok(Some(ctr(&["version"])?)))
         .with_context(|| format!("see {}", dir.join("containerd.log").display()))?;
-    for image in [Image::pause(testkit::PAUSE)?, Image::busybox(BUSYBOX)?] {
+    for image in [Image::pause(supplies::PAUSE)?, Image::busybox(BUSYBOX)?] {
         let tar = dir.join("image.tar");
         image.write(&tar)?;
         ctr(&["images", "import", "--local", &tar.to_string_lossy()])?;

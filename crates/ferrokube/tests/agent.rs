@@ -5,8 +5,7 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, kill_process};
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Host, Hosts, Options, Signal, binary, eventually};
+use testkit::{Cluster, Host, Hosts, Image, Options, Signal, binary, eventually};
 
 /// The address of the node on the control plane's host.
 const ADDRESS: &str = "192.0.2.11";

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use testkit::image::Image;
-use testkit::{Cluster, Options, within};
+use testkit::{Cluster, Image, Options, within};
 
 const BUSY: &str = r#"
 apiVersion: apps/v1

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use testkit::image::Image;
-use testkit::{Cluster, Options};
+use testkit::{Cluster, Image, Options};
 
 /// The time that a script may run, in seconds: far more than it takes.
 const LONGEST: &str = "300";

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually, within};
+use testkit::{Cluster, Image, Options, Signal, eventually, within};
 
 const IMAGE: &str = "test.local/app:1";
 

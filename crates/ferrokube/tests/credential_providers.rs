@@ -5,9 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
-use testkit::image::Image;
 use testkit::registry::{Access, Registry};
-use testkit::{Cluster, eventually};
+use testkit::{Cluster, Image, eventually};
 
 use crate::kubelet_alone::{NODE, flags, kill, node_is_ready, start};
 use crate::resource_managers::on_the_built_in_runtime;
@@ -234,7 +233,7 @@ fn providers_give_credentials_to_nodes_and_accounts() -> Result<()> {
     on_the_built_in_runtime("providers", |cluster| {
         let registry = registry(cluster)?;
         for name in ["team/zero", "team/app", "team/other", "team/third"] {
-            Image::busybox("unused")?.push(&registry, name, "1")?;
+            registry.push_image(&Image::busybox("unused")?, name, "1")?;
         }
         registry.access(Access::Basic("robot".into(), "secret".into()));
         let files = Files { cluster, registry: &registry };

@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 use testkit::csi::{Ability, Code, Driver, Fault};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 const NAME: &str = "dirs.example.com";
 /// A driver that took over from a plugin.

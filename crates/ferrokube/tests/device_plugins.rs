@@ -3,8 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 use testkit::device_plugin::{Code, Fault, Plugin, PodResources, resources};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 const DEV: &str = "example.com/dev";
 

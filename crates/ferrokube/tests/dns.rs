@@ -1,8 +1,7 @@
 //! The cluster's DNS, as containers and the machine see it.
 
 use anyhow::{Result, ensure};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 const IMAGE: &str = "test.local/app:1";
 

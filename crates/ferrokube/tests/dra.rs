@@ -6,8 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 use testkit::device_plugin::PodResources;
 use testkit::dra::{Code, Driver, Fault};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 const NAME: &str = "gpu.example.com";
 const BOTH: [&str; 2] = ["gpu0", "gpu1"];

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, binary, eventually};
+use testkit::{Cluster, Image, Options, binary, eventually};
 
 const WEB: &str = r#"
 apiVersion: apps/v1

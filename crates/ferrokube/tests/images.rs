@@ -4,9 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use testkit::image::Image;
 use testkit::registry::Registry;
-use testkit::{Cluster, Options, Signal};
+use testkit::{Cluster, Image, Options, Signal};
 
 const TOOLS: &str = "test.local/tools:1";
 
@@ -62,7 +61,7 @@ fn images_are_listed_moved_and_removed_with_and_without_the_node() -> Result<()>
     );
 
     let registry = Registry::start()?;
-    Image::busybox("unused")?.push(&registry, "team/app", "2")?;
+    registry.push_image(&Image::busybox("unused")?, "team/app", "2")?;
     let name = format!("{}/team/app:2", registry.host());
     assert!(run(&["pull", &name])?.starts_with("sha256:"));
     assert!(names(&run(&["list"])?).contains(&name.as_str()));

@@ -9,8 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use rcgen::{DnType, SanType};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Host, Options, binary, eventually};
+use testkit::{Cluster, Host, Image, Options, binary, eventually};
 
 use crate::certificates::{admin, issue, kubeconfig};
 

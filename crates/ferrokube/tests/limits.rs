@@ -6,8 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, eventually};
+use testkit::{Cluster, Image, Options, eventually};
 
 const PODS: &str = r#"
 apiVersion: v1

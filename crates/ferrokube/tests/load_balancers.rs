@@ -4,8 +4,7 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, ensure};
 use netlink::{LinkChange, Routing, namespace};
-use testkit::image::Image;
-use testkit::{Cluster, Host, Options, eventually};
+use testkit::{Cluster, Host, Image, Options, eventually};
 
 const WEB: &str = r#"
 apiVersion: v1

@@ -5,8 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, binary, eventually};
+use testkit::{Cluster, Image, Options, Signal, binary, eventually};
 
 const PODS: &str = r#"
 apiVersion: v1

@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 fn pod(name: &str, labels: &Value, command: &str) -> Value {
     let container = json!({"name": "c", "image": "test.local/app:1", "command": ["sh", "-c", command]});

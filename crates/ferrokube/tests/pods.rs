@@ -3,8 +3,7 @@
 
 use anyhow::Result;
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, eventually};
+use testkit::{Cluster, Image, Options, eventually};
 
 const PODS: &str = r#"
 apiVersion: v1

@@ -12,8 +12,7 @@ use rcgen::{
 };
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 

@@ -3,8 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 use crate::limits::{MEMORY, QUOTA, Setting, is_unified, of_pod, uid};
 

@@ -6,8 +6,7 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::device_plugin::PodResources;
-use testkit::image::Image;
-use testkit::{Cluster, Options, binary, eventually};
+use testkit::{Cluster, Image, Options, binary, eventually};
 
 use crate::kubelet_alone::{IMAGE, NODE, cgroup, end, flags, kill, node_is_ready, start};
 use crate::limits::is_unified;

@@ -1,8 +1,7 @@
 //! The kubelet's directory where drivers' manifests expect it.
 
 use anyhow::Result;
-use testkit::image::Image;
-use testkit::{Cluster, Options};
+use testkit::{Cluster, Image, Options};
 
 const POD: &str = r#"
 apiVersion: v1

@@ -1,8 +1,7 @@
 //! Pods of a RuntimeClass whose handler is another OCI runtime: runc, beside the built-in one.
 
 use anyhow::Result;
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 const PODS: &str = r#"
 apiVersion: node.k8s.io/v1

@@ -7,8 +7,7 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use rcgen::DnType;
 use rustix::process::{Pid, kill_process};
-use testkit::image::Image;
-use testkit::{Cluster, Host, Options, Signal, binary, eventually};
+use testkit::{Cluster, Host, Image, Options, Signal, binary, eventually};
 
 use crate::certificates::kubeconfig;
 

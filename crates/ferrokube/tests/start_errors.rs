@@ -3,8 +3,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Options, eventually};
+use testkit::{Cluster, Image, Options, eventually};
 
 /// A container that cannot start, and the words about it.
 struct Case {

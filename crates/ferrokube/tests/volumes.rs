@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 fn cluster(name: &str, more: &[&str]) -> Result<Cluster> {
     let mut flags = vec![

@@ -180,7 +180,7 @@ mod tests {
         let socket = dir.path().join("s");
         serve(&socket, images, &shutdown).unwrap();
         let archive = dir.path().join("a.tar");
-        testkit::image::Image::busybox("test.local/a:1").unwrap().write(&archive).unwrap();
+        testkit::Image::busybox("test.local/a:1").unwrap().write(&archive).unwrap();
         let work = tokio::task::spawn_blocking(move || {
             let names = import(&socket, &File::open(&archive).unwrap()).unwrap();
             assert_eq!(names, ["test.local/a:1"]);

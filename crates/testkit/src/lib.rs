@@ -23,18 +23,16 @@ mod etcd;
 mod host;
 mod hosts;
 mod http;
-pub mod image;
 mod logind;
 mod plugin;
 mod ports;
 pub mod registry;
 mod seeds;
 mod server;
-mod wait;
 mod webhook;
 
 pub use authority::Authority;
-pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config, nodes_containerd_config};
+pub use cluster::{Cluster, Options, Signal};
 pub use etcd::Etcd;
 pub use host::Host;
 pub use hosts::Hosts;
@@ -44,7 +42,7 @@ pub use ports::free_port;
 pub use registry::Registry;
 pub use seeds::{Property, try_seeds};
 pub use server::Server;
-pub use wait::{eventually, within};
+pub use supplies::{Image, PAUSE, eventually, within};
 pub use webhook::{Question, Reply, Webhook, own_address};
 
 use std::path::{Path, PathBuf};

@@ -15,6 +15,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use supplies::Image;
 
 /// How a registry wants to be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -266,6 +267,11 @@ impl Registry {
     pub fn push(&self, repository: &str, tag: &str, config: &Value, layers: &[Layer]) -> Pushed {
         let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         self.push_for(architecture, repository, tag, config, layers)
+    }
+
+    /// Keeps an image that was made on the spot, compressed.
+    pub fn push_image(&self, image: &Image, repository: &str, tag: &str) -> Result<Pushed> {
+        Ok(self.push(repository, tag, &image.config, &[Layer::gzip(&image.layer()?)?]))
     }
 
     /// Keeps an image for an architecture.

@@ -13,8 +13,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
-use testkit::image::Image;
-use testkit::{Cluster, Options};
+use testkit::{Cluster, Image, Options};
 
 use super::process;
 use super::requests::quantile;

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use cri::runtime as pb;
-use testkit::image::Image;
-use testkit::{Cluster, Host};
+use testkit::{Cluster, Host, Image};
 
 use crate::table::{Table, figure};
 use crate::{build, requests};

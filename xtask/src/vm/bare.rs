@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use testkit::image::Image;
+use supplies::Image;
 
 use super::client::{Kubeconfig, Kubectl, LONG, forwarded, tell};
 use super::disk::Root;

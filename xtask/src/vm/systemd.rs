@@ -8,7 +8,7 @@ use std::process::ChildStdin;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::image::Image;
+use supplies::Image;
 
 use super::client::{Kubeconfig, Kubectl, LONG, forwarded, tell};
 use super::disk::Root;

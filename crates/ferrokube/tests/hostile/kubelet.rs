@@ -5,8 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::image::Image;
-use testkit::{Cluster, Options, eventually};
+use testkit::{Cluster, Image, Options, eventually};
 
 const IMAGE: &str = "test.local/hostile:1";
 

@@ -7,8 +7,7 @@ mod rules;
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use testkit::image::Image;
-use testkit::{Cluster, Options, Signal, eventually};
+use testkit::{Cluster, Image, Options, Signal, eventually};
 
 use self::format::Page;
 use self::rules::READ;

@@ -6,7 +6,7 @@ use std::io::{Cursor, Write};
 use images::{ArchiveError, Credentials};
 use serde_json::{Value, json};
 use tar::EntryType;
-use testkit::image::Image;
+use testkit::Image;
 use testkit::registry::{Registry, digest};
 
 use super::{Tar, Test, noise, push};

@@ -9,8 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use cri::runtime as pb;
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::image::Image;
-use testkit::{Host, binary};
+use testkit::{Host, Image, binary};
 
 pub(crate) const IMAGE: &str = "test.local/app:1";
 /// How long anything may take on a machine that has much else to do.

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::image::Image;
-use testkit::{Cluster, Hosts, Options};
+use testkit::{Cluster, Hosts, Image, Options};
 
 use self::load::{Load, Shown};
 use self::service::Services;
