@@ -14,6 +14,7 @@ use std::time::Duration;
 use component::Shutdown;
 use component::metrics::{Histogram, Page};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -319,31 +320,43 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         R: Future<Output = Result<(), E>> + Send,
         E: std::fmt::Display + Send,
     {
+        // The rest is compiled once for each type of key, not for each controller.
+        let work: Work<K> = Arc::new(move |key| {
+            let work = work.clone();
+            Box::pin(async move { work(key).await.map_err(|e| e.to_string()) })
+        });
         for _ in 0..workers {
-            let (queue, work, stop) = (self.clone(), work.clone(), shutdown.clone());
-            shutdown.spawn(async move {
-                while let Some(Some(key)) = stop.run(queue.get()).await {
-                    // A defect that shows at one key must not end the work on all others.
-                    let (run, again) = (&work, key.clone());
-                    let attempt = AssertUnwindSafe(async move { run(again).await }).catch_unwind();
-                    let Some(result) = stop.run(attempt).await else { break };
-                    match result {
-                        Ok(Ok(())) => queue.forget(&key),
-                        Err(_) => {
-                            tracing::error!(controller = name, %key, "sync panicked, will retry");
-                            queue.add_rate_limited(key.clone());
-                        }
-                        Ok(Err(e)) => {
-                            tracing::debug!(controller = name, %key, error = %e, "sync failed, will retry");
-                            queue.add_rate_limited(key.clone());
-                        }
-                    }
-                    queue.done(&key);
+            shutdown.spawn(self.clone().worker(name, work.clone(), shutdown.clone()));
+        }
+    }
+
+    async fn worker(self, name: &'static str, work: Work<K>, stop: Shutdown)
+    where
+        K: std::fmt::Display,
+    {
+        while let Some(Some(key)) = stop.run(self.get()).await {
+            // A defect that shows at one key must not end the work on all others.
+            let (run, again) = (&work, key.clone());
+            let attempt = AssertUnwindSafe(async move { run(again).await }).catch_unwind();
+            let Some(result) = stop.run(attempt).await else { break };
+            match result {
+                Ok(Ok(())) => self.forget(&key),
+                Err(_) => {
+                    tracing::error!(controller = name, %key, "sync panicked, will retry");
+                    self.add_rate_limited(key.clone());
                 }
-            });
+                Ok(Err(error)) => {
+                    tracing::debug!(controller = name, %key, error, "sync failed, will retry");
+                    self.add_rate_limited(key.clone());
+                }
+            }
+            self.done(&key);
         }
     }
 }
+
+/// The work on a key, and why it failed.
+type Work<K> = Arc<dyn Fn(K) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// Removes duplicates while it keeps the order; for handlers that collect keys from several owners.
 pub fn unique<K: Clone + Eq + Hash>(keys: impl IntoIterator<Item = K>) -> Vec<K> {

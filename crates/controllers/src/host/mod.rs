@@ -193,7 +193,7 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
         let c = controller.clone();
         wiring.work(&wiring.queue, C::NAME, C::workers(self.config()), move |key| {
             let c = c.clone();
-            async move { Box::pin(c.sync(key)).await }
+            async move { c.sync(key).await }
         });
         controller.watch(&wiring);
         (controller, wiring)
