@@ -81,6 +81,7 @@ use crate::user_namespaces::{UserNamespaceError, UserNamespaces};
 use crate::volumes::giving::Giver;
 use crate::volumes::local_path::LocalVolumes;
 use crate::volumes::payload;
+use crate::volumes::selinux::Labels;
 use crate::volumes::tokens::Issuer;
 use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager, mounts};
 use crate::watchdog::{self, WatchdogSettingError};
@@ -124,6 +125,7 @@ struct Storage {
     rules: Informer<CSIDriver>,
     volumes: Arc<CsiVolumes>,
     disks: Arc<DiskVolumes>,
+    labels: Arc<Labels>,
     in_use: Arc<InUse>,
     registrar: Arc<Registrar>,
     plugins: Arc<PluginManager>,
@@ -140,6 +142,7 @@ impl Storage {
     ) -> Self {
         let (rules, in_use) = (Informer::new(client, Selection::default()), Arc::new(InUse::default()));
         let drivers = Drivers::counted_by(metrics.clone());
+        let labels = Labels::new(Path::new("/"), config.gates.enabled(Gate::SELinuxMount), metrics);
         let disks = DiskVolumes::new(DisksGiven {
             client: client.clone(),
             node: node.clone(),
@@ -151,7 +154,7 @@ impl Storage {
             clock,
             node_name: config.node_name.clone(),
             controller_attaches: config.node.controller_attaches,
-            labels_all: config.gates.enabled(Gate::SELinuxMount),
+            labels: labels.clone(),
         });
         let given = Given {
             client: client.clone(),
@@ -165,6 +168,7 @@ impl Storage {
             giver,
             controller_attaches: config.node.controller_attaches,
             volume_health: config.gates.enabled(Gate::CSIVolumeHealth),
+            labels: labels.clone(),
         };
         let nodes = Arc::new(NodeInfo::new(client.clone(), &config.node_name));
         let registrar = Arc::new(Registrar { drivers, nodes, rules: rules.clone() });
@@ -172,8 +176,8 @@ impl Storage {
         let handlers = others.into_iter().chain([own]).collect();
         let plugins = PluginManager::new(config.root_dir.join("plugins_registry"), handlers);
         let room = Arc::new(Room::new(given, in_use.clone()));
-        let volumes = Arc::new(CsiVolumes::new(room));
-        Self { rules, volumes, disks: Arc::new(disks), in_use, registrar, plugins: Arc::new(plugins) }
+        let (volumes, disks) = (Arc::new(CsiVolumes::new(room)), Arc::new(disks));
+        Self { rules, volumes, disks, labels, in_use, registrar, plugins: Arc::new(plugins) }
     }
 }
 
@@ -278,12 +282,8 @@ impl Base {
             health: self.health.clone(),
             managers: self.managers.clone(),
             users: self.users.clone(),
-            env: env::Sources::new(
-                &self.config,
-                self.services.clone(),
-                self.objects.clone(),
-                self.recorder.clone(),
-            ),
+            selinux: self.storage.labels.enabled(),
+            env: env::Sources::new(&self.config, self.services.clone(), self.objects.clone()),
         });
         let starter = Starter {
             clock: self.clock,
@@ -948,8 +948,8 @@ fn volumes_of_pods(
         trust: TrustBundles::new(config, client, workers.clone(), shutdown),
         certificates: PodCertificates::new(config, api, node.clone(), recorder.clone(), workers.clone()),
     };
-    let (told, drivers) = ((node.clone(), giver), (storage.volumes.clone(), storage.disks.clone()));
-    VolumeManager::new(config, client.clone(), clock, sources, told, drivers, metrics)
+    let drivers = (storage.volumes.clone(), storage.disks.clone(), storage.labels.clone());
+    VolumeManager::new(config, client.clone(), clock, sources, (node.clone(), giver), drivers, metrics)
 }
 
 /// The parts that look after devices, with what an earlier process left.

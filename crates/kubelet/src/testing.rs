@@ -1,4 +1,4 @@
-//! An API server of tests: it answers calls of single objects; lists and watches are not there.
+//! An API server of tests: it answers calls of single objects, and lists once; watches are not there.
 
 use std::sync::Arc;
 
@@ -13,6 +13,11 @@ use serde_json::Value;
 pub(crate) trait Answers: Send + Sync + 'static {
     /// The answer to one call.
     fn answer(&self, call: &Call) -> Result<Value, Status>;
+
+    /// The objects of a list.
+    fn list(&self, _: &Call) -> Result<Vec<Value>, Status> {
+        Err(not_found())
+    }
 }
 
 /// A client of a server with these answers.
@@ -32,8 +37,13 @@ impl<A: Answers> Transport for Answering<A> {
         let answer = self.0.answer(&call).map(|object| object.to_string().into());
         Box::pin(async { answer })
     }
-    fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
-        Box::pin(async { Err(not_found()) })
+    fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
+        let answer = self.0.list(&call).map(|all| ListAnswer {
+            resource_version: "1".into(),
+            continue_token: String::new(),
+            items: all.iter().map(|object| object.to_string().into()).collect(),
+        });
+        Box::pin(async { answer })
     }
     fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
         Box::pin(async { Err(not_found()) })
@@ -42,6 +52,7 @@ impl<A: Answers> Transport for Answering<A> {
         &self,
         _: Call,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
-        Box::pin(async { Err(not_found()) })
+        // A list is asked for instead.
+        Box::pin(async { Err(Status::failure(400, "BadRequest", "there are no watches")) })
     }
 }

@@ -98,14 +98,20 @@ pub enum NodePart {
     Expand,
     /// Another node did it, and the volume is for many nodes: it is made larger here, too.
     Here,
+    /// The volume has grown by the hand of somebody who tells no states of it: an older resizer, or a person. It is made
+    /// larger here, and the claim is told.
+    Untold,
 }
 
-/// That step for a volume of this capacity in bytes; upstream's `NodeExpander.runPreCheck`.
+/// That step for a volume of this capacity in bytes; upstream's `checkForRecoveryFromExpansion` and
+/// `NodeExpander.runPreCheck`.
 pub fn node_part(claim: &PersistentVolumeClaim, capacity: i64) -> NodePart {
     let modes = claim.spec.as_ref().and_then(|s| s.access_modes.as_deref()).unwrap_or_default();
     let skipped = claim.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(NOT_REQUIRED));
     let shared = modes.iter().any(|m| m == "ReadWriteMany") && !skipped;
+    let untold = claim.status.as_ref().is_none_or(|s| s.allocated_resources.is_none());
     match state(claim) {
+        "" if untold && quantity::value(has(claim)) < capacity => NodePart::Untold,
         NODE_PENDING | NODE_IN_PROGRESS => NodePart::Expand,
         "" if shared && quantity::value(has(claim)) >= capacity => NodePart::Here,
         _ => NodePart::Nothing,
@@ -211,7 +217,8 @@ mod tests {
     fn parts_of_the_node() {
         let check = |mode: &str, has: &str, state: Value, annotations: Value, expected: NodePart| {
             let of = json!({"metadata": {"annotations": annotations}, "spec": {"accessModes": [mode]},
-                "status": {"capacity": {"storage": has}, "allocatedResourceStatuses": state}});
+                "status": {"capacity": {"storage": has}, "allocatedResourceStatuses": state,
+                    "allocatedResources": {"storage": "2Gi"}}});
             assert_eq!(node_part(&claim(of.clone()), 2 << 30), expected, "{of}");
         };
         let state = |s: &str| json!({"storage": s});
@@ -225,6 +232,20 @@ mod tests {
         check("ReadWriteMany", "2Gi", none(), json!({NOT_REQUIRED: "true"}), NodePart::Nothing);
         check("ReadWriteMany", "1Gi", none(), none(), NodePart::Nothing);
         check("ReadWriteMany", "1Gi", state("ControllerResizeInProgress"), none(), NodePart::Nothing);
+        let check = |status: Value, expected: NodePart| {
+            assert_eq!(node_part(&claim(json!({"status": status})), 2 << 30), expected, "{status}");
+        };
+        let has = |room: &str| json!({"capacity": {"storage": room}});
+        check(has("1Gi"), NodePart::Untold);
+        check(has("2Gi"), NodePart::Nothing);
+        check(Value::Null, NodePart::Untold);
+        let told = |state: &str| {
+            let mut status = has("1Gi");
+            status["allocatedResourceStatuses"] = json!({"storage": state});
+            status
+        };
+        check(told("NodeResizePending"), NodePart::Expand);
+        check(told("ControllerResizeInProgress"), NodePart::Nothing);
     }
 
     /// Upstream's cases of `TestOperationGenerator_GenerateExpandAndRecoverVolumeFunc`, and more.

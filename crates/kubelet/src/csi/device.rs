@@ -9,6 +9,7 @@ use super::error::{CsiError, Step, Why};
 use super::mounter::Giving;
 use super::record::{Record, make_dir, names, unless_missing};
 use super::room::Room;
+use super::volume::Mount;
 use crate::pods::spec;
 use crate::work::try_blocking;
 
@@ -29,7 +30,7 @@ impl Giving {
     async fn stage_device(&self, node: &NodeService) -> Result<(), Why> {
         let (room, wanted) = (&self.room, &self.wanted);
         let data = room.places.device(&wanted.name).join("data");
-        let record = wanted.record(&room.node_name);
+        let record = wanted.record(&room.node_name, None);
         try_blocking(move || -> io::Result<()> {
             make_dir(&data)?;
             record.save(&data)
@@ -44,7 +45,7 @@ impl Giving {
         let path = room.places.device_staged(&wanted.name);
         let at = path.clone();
         try_blocking(move || make_dir(&at)).await?;
-        let request = wanted.stage(&can, &path, (self.context.clone(), secrets), None);
+        let request = wanted.stage(&can, &path, (self.context.clone(), secrets), Mount::default());
         node.stage(request).await?;
         room.staged.lock().insert(key);
         Ok(())
@@ -70,7 +71,7 @@ impl Giving {
         .await?;
         let staged = can.stages().then(|| room.places.device_staged(&wanted.name));
         let texts = (self.context.clone(), attributes, secrets);
-        node.publish(wanted.publish(&can, (staged.as_deref(), &path), texts, None)).await?;
+        node.publish(wanted.publish(&can, (staged.as_deref(), &path), texts, Mount::default())).await?;
         Ok(path)
     }
 }

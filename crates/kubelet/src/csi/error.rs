@@ -52,6 +52,16 @@ pub(crate) enum CsiError {
         /// The volume's name in the Pod.
         volume: String,
     },
+    /// It cannot be had as it is asked for.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {why}"
+    )]
+    Unprocessed {
+        /// The volume's name in the Pod.
+        volume: String,
+        /// Why.
+        why: String,
+    },
     /// A step failed.
     #[error("{} for volume {name:?} : {why}", .step.text())]
     Failed {

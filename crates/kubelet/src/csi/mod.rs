@@ -17,6 +17,8 @@ mod mounter;
 mod node_info;
 mod record;
 mod room;
+#[cfg(test)]
+mod tests;
 mod volume;
 mod volumes;
 
@@ -27,4 +29,4 @@ pub(crate) use self::handler::Registrar;
 pub(crate) use self::node_info::NodeInfo;
 pub(crate) use self::room::{Given, Room};
 pub(crate) use self::volume::Wanted;
-pub(crate) use self::volumes::{Condition, CsiVolumes, Usage};
+pub(crate) use self::volumes::{Condition, CsiVolumes, Published, Usage};

@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::calls::{Abilities, NodeService};
 use super::error::{CsiError, Step, Why};
-use super::record::{Record, make_dir, unless_missing};
+use super::record::{Places, Record, make_dir, unless_missing};
 use super::room::Room;
-use super::volume::{Rules, Texts, Wanted};
+use super::volume::{Key, Mount, Rules, Texts, Wanted};
 use crate::pods::spec;
 use crate::volumes::giving::ownership;
-use crate::volumes::mounts;
+use crate::volumes::{mounts, selinux};
 use crate::work::try_blocking;
 
 /// Upstream's texts.
@@ -25,8 +25,12 @@ const NO_ATTACHER: &str = "attacher.MountDevice failed to create newCsiDriverCli
 pub(super) struct Giving {
     pub(super) room: Arc<Room>,
     pub(super) pod: Arc<Pod>,
+    /// The volume's name in the Pod.
+    pub(super) volume: String,
     pub(super) wanted: Arc<Wanted>,
     pub(super) rules: Rules,
+    /// The SELinux label with which it is mounted.
+    pub(super) label: Option<String>,
     /// From its attachment.
     pub(super) context: Texts,
     /// Whether the Pod has it already.
@@ -47,6 +51,9 @@ impl Giving {
         })?;
         let can = node.abilities().await.map_err(|error| self.failed(Step::SetUp, error.into()))?;
         let staged = self.staged(&can);
+        if !self.again {
+            self.await_label(&node, &can).await?;
+        }
         if let Some(path) = &staged
             && !self.again
         {
@@ -69,6 +76,30 @@ impl Giving {
             .then(|| self.room.places.staged(&wanted.driver, &wanted.handle).join("globalmount"))
     }
 
+    /// Takes the volume from the node where it is mounted there with another SELinux label and no other Pod has it.
+    ///
+    /// # Errors
+    /// Another Pod still has it so.
+    async fn await_label(&self, node: &NodeService, can: &Abilities) -> Result<(), CsiError> {
+        let (room, wanted) = (&self.room, &self.wanted);
+        if !room.wearers.enabled() || wanted.ephemeral {
+            return Ok(());
+        }
+        let failed = |why: Why| self.failed(Step::MountDevice, why);
+        let (places, (driver, handle)) = (room.places.clone(), wanted.key());
+        let (uid, label) = (spec::uid(&self.pod).to_owned(), self.label.clone().unwrap_or_default());
+        let there = try_blocking(move || there(&places, (&driver, &handle), &uid, &label));
+        let there = there.await.map_err(|error: io::Error| failed(error.into()))?;
+        if there == There::Worn {
+            let why = selinux::waiting(&wanted.unique_name());
+            return Err(CsiError::Unprocessed { volume: self.volume.clone(), why });
+        }
+        if there == There::Staged {
+            unstage_now(room, node, (can, &wanted.key())).await.map_err(|error| failed(error.into()))?;
+        }
+        Ok(())
+    }
+
     async fn stage(&self, node: &NodeService, can: &Abilities, path: &Path) -> Result<(), Why> {
         let (room, wanted) = (&self.room, &self.wanted);
         let key = wanted.key();
@@ -79,6 +110,7 @@ impl Giving {
         let record = Record {
             driver_name: wanted.driver.clone(),
             volume_handle: wanted.handle.clone(),
+            label: self.label.clone().unwrap_or_default(),
             ..Record::default()
         };
         let at = path.to_owned();
@@ -87,8 +119,7 @@ impl Giving {
             record.save(at.parent().unwrap_or(&at))
         })
         .await?;
-        let group = ownership(&self.pod).map(|o| o.group);
-        let request = wanted.stage(can, path, (self.context.clone(), secrets), group);
+        let request = wanted.stage(can, path, (self.context.clone(), secrets), self.how());
         match node.stage(request).await {
             Ok(()) => {
                 room.staged.lock().insert(key);
@@ -103,11 +134,15 @@ impl Giving {
         }
     }
 
+    fn how(&self) -> Mount<'_> {
+        Mount { group: ownership(&self.pod).map(|o| o.group), label: self.label.as_deref() }
+    }
+
     async fn publish(&self, node: &NodeService, can: &Abilities, staged: Option<&Path>) -> Result<(), Why> {
         let (room, wanted, pod) = (&self.room, &self.wanted, &self.pod);
         let target = target(room, spec::uid(pod), &wanted.name);
         let (attributes, secrets) = room.publication(pod, wanted, &self.rules).await?;
-        let (at, record) = (target.clone(), wanted.record(&room.node_name));
+        let (at, record) = (target.clone(), wanted.record(&room.node_name, self.label.as_deref()));
         try_blocking(move || -> io::Result<()> {
             let dir = at.parent().unwrap_or(&at);
             make_dir(dir)?;
@@ -116,7 +151,7 @@ impl Giving {
         .await?;
         let owner = ownership(pod);
         let texts = (self.context.clone(), attributes, secrets);
-        let request = wanted.publish(can, (staged, &target), texts, owner.map(|o| o.group));
+        let request = wanted.publish(can, (staged, &target), texts, self.how());
         if let Err(error) = node.publish(request).await {
             // A Pod that has the volume already keeps what it sees.
             if error.is_final() && !self.again {
@@ -131,6 +166,29 @@ impl Giving {
         }
         Ok(())
     }
+}
+
+/// A volume on the node that has another SELinux label than a Pod wants.
+#[derive(Debug, PartialEq, Eq)]
+enum There {
+    /// It is not there, or has the label.
+    Fits,
+    /// Nobody has it so.
+    Staged,
+    /// Another Pod has it so.
+    Worn,
+}
+
+/// Looks whether a volume is on the node with another SELinux label than this one, as the records tell.
+fn there(places: &Places, (driver, handle): (&str, &str), uid: &str, label: &str) -> io::Result<There> {
+    let staged = Record::load(&places.staged(driver, handle))?;
+    let mut others = places.records(driver, handle)?;
+    others.retain(|(other, _)| other != uid);
+    if others.iter().any(|(_, record)| record.as_ref().is_some_and(|r| r.label != label)) {
+        return Ok(There::Worn);
+    }
+    let differs = staged.is_some_and(|record| record.label != label);
+    Ok(if others.is_empty() && differs { There::Staged } else { There::Fits })
 }
 
 /// Where a volume is published for a Pod.
@@ -196,24 +254,40 @@ pub(super) async fn unstage(room: &Room, driver: &str, handle: &str) -> io::Resu
     if used {
         return Ok(false);
     }
-    let path = room.places.staged(driver, handle).join("globalmount");
     if record.is_some() {
         let node = NodeService::of(&room.drivers, driver).map_err(|error| {
             io::Error::other(format!(
                 "kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: {error}"
             ))
         })?;
-        let failed =
-            |error| io::Error::other(format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}"));
-        if node.abilities().await.map_err(failed)?.stages() {
-            // Where it fails it may be done in part, and the next Pod has the volume staged again.
-            room.staged.lock().remove(&key);
-            node.unstage(handle, &path).await.map_err(failed)?;
-        }
+        let can = node.abilities().await.map_err(unstaged)?;
+        unstage_now(room, &node, (&can, &key)).await?;
+    } else {
+        remove_staged(room, &key).await?;
     }
     room.forget(&key);
-    try_blocking(move || remove_mount_dir(&path)).await?;
     Ok(true)
+}
+
+fn unstaged(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}"))
+}
+
+/// Unstages a volume, whoever is to have it; it is the caller's turn.
+async fn unstage_now(room: &Room, node: &NodeService, (can, key): (&Abilities, &Key)) -> io::Result<()> {
+    if can.stages() {
+        let path = room.places.staged(&key.0, &key.1).join("globalmount");
+        // Where it fails it may be done in part, and the next Pod has the volume staged again.
+        room.staged.lock().remove(key);
+        node.unstage(&key.1, &path).await.map_err(unstaged)?;
+    }
+    remove_staged(room, key).await
+}
+
+/// Removes the directory in which a volume was staged, with its record.
+async fn remove_staged(room: &Room, (driver, handle): &Key) -> io::Result<()> {
+    let path = room.places.staged(driver, handle).join("globalmount");
+    try_blocking(move || remove_mount_dir(&path)).await
 }
 
 #[cfg(test)]

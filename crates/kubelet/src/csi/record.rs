@@ -26,6 +26,9 @@ pub(crate) struct Record {
     /// The node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) node_name: String,
+    /// The SELinux label with which it is mounted.
+    #[serde(rename = "seLinuxMountContext", skip_serializing_if = "String::is_empty")]
+    pub(crate) label: String,
     /// The name of the PersistentVolume, or of the Pod's volume.
     #[serde(rename = "specVolID", skip_serializing_if = "String::is_empty")]
     pub(crate) spec_vol_id: String,
@@ -175,15 +178,19 @@ impl Places {
 
     /// The Pods that have a volume of a driver, by their records; a Pod with a record that cannot be read has it, too.
     pub(crate) fn users(&self, driver: &str, handle: &str) -> io::Result<Vec<String>> {
+        Ok(self.records(driver, handle)?.into_iter().map(|(uid, _)| uid).collect())
+    }
+
+    /// The Pods that have a volume of a driver, each once, with its record of the volume; none if it cannot be read.
+    pub(crate) fn records(&self, driver: &str, handle: &str) -> io::Result<Vec<(String, Option<Record>)>> {
         let mut users = Vec::new();
         for pod in names(&self.pods())? {
             let Some(uid) = pod.file_name().and_then(|n| n.to_str()) else { continue };
-            let has = names(&self.volumes(uid))?.iter().any(|volume| {
-                Record::load(volume).map_or(true, |r| r.is_some_and(|r| r.is_of(driver, handle)))
+            let of = names(&self.volumes(uid))?.into_iter().find_map(|volume| match Record::load(&volume) {
+                Err(_) => Some(None),
+                Ok(record) => record.filter(|r| r.is_of(driver, handle)).map(Some),
             });
-            if has {
-                users.push(uid.to_owned());
-            }
+            users.extend(of.map(|record| (uid.to_owned(), record)));
         }
         Ok(users)
     }
@@ -213,21 +220,18 @@ mod tests {
             spec_vol_id: "pv".into(),
             attachment_id: "csi-1".into(),
             node_name: "n".into(),
+            label: "u:r:t:s0:c1,c2".into(),
             volume_lifecycle_mode: "Persistent".into(),
         };
         record.save(dir.path()).unwrap();
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
-        let expected = r#"{"attachmentID":"csi-1","driverName":"d","nodeName":"n","specVolID":"pv","volumeHandle":"h","volumeLifecycleMode":"Persistent"}"#;
+        let expected = r#"{"attachmentID":"csi-1","driverName":"d","nodeName":"n","seLinuxMountContext":"u:r:t:s0:c1,c2","specVolID":"pv","volumeHandle":"h","volumeLifecycleMode":"Persistent"}"#;
         assert_eq!(text, format!("{expected}\n"));
         assert_eq!(Record::load(dir.path()).unwrap(), Some(record));
         fs::write(dir.path().join(FILE), "{").unwrap();
         assert!(Record::load(dir.path()).is_err());
         // A record of another process has fields that this one does not know.
-        fs::write(
-            dir.path().join(FILE),
-            r#"{"driverName":"d","volumeHandle":"h","seLinuxMountContext":"x"}"#,
-        )
-        .unwrap();
+        fs::write(dir.path().join(FILE), r#"{"driverName":"d","volumeHandle":"h","other":"x"}"#).unwrap();
         assert!(Record::load(dir.path()).unwrap().unwrap().is_of("d", "h"));
         Record::remove(dir.path()).unwrap();
         Record::remove(dir.path()).unwrap();

@@ -23,6 +23,7 @@ use crate::node::NodeView;
 use crate::users::Users;
 use crate::volumes::giving::Giver;
 use crate::volumes::growth::Sizes;
+use crate::volumes::selinux::{Labels, Wearers};
 use crate::volumes::tokens::Issuer;
 
 /// How long an answer of the API server is waited for.
@@ -52,6 +53,8 @@ pub(crate) struct Given {
     pub(crate) controller_attaches: bool,
     /// Whether conditions of volumes are told; upstream's gate `CSIVolumeHealth`.
     pub(crate) volume_health: bool,
+    /// The node's SELinux.
+    pub(crate) labels: Arc<Labels>,
 }
 
 /// The room in which volumes of drivers are worked on.
@@ -80,6 +83,8 @@ pub(crate) struct Room {
     pub(super) controller_attaches: bool,
     /// Whether conditions of volumes are told; upstream's gate `CSIVolumeHealth`.
     pub(super) volume_health: bool,
+    /// The SELinux labels of the volumes that Pods are to have.
+    pub(super) wearers: Wearers<Key>,
     /// One thing at a time is done to a volume.
     turns: Turns<Key>,
     /// The Pods that are to have a volume, from before it is staged.
@@ -107,6 +112,7 @@ impl Room {
             giver: given.giver,
             controller_attaches: given.controller_attaches,
             volume_health: given.volume_health,
+            wearers: Wearers::new(&given.labels),
             turns: Turns::default(),
             users: Users::default(),
             staged: Mutex::default(),

@@ -11,6 +11,7 @@ use plugins::csi as pb;
 use super::calls::{Abilities, text};
 use super::record::{Record, attachment_name, inline_handle};
 use crate::pods::spec;
+use crate::volumes::selinux::{self, Traits};
 
 /// Names with values, as the protocol has them.
 pub(super) type Texts = BTreeMap<String, String>;
@@ -20,6 +21,15 @@ pub(super) type Key = (String, String);
 
 /// A reference to a Secret: its namespace and name.
 pub(super) type SecretName = (String, String);
+
+/// The way in which a volume is mounted for a Pod.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mount<'a> {
+    /// The group that is to have its files.
+    pub(super) group: Option<u32>,
+    /// The SELinux label of all its files.
+    pub(super) label: Option<&'a str>,
+}
 
 /// A volume of a driver.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) handle: String,
     /// Whether it comes and goes with the Pod.
     pub(crate) ephemeral: bool,
+    /// Whether a Pod names it itself, so that there is no PersistentVolume.
+    inline: bool,
     /// Whether it is a device.
     pub(crate) block: bool,
     /// Whether containers may only read it.
@@ -73,6 +85,7 @@ impl Wanted {
             driver: source.driver.clone(),
             handle: inline_handle(spec::uid(pod), &volume.name),
             ephemeral: true,
+            inline: true,
             read_only: source.read_only.unwrap_or(false),
             fs_type: source.fs_type.clone().unwrap_or_default(),
             attributes: source.volume_attributes.clone().unwrap_or_default(),
@@ -89,7 +102,7 @@ impl Wanted {
         let made = migration::inline_as_csi(volume, spec::namespace(pod))?;
         // Whether it is only read is the driver's affair, as upstream.
         let wanted = made.and_then(|made| Self::persistent(&made, None, false));
-        Ok(wanted.map(|wanted| Self { migrated: true, ..wanted }))
+        Ok(wanted.map(|wanted| Self { migrated: true, inline: true, ..wanted }))
     }
 
     /// A driver's PersistentVolume by a claim, if there is one; none if it is another kind of volume.
@@ -106,6 +119,7 @@ impl Wanted {
             driver: source.driver.clone(),
             handle: source.volume_handle.clone(),
             ephemeral: false,
+            inline: false,
             block: of.volume_mode.as_deref() == Some("Block"),
             read_only,
             fs_type: source.fs_type.clone().unwrap_or_default(),
@@ -140,12 +154,25 @@ impl Wanted {
         self.access_modes.first().map_or("ReadWriteOnce", String::as_str)
     }
 
-    /// The record that is kept for a Pod that has it.
-    pub(super) fn record(&self, node: &str) -> Record {
+    /// The parts of it on which its SELinux label depends; `plugin`: [`Wanted::plugin`].
+    pub(super) fn traits<'a>(&'a self, plugin: &'a str, rules: &Rules) -> Traits<'a> {
+        // Both its own inline volumes and those of plugins have no PersistentVolume.
+        let modes = (!self.inline).then_some(self.access_modes.as_slice());
+        Traits { name: &self.name, plugin, modes, mountable: rules.labels }
+    }
+
+    /// The name of its plugin, as metrics name it.
+    pub(super) fn plugin(&self) -> String {
+        format!("kubernetes.io/csi/{}", self.driver)
+    }
+
+    /// The record that is kept for a Pod that has it; `label`: the SELinux label with which it is mounted.
+    pub(super) fn record(&self, node: &str, label: Option<&str>) -> Record {
         Record {
             attachment_id: attachment_name(&self.handle, &self.driver, node),
             driver_name: self.driver.clone(),
             node_name: node.to_owned(),
+            label: label.unwrap_or_default().to_owned(),
             spec_vol_id: self.name.clone(),
             volume_handle: self.handle.clone(),
             volume_lifecycle_mode: if self.block { String::new() } else { self.lifecycle().to_owned() },
@@ -166,14 +193,16 @@ impl Wanted {
         }
     }
 
-    fn capability(&self, can: &Abilities, options: bool, group: Option<u32>) -> pb::VolumeCapability {
+    fn capability(&self, can: &Abilities, mount: Mount<'_>) -> pb::VolumeCapability {
         use pb::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+        let group = mount.group.filter(|_| can.groups());
+        let label = mount.label.map(selinux::option);
         let access_type = if self.block {
             AccessType::Block(BlockVolume {})
         } else {
             AccessType::Mount(MountVolume {
                 fs_type: self.fs_type.clone(),
-                mount_flags: if options { self.mount_options.clone() } else { Vec::new() },
+                mount_flags: self.mount_options.iter().cloned().chain(label).collect(),
                 volume_mount_group: group.map(|g| g.to_string()).unwrap_or_default(),
             })
         };
@@ -189,13 +218,13 @@ impl Wanted {
         can: &Abilities,
         path: &Path,
         (context, secrets): (Texts, Texts),
-        group: Option<u32>,
+        mount: Mount<'_>,
     ) -> pb::NodeStageVolumeRequest {
         pb::NodeStageVolumeRequest {
             volume_id: self.handle.clone(),
             publish_context: context,
             staging_target_path: text(path),
-            volume_capability: Some(self.capability(can, true, group.filter(|_| can.groups()))),
+            volume_capability: Some(self.capability(can, mount)),
             secrets,
             volume_context: self.attributes.clone(),
         }
@@ -207,14 +236,14 @@ impl Wanted {
         can: &Abilities,
         (staged, target): (Option<&Path>, &Path),
         (context, attributes, secrets): (Texts, Texts, Texts),
-        group: Option<u32>,
+        mount: Mount<'_>,
     ) -> pb::NodePublishVolumeRequest {
         pb::NodePublishVolumeRequest {
             volume_id: self.handle.clone(),
             publish_context: context,
             staging_target_path: staged.map(text).unwrap_or_default(),
             target_path: text(target),
-            volume_capability: Some(self.capability(can, true, group.filter(|_| can.groups()))),
+            volume_capability: Some(self.capability(can, mount)),
             readonly: self.read_only,
             secrets,
             volume_context: attributes,
@@ -234,7 +263,7 @@ impl Wanted {
             volume_path: text(path),
             capacity_range: Some(pb::CapacityRange { required_bytes: capacity, limit_bytes: 0 }),
             staging_target_path: staged.map(text).unwrap_or_default(),
-            volume_capability: Some(self.capability(can, true, None)),
+            volume_capability: Some(self.capability(can, Mount::default())),
             secrets,
         }
     }
@@ -254,6 +283,8 @@ pub(super) struct Rules {
     pub(super) pod_info: bool,
     /// The policy for groups.
     pub(super) group_policy: String,
+    /// Whether its volumes are mounted with a SELinux label.
+    pub(super) labels: bool,
     /// Whether its volumes are published again and again.
     pub(super) republish: bool,
     /// The tokens that it wants: audiences with the seconds that they are good for.
@@ -272,6 +303,7 @@ impl Rules {
                 attach: true,
                 pod_info: false,
                 group_policy: "ReadWriteOnceWithFSType".into(),
+                labels: false,
                 republish: false,
                 tokens: Vec::new(),
                 tokens_in_secrets: false,
@@ -283,6 +315,7 @@ impl Rules {
             attach: of.attach_required != Some(false),
             pod_info: of.pod_info_on_mount == Some(true),
             group_policy: of.fs_group_policy.clone().unwrap_or_else(|| "ReadWriteOnceWithFSType".into()),
+            labels: of.se_linux_mount == Some(true),
             republish: of.requires_republish == Some(true),
             tokens: tokens.map(|t| (t.audience.clone(), t.expiration_seconds)).collect(),
             tokens_in_secrets: of.service_account_token_in_secrets == Some(true),
@@ -414,7 +447,7 @@ mod tests {
             &can,
             (Some(Path::new("/staged")), Path::new("/target")),
             (Texts::new(), wanted.attributes.clone(), Texts::new()),
-            Some(5),
+            Mount { group: Some(5), label: None },
         );
         assert!(made.readonly);
         assert_eq!((made.staging_target_path.as_str(), made.target_path.as_str()), ("/staged", "/target"));
@@ -429,6 +462,6 @@ mod tests {
             ("ext4", &["noatime".to_owned()][..])
         );
         assert_eq!(mount.volume_mount_group, "", "the driver does not do groups");
-        assert_eq!(wanted.record("node").volume_lifecycle_mode, "Persistent");
+        assert_eq!(wanted.record("node", None).volume_lifecycle_mode, "Persistent");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use super::volume::{Key, Rules, Texts, Wanted, unique_name};
 use crate::metrics;
 use crate::node::machine::Filesystem;
 use crate::pods::spec;
+use crate::volumes::selinux;
 use crate::work::{to_end, try_blocking};
 
 /// How often the volume of a running Pod is looked at: whether it is to be published again or made larger. Upstream does
@@ -34,9 +35,33 @@ const MAX_MESSAGE: usize = 1024;
 /// A volume that a Pod has.
 struct Known {
     wanted: Arc<Wanted>,
-    path: PathBuf,
+    published: Published,
     /// When it is to be looked at again; never, where neither can be.
     next: Option<Timestamp>,
+}
+
+/// A volume as a Pod has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// The SELinux label with which it is mounted.
+    label: Option<String>,
+    /// Whether its files are to be labelled for each container.
+    pub(crate) relabel: bool,
+}
+
+impl Published {
+    /// One at a path, with its label if it is mounted with one. `enabled`: SELinux is on.
+    async fn new(path: PathBuf, wanted: &Wanted, label: Option<String>, enabled: bool) -> io::Result<Self> {
+        let mut relabel = enabled && label.is_none() && !wanted.read_only && !wanted.block;
+        if relabel {
+            let at = path.clone();
+            let table = || std::fs::read("/proc/self/mountinfo");
+            relabel = try_blocking(move || table().map(|table| selinux::takes_labels(&table, &at))).await?;
+        }
+        Ok(Self { path, label, relabel })
+    }
 }
 
 /// The room that a volume takes.
@@ -90,15 +115,17 @@ impl CsiVolumes {
         wanted: Arc<Wanted>,
         running: bool,
         now: Timestamp,
-    ) -> Result<(PathBuf, Option<CsiError>), CsiError> {
+    ) -> Result<(Published, Option<CsiError>), CsiError> {
         let uid = spec::uid(pod);
-        let known = self.known.lock().get(uid).and_then(|v| v.get(volume)).map(|k| (k.path.clone(), k.next));
+        let known =
+            self.known.lock().get(uid).and_then(|v| v.get(volume)).map(|k| (k.published.clone(), k.next));
+        let again = known.is_some();
         let published = match known {
-            Some((path, next)) if running => {
+            Some((published, next)) if running => {
                 if next.is_none_or(|next| next > now) {
-                    return Ok((path, None));
+                    return Ok((published, None));
                 }
-                Some(path)
+                Some(published)
             }
             // Another process published it; its containers run on, whether or not the driver is there again.
             // DIFFERENCE: upstream publishes it once more, and the Pod waits for its driver.
@@ -106,31 +133,52 @@ impl CsiVolumes {
             _ => None,
         };
         let rules = self.room.rules(&wanted.driver).await;
-        if let Some(path) = published {
-            let known = Known { wanted: wanted.clone(), path: path.clone(), next: later(now) };
+        if let Some(published) = published {
+            let known = Known { wanted: wanted.clone(), published: published.clone(), next: later(now) };
             self.put(uid, volume, known);
             self.room.users.enter(uid, wanted.key());
+            if let Ok(rules) = rules.as_ref()
+                && !again
+                && let Err(error) = self.label((pod, volume), &wanted, rules)
+            {
+                // Its containers have it as it is.
+                tracing::warn!(volume = wanted.name, %error, "a volume that is in use");
+            }
             let refreshed = match rules {
-                Ok(rules) => Box::pin(self.refresh(pod, &wanted, rules, &path)).await,
+                Ok(rules) => Box::pin(self.refresh((pod, volume), &wanted, rules, &published)).await,
                 Err(why) => Err(failed(&wanted, Step::SetUp, Why::Text(why))),
             };
-            return Ok((path, refreshed.err()));
+            return Ok((published, refreshed.err()));
         }
         let rules = rules.map_err(|why| failed(&wanted, Step::SetUp, Why::Text(why)))?;
         rules.check(&wanted).map_err(|why| {
             let text = "mounter.SetupAt failed to check volume lifecycle mode";
             failed(&wanted, Step::SetUp, Why::at(text, why))
         })?;
+        let label = self.label((pod, volume), &wanted, &rules)?;
         self.room.users.enter(uid, wanted.key());
         let context = self.attach(volume, &wanted, &rules).await?;
         let repeats = rules.republish;
-        let giving = self.giving(pod, &wanted, rules, (context, false));
-        let (path, expands) = to_end(give(giving))
+        let giving = self.giving((pod, volume), &wanted, rules, (context, label, false));
+        let (published, expands) = to_end(give(giving))
             .await
             .unwrap_or_else(|error| Err(failed(&wanted, Step::SetUp, error.into())))?;
         let next = later(now).filter(|_| repeats || expands);
-        self.put(uid, volume, Known { wanted, path: path.clone(), next });
-        Ok((path, None))
+        self.put(uid, volume, Known { wanted, published: published.clone(), next });
+        Ok((published, None))
+    }
+
+    /// The SELinux label with which a volume is to be mounted.
+    fn label(
+        &self,
+        (pod, volume): (&Pod, &str),
+        wanted: &Wanted,
+        rules: &Rules,
+    ) -> Result<Option<String>, CsiError> {
+        let plugin = wanted.plugin();
+        let traits = wanted.traits(&plugin, rules);
+        let label = self.room.wearers.enter(wanted.key(), (pod, volume), &traits);
+        label.map_err(|why| CsiError::Unprocessed { volume: volume.to_owned(), why })
     }
 
     fn put(&self, uid: &str, volume: &str, known: Known) {
@@ -139,17 +187,17 @@ impl CsiVolumes {
 
     fn giving(
         &self,
-        pod: &Pod,
+        (pod, volume): (&Pod, &str),
         wanted: &Arc<Wanted>,
         rules: Rules,
-        (context, again): (Texts, bool),
+        (context, label, again): (Texts, Option<String>, bool),
     ) -> Giving {
         let (room, pod) = (self.room.clone(), Arc::new(pod.clone()));
-        Giving { room, pod, wanted: wanted.clone(), rules, context, again }
+        Giving { room, pod, volume: volume.to_owned(), wanted: wanted.clone(), rules, label, context, again }
     }
 
-    /// Where a volume is that an earlier process published.
-    async fn published_before(&self, uid: &str, wanted: &Wanted) -> Option<PathBuf> {
+    /// A volume that an earlier process published.
+    async fn published_before(&self, uid: &str, wanted: &Wanted) -> Option<Published> {
         let places = &self.room.places;
         let (record, path) = if wanted.block {
             let name = &wanted.name;
@@ -159,11 +207,13 @@ impl CsiVolumes {
         };
         let (driver, handle) = (wanted.driver.clone(), wanted.handle.clone());
         let at = path.clone();
-        let found = try_blocking(move || -> io::Result<bool> {
+        let found = try_blocking(move || -> io::Result<Option<Record>> {
             let record = Record::load(&record)?;
-            Ok(record.is_some_and(|r| r.is_of(&driver, &handle)) && at.exists())
+            Ok(record.filter(|r| r.is_of(&driver, &handle) && at.exists()))
         });
-        found.await.unwrap_or(false).then_some(path)
+        let record = found.await.ok().flatten()?;
+        let label = Some(record.label).filter(|label| !label.is_empty());
+        Published::new(path, wanted, label, self.room.wearers.enabled()).await.ok()
     }
 
     /// Waits until a volume is attached to this node. Answers what its attachment says.
@@ -188,10 +238,10 @@ impl CsiVolumes {
     /// Publishes the volume of a running Pod again, where its driver wants that, and makes it larger where it is due.
     async fn refresh(
         &self,
-        pod: &Pod,
+        (pod, volume): (&Pod, &str),
         wanted: &Arc<Wanted>,
         rules: Rules,
-        path: &Path,
+        published: &Published,
     ) -> Result<(), CsiError> {
         if rules.republish && !wanted.block {
             let context = if wanted.ephemeral || !rules.attach {
@@ -200,7 +250,8 @@ impl CsiVolumes {
                 let context = self.room.attachment(wanted).await;
                 context.map_err(|why| failed(wanted, Step::SetUp, Why::Text(why)))?
             };
-            let giving = self.giving(pod, wanted, rules, (context, true));
+            let label = published.label.clone();
+            let giving = self.giving((pod, volume), wanted, rules, (context, label, true));
             let done = to_end(async move { giving.set_up().await.map(drop) }).await;
             done.unwrap_or_else(|error| Err(failed(wanted, Step::SetUp, error.into())))?;
         }
@@ -208,7 +259,7 @@ impl CsiVolumes {
             return Ok(());
         }
         let (room, pod) = (self.room.clone(), Arc::new(pod.clone()));
-        let (of, path) = (wanted.clone(), path.to_owned());
+        let (of, path) = (wanted.clone(), published.path.clone());
         let done = to_end(async move { expand::look(&room, &pod, &of, &path, true).await }).await;
         done.unwrap_or_else(|error| Err(failed(wanted, Step::Expand, error.into())))
     }
@@ -283,7 +334,7 @@ impl CsiVolumes {
         let known: Vec<(String, Arc<Wanted>, PathBuf)> = {
             let known = self.known.lock();
             let of = known.get(uid).into_iter().flatten();
-            of.map(|(name, k)| (name.clone(), k.wanted.clone(), k.path.clone())).collect()
+            of.map(|(name, k)| (name.clone(), k.wanted.clone(), k.published.path.clone())).collect()
         };
         let mut all = Vec::new();
         for (name, wanted, path) in known {
@@ -317,8 +368,8 @@ fn failed(wanted: &Wanted, step: Step, why: Why) -> CsiError {
     CsiError::Failed { step, name: wanted.name.clone(), why }
 }
 
-/// Gives a volume. Answers where it is, and whether its driver makes volumes larger.
-async fn give(giving: Giving) -> Result<(PathBuf, bool), CsiError> {
+/// Gives a volume. Answers also whether its driver makes volumes larger.
+async fn give(giving: Giving) -> Result<(Published, bool), CsiError> {
     let (room, wanted) = (giving.room.clone(), giving.wanted.clone());
     let (path, can) = if wanted.block {
         (giving.map().await?, None)
@@ -330,10 +381,15 @@ async fn give(giving: Giving) -> Result<(PathBuf, bool), CsiError> {
     if expands {
         expand::look(&room, &giving.pod, &wanted, &path, false).await?;
     }
-    Ok((path, expands))
+    let published = Published::new(path, &wanted, giving.label, room.wearers.enabled()).await;
+    let unknown = |error| {
+        failed(&wanted, Step::SetUp, Why::Text(format!("error checking for SELinux support: {error}")))
+    };
+    Ok((published.map_err(unknown)?, expands))
 }
 
 async fn tear_down(room: &Room, uid: &str) -> io::Result<()> {
+    room.wearers.leave(uid);
     let (places, of) = (room.places.clone(), uid.to_owned());
     let (volumes, devices) = try_blocking(move || -> io::Result<_> {
         Ok((names(&places.volumes(&of))?, names(&places.pod_devices(&of))?))

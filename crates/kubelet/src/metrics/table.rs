@@ -259,6 +259,20 @@ metrics! {
         "[ALPHA] Number of plugins in Plugin Manager";
     STORAGE_OPERATION_DURATION_SECONDS: Histogram(STORAGE) "storage_operation_duration_seconds" ["migrated", "operation_name", "status", "volume_plugin"]
         "[ALPHA] Storage operation duration";
+    VOLUME_MANAGER_SELINUX_CONTAINER_ERRORS_TOTAL: Gauge "volume_manager_selinux_container_errors_total" ["access_mode"]
+        "[ALPHA] Number of errors when kubelet cannot compute SELinux context for a container. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of containers.";
+    VOLUME_MANAGER_SELINUX_CONTAINER_WARNINGS_TOTAL: Gauge "volume_manager_selinux_container_warnings_total" ["access_mode"]
+        "[ALPHA] Number of errors when kubelet cannot compute SELinux context for a container that are ignored. They will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.";
+    VOLUME_MANAGER_SELINUX_POD_CONTEXT_MISMATCH_ERRORS_TOTAL: Gauge "volume_manager_selinux_pod_context_mismatch_errors_total" ["access_mode"]
+        "[ALPHA] Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of Pods.";
+    VOLUME_MANAGER_SELINUX_POD_CONTEXT_MISMATCH_WARNINGS_TOTAL: Gauge "volume_manager_selinux_pod_context_mismatch_warnings_total" ["access_mode"]
+        "[ALPHA] Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.";
+    VOLUME_MANAGER_SELINUX_VOLUME_CONTEXT_MISMATCH_ERRORS_TOTAL: Gauge "volume_manager_selinux_volume_context_mismatch_errors_total" ["access_mode", "volume_plugin"]
+        "[ALPHA] Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of Pods.";
+    VOLUME_MANAGER_SELINUX_VOLUME_CONTEXT_MISMATCH_WARNINGS_TOTAL: Gauge "volume_manager_selinux_volume_context_mismatch_warnings_total" ["access_mode", "volume_plugin"]
+        "[ALPHA] Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs. They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.";
+    VOLUME_MANAGER_SELINUX_VOLUMES_ADMITTED_TOTAL: Gauge "volume_manager_selinux_volumes_admitted_total" ["access_mode", "volume_plugin"]
+        "[ALPHA] Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.";
     VOLUME_MANAGER_TOTAL_VOLUMES: Gauge "volume_manager_total_volumes" ["plugin_name", "state"]
         "[ALPHA] Number of volumes in Volume Manager";
 }

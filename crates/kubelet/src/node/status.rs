@@ -282,7 +282,11 @@ fn allocatable(
     all.retain(|name, _| {
         capacity.contains_key(name) || !(is_extended(name) || name.starts_with("hugepages-"))
     });
-    all.extend(capacity.clone());
+    // What others put into the capacity is theirs, but less than nothing can be given to nobody.
+    let given = |amount: &Quantity| {
+        if objects::quantity::value(Some(amount)) < 0 { Quantity("0".into()) } else { amount.clone() }
+    };
+    all.extend(capacity.iter().map(|(name, amount)| (name.clone(), given(amount))));
     let hugepages: u64 = o.machine.hugepages.values().sum();
     let own = config.node.reserved;
     all.insert("cpu".to_owned(), processors(o.machine.milli_cpus.saturating_sub(own.milli_cpus)));
@@ -493,6 +497,7 @@ pub fn zeroed(found: &Node) -> BTreeMap<String, Quantity> {
 mod tests {
     use jiff::SignedDuration;
 
+    use super::super::options::Reserved;
     use super::*;
 
     fn observation() -> Observation {
@@ -634,8 +639,57 @@ mod tests {
         );
     }
 
+    /// Upstream's cases of `TestMachineInfo` but for seven: pages and storage are the machine's own here, so they have no name
+    /// that is nobody's; a machine without processors or memory cannot be asked; what Pods per core mean is computed before
+    /// (`options.rs`); and the Event of a reboot is the reporter's. The columns are the resources of the Node before, those of
+    /// plugins, and the ones that are told.
+    #[test]
+    fn resources_of_others() {
+        type Amounts<'a> = &'a [(&'a str, &'a str)];
+        let list = |amounts: Amounts<'_>| -> Option<BTreeMap<String, Quantity>> {
+            let one = |(name, amount): &(&str, &str)| ((*name).to_owned(), Quantity((*amount).to_owned()));
+            (!amounts.is_empty()).then(|| amounts.iter().map(one).collect())
+        };
+        let check = |old: [Amounts<'_>; 2], devices: Offer, told: [Amounts<'_>; 2]| {
+            let [capacity, allocatable] = old.map(list);
+            let old = NodeStatus { capacity, allocatable, ..NodeStatus::default() };
+            let mut o = Observation { devices, ..observation() };
+            (o.machine.memory, o.machine.hugepages) = (1024, BTreeMap::new());
+            let mut config = Config::new("n");
+            config.eviction.local_storage = false;
+            config.node.kept_for_evictions = false;
+            config.node.reserved = Reserved { milli_cpus: 1, memory: 1, storage: 1, pids: 0 };
+            let next = status("n", &config, &o, &old);
+            let own = |[cpu, memory]: [&'static str; 2]| [("cpu", cpu), ("memory", memory), ("pods", "110")];
+            let whole = |own: [(&'static str, &'static str); 3], more: Amounts<'_>| {
+                list(&own.iter().chain(more).copied().collect::<Vec<_>>())
+            };
+            assert_eq!(next.capacity, whole(own(["2", "1Ki"]), told[0]));
+            assert_eq!(next.allocatable, whole(own(["1999m", "1023"]), told[1]));
+        };
+        let none = Offer::default;
+        check([&[], &[]], none(), [&[], &[]]);
+        check(
+            [&[("negative-resource", "-1")], &[]],
+            none(),
+            [&[("negative-resource", "-1")], &[("negative-resource", "0")]],
+        );
+        check([&[], &[("example.com/extended", "1")]], none(), [&[], &[]]);
+        let counts = |count| BTreeMap::from([("device-plugin".to_owned(), count)]);
+        let devices = Offer { capacity: counts(2), allocatable: counts(1), ..none() };
+        check([&[], &[]], devices, [&[("device-plugin", "2")], &[("device-plugin", "1")]]);
+        let gone = Offer { removed: ["inactive".to_owned()].into_iter().collect(), ..none() };
+        check([&[("inactive", "1")], &[]], gone, [&[("inactive", "0")], &[("inactive", "0")]]);
+    }
+
+    /// Upstream's cases of `TestImages` but for the error: images that are not known leave those that the Node has.
     #[test]
     fn the_largest_images() {
+        let sizes = |most: Option<usize>| {
+            let all = [3, 1, 4, 2].map(|size| Image { names: Vec::new(), size });
+            images(&all, most).into_iter().filter_map(|image| image.size_bytes).collect::<Vec<_>>()
+        };
+        assert_eq!((sizes(None), sizes(Some(1)), sizes(Some(0))), (vec![4, 3, 2, 1], vec![4], Vec::new()));
         let image = |n: usize| Image { names: vec![format!("i{n}"); 7], size: n as u64 };
         let all: Vec<Image> = (0..60).map(image).collect();
         let kept = images(&all, Some(50));

@@ -102,6 +102,8 @@ pub(crate) struct Requests {
     pub(crate) managers: Arc<ResourceManagers>,
     /// Know which ids a Pod with users of its own has.
     pub(crate) users: UserNamespaces,
+    /// Whether SELinux is on, so that the runtime labels what containers mount.
+    pub(crate) selinux: bool,
     pub(crate) env: env::Sources,
 }
 
@@ -132,7 +134,8 @@ impl Requests {
         }
     }
 
-    /// The sandbox of a Pod; `handler` is the runtime's one that is to make it.
+    /// The sandbox of a Pod; `handler` is the runtime's one that is to make it, and `groups_of_volumes` are the groups that
+    /// own the Pod's volumes.
     ///
     /// # Errors
     /// Upstream's text, where a name or the resolver configuration cannot be made, or the Pod cannot have its users.
@@ -141,6 +144,7 @@ impl Requests {
         pod: &Pod,
         attempt: u32,
         handler: &str,
+        groups_of_volumes: &BTreeSet<i64>,
     ) -> Result<pb::PodSandboxConfig, SandboxConfigError> {
         let users = self.users_of_sandbox(pod, handler).await?;
         let config = &self.config;
@@ -160,7 +164,7 @@ impl Requests {
             .flat_map(port_mappings)
             .collect();
         let context = spec::spec(pod).security_context.as_ref();
-        let (supplemental_groups, policy) = security::groups(context);
+        let (supplemental_groups, policy) = security::groups(context, groups_of_volumes);
         let int = |value| pb::Int64Value { value };
         let privileged = spec::containers(pod)
             .iter()
@@ -284,7 +288,7 @@ impl Requests {
             linux: Some(pb::LinuxContainerConfig {
                 resources: Some(self.resources(i)),
                 security_context: Some(security::container_context(
-                    (pod, users),
+                    (pod, users, &i.volumes.groups),
                     c,
                     i.image_user,
                     i.target.clone(),
@@ -348,7 +352,8 @@ impl Requests {
                     let (volume, container) = (mount.name.clone(), c.name.clone());
                     return Err(ContainerConfigError::NoVolume { volume, container });
                 }
-                Mounted::Path { path, read_only } => {
+                Mounted::Path { path, read_only, relabel } => {
+                    made.selinux_relabel = self.selinux && *relabel;
                     made.readonly |= read_only;
                     let mut host_path = path.clone();
                     if !sub.is_empty() {
@@ -389,7 +394,7 @@ impl Requests {
             .await
             .map_err(ContainerConfigError::TerminationLog)?;
             let container_path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-            out.push(pb::Mount { host_path, container_path, ..pb::Mount::default() });
+            out.push(self.own_mount(host_path, container_path));
         }
         Ok(out)
     }
@@ -416,7 +421,12 @@ impl Requests {
                 .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)))
         })
         .await?;
-        Ok(pb::Mount { host_path, container_path: ETC_HOSTS.into(), ..pb::Mount::default() })
+        Ok(self.own_mount(host_path, ETC_HOSTS.into()))
+    }
+
+    /// The mount of a file of the kubelet's own.
+    fn own_mount(&self, host_path: String, container_path: String) -> pb::Mount {
+        pb::Mount { host_path, container_path, selinux_relabel: self.selinux, ..pb::Mount::default() }
     }
 }
 

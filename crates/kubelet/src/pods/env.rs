@@ -11,7 +11,6 @@ use super::downward::{Facts, FieldError};
 use super::spec;
 use crate::config::Config;
 use crate::objects::{NotThere, Objects};
-use crate::recorder::PodRecorder;
 use crate::volumes::env_file::{self, EnvFileError};
 
 /// Why an environment cannot be made; upstream's texts.
@@ -95,7 +94,7 @@ fn service_variables(service: &Service, env: &mut Env) {
     let Some(spec) = &service.spec else { return };
     let (Some(host), Some(name)) = (&spec.cluster_ip, &service.metadata.name) else { return };
     let ports = spec.ports.as_deref().unwrap_or_default();
-    if host.is_empty() || host == "None" {
+    if !has_address(service) {
         return;
     }
     let upper = |s: &str| s.to_uppercase().replace('-', "_");
@@ -124,29 +123,24 @@ fn service_variables(service: &Service, env: &mut Env) {
     }
 }
 
-/// A name that may stand in a process' environment: printable ASCII without `=`.
-fn valid_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
+/// Whether Pods reach a Service by an address of its own.
+fn has_address(service: &Service) -> bool {
+    let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()).unwrap_or_default();
+    !address.is_empty() && address != "None"
 }
 
 /// The sources of environments.
 pub(crate) struct Sources {
     services: Informer<Service>,
     objects: Arc<Objects>,
-    recorder: PodRecorder,
     /// Where Pods' directories are.
     pods: PathBuf,
 }
 
 impl Sources {
     /// The Services, and the ConfigMaps and Secrets that Pods refer to.
-    pub(crate) fn new(
-        config: &Config,
-        services: Informer<Service>,
-        objects: Arc<Objects>,
-        recorder: PodRecorder,
-    ) -> Self {
-        Self { services, objects, recorder, pods: config.pods_dir() }
+    pub(crate) fn new(config: &Config, services: Informer<Service>, objects: Arc<Objects>) -> Self {
+        Self { services, objects, pods: config.pods_dir() }
     }
 
     /// The environment of a container.
@@ -181,24 +175,28 @@ impl Sources {
         Ok(env)
     }
 
-    /// The variables of the API server's Service, and of those in the Pod's namespace if the Pod wants them.
+    /// The variables of the API server's Service, and of those in the Pod's namespace if the Pod wants them. One of the same
+    /// name there takes the place of the API server's.
     fn services_of(&self, pod: &Pod) -> Env {
-        let mut env = Env::default();
-        if let Some(kubernetes) = self.services.get("default", "kubernetes") {
-            service_variables(&kubernetes, &mut env);
-        }
+        const API: &str = "kubernetes";
+        let mut all = Vec::new();
         if spec::spec(pod).enable_service_links.unwrap_or(true) {
-            for service in self.services.list_namespace(spec::namespace(pod)) {
-                service_variables(&service, &mut env);
-            }
+            all = self.services.list_namespace(spec::namespace(pod));
+            all.retain(|service| has_address(service));
+        }
+        if !all.iter().any(|service| service.metadata.name.as_deref() == Some(API)) {
+            all.extend(self.services.get("default", API));
+        }
+        let mut env = Env::default();
+        for service in &all {
+            service_variables(service, &mut env);
         }
         env
     }
 
-    /// Adds the variables of `envFrom`. An Event names the keys that cannot be variables.
+    /// Adds the variables of `envFrom`.
     async fn add_sources(&self, pod: &Pod, container: &Container, env: &mut Env) -> Result<(), EnvError> {
         let namespace = spec::namespace(pod);
-        let mut invalid = Vec::new();
         for from in container.env_from.iter().flatten() {
             let mut pairs: BTreeMap<String, String> = BTreeMap::new();
             if let Some(reference) = &from.config_map_ref {
@@ -212,24 +210,8 @@ impl Sources {
                 pairs.extend(data.map(|(k, v)| (k.clone(), String::from_utf8_lossy(&v.0).into_owned())));
             }
             for (key, value) in pairs {
-                let name = format!("{}{key}", from.prefix.as_deref().unwrap_or_default());
-                if valid_name(&name) {
-                    env.set(name, value);
-                } else {
-                    invalid.push(name);
-                }
+                env.set(format!("{}{key}", from.prefix.as_deref().unwrap_or_default()), value);
             }
-        }
-        if !invalid.is_empty() {
-            self.recorder.pod(
-                pod,
-                "Warning",
-                "InvalidEnvironmentVariableNames",
-                format!(
-                    "Keys [{}] were skipped since they are considered invalid environment variable names.",
-                    invalid.join(", ")
-                ),
-            );
         }
         Ok(())
     }
@@ -494,3 +476,7 @@ mod tests {
         assert_eq!(got, expected);
     }
 }
+
+#[cfg(test)]
+#[path = "env_tests.rs"]
+mod upstream_tests;

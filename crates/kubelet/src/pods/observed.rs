@@ -217,7 +217,7 @@ pub struct PodStatus {
     pub sandboxes: Vec<SandboxStatus>,
     /// Containers.
     pub containers: Vec<ContainerStatus>,
-    /// The figures of its cgroup, if that is known.
+    /// The figures of its cgroup, where they are wanted and known.
     pub cgroup: Option<Figures>,
     pub(crate) places: Places,
 }

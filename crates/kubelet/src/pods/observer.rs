@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::Gate;
 use tokio::time::Instant;
 
 use super::manager::PodManager;
@@ -25,12 +26,16 @@ pub(crate) struct Observer {
     /// The node's primary address.
     node: Option<IpAddr>,
     cgroups: Cgroups,
+    /// Whether figures of Pods' cgroups are wanted: they tell of the resources of whole Pods.
+    figures: bool,
 }
 
 impl Observer {
     /// `pods` hears of what is seen.
     pub(crate) fn new(config: &Config, runtime: Runtime, pods: Arc<PodManager>, cgroups: Cgroups) -> Self {
-        Self { runtime, pods, dir: config.pods_dir(), node: config.node_ips.first().copied(), cgroups }
+        let (dir, node) = (config.pods_dir(), config.node_ips.first().copied());
+        let figures = config.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling);
+        Self { runtime, pods, dir, node, cgroups, figures }
     }
 
     /// Asks the runtime, and notes the answer, with the messages that containers left. Calls of a step that was
@@ -52,7 +57,7 @@ impl Observer {
             let dir = self.dir.join(uid).join("containers").join(&c.name);
             messages::complete(c, dir).await;
         }
-        observed.cgroup = self.cgroups.figures(&pod);
+        observed.cgroup = self.figures.then(|| self.cgroups.figures(&pod)).flatten();
         let observed = Arc::new(observed);
         worker.note(observed.clone());
         self.pods.observe(&worker.uid, observed.clone());

@@ -14,6 +14,7 @@ use super::spec;
 use crate::metrics;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
+use crate::volumes::Volumes;
 
 /// Why a Pod has no sandbox; upstream's texts.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +59,18 @@ pub(crate) struct Sandboxes {
 
 impl Sandboxes {
     /// The sandbox of a Pod as the runtime is asked for it. An Event tells of an error.
-    pub(crate) async fn config(&self, pod: &Pod, attempt: u32) -> Result<pb::PodSandboxConfig, SandboxError> {
+    pub(crate) async fn config(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+        volumes: &Volumes,
+    ) -> Result<pb::PodSandboxConfig, SandboxError> {
         // The users of a Pod are what a handler makes.
         let handler = match spec::spec(pod).host_users {
             Some(false) => self.runtime_handler(pod).await.map_err(|error| self.failed(pod, error))?,
             _ => String::new(),
         };
-        let made = self.requests.sandbox(pod, attempt, &handler).await;
+        let made = self.requests.sandbox(pod, attempt, &handler, &volumes.groups).await;
         made.map_err(|error| self.failed(pod, SandboxError::Config { pod: spec::full_name(pod), error }))
     }
 

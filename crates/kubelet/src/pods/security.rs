@@ -1,5 +1,6 @@
 //! Security contexts: the Pod's and the container's together, as the runtime wants them.
 
+use std::collections::BTreeSet;
 use std::path::Component;
 use std::sync::LazyLock;
 
@@ -193,11 +194,17 @@ pub(crate) fn namespaces(pod: &Pod, users: pb::UserNamespace) -> pb::NamespaceOp
     }
 }
 
-/// Groups that the Pod adds to its processes, and how they join those of the image.
-pub(crate) fn groups(context: Option<&PodSecurityContext>) -> (Vec<i64>, pb::SupplementalGroupsPolicy) {
-    let Some(context) = context else { return (Vec::new(), pb::SupplementalGroupsPolicy::Merge) };
+/// Groups that the Pod adds to its processes, and how they join those of the image. `of_volumes`: those that own its volumes.
+pub(crate) fn groups(
+    context: Option<&PodSecurityContext>,
+    of_volumes: &BTreeSet<i64>,
+) -> (Vec<i64>, pb::SupplementalGroupsPolicy) {
+    let Some(context) = context else {
+        return (of_volumes.iter().copied().collect(), pb::SupplementalGroupsPolicy::Merge);
+    };
     let mut groups: Vec<i64> = context.fs_group.into_iter().collect();
     groups.extend(context.supplemental_groups.iter().flatten());
+    groups.extend(of_volumes);
     let policy = match context.supplemental_groups_policy.as_deref() {
         Some("Strict") => pb::SupplementalGroupsPolicy::Strict,
         _ => pb::SupplementalGroupsPolicy::Merge,
@@ -239,14 +246,14 @@ const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/
 
 /// The security context of a container.
 pub(crate) fn container_context(
-    (pod, users): (&Pod, pb::UserNamespace),
+    (pod, users, groups_of_volumes): (&Pod, pb::UserNamespace, &BTreeSet<i64>),
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
     profiles: Profiles<'_>,
 ) -> Result<pb::LinuxContainerSecurityContext, ProfileError> {
     let c = effective(pod, container);
-    let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref());
+    let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref(), groups_of_volumes);
     let (apparmor, deprecated) = app_armor_profile(c.app_armor_profile.as_ref())?;
     let mut options = namespaces(pod, users);
     if let Some(id) = target.filter(|_| options.pid() == pb::NamespaceMode::Container) {
@@ -396,10 +403,17 @@ mod tests {
             .unwrap();
             let profiles = Profiles { dir: std::path::Path::new("/k"), by_default: false };
             let users = pb::UserNamespace::default();
-            let made =
-                container_context((&pod, users), &spec::containers(&pod)[0], &image, None, profiles).unwrap();
+            let made = container_context(
+                (&pod, users, &[777].into()),
+                &spec::containers(&pod)[0],
+                &image,
+                None,
+                profiles,
+            )
+            .unwrap();
             assert_eq!((made.run_as_user.map(|u| u.value), made.run_as_username.as_str()), expected);
             assert_eq!(made.run_as_group.map(|g| g.value), Some(3000));
+            assert_eq!(made.supplemental_groups, [777]);
         };
         check(None, "", (Some(0), ""));
         check(None, "testUser", (None, "testUser"));

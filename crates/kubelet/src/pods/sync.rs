@@ -283,7 +283,7 @@ impl Attempt<'_> {
             return self.reset(&a.to_reset).await;
         }
         let mut sandbox_id = a.sandbox_id.clone().unwrap_or_default();
-        let sandbox = by.sandboxes.config(self.pod, a.attempt).await?;
+        let sandbox = by.sandboxes.config(self.pod, a.attempt, self.volumes).await?;
         if a.create_sandbox {
             by.devices.prepare(self.pod).await.map_err(|error| {
                 let message = format!("Failed to prepare dynamic resources: {error}");

@@ -116,6 +116,12 @@ fn wants_else(old: &Pod, new: &Pod) -> bool {
         || old.spec != new.spec
 }
 
+/// The shorter one of two graces in seconds, each none if nobody has asked for one. There is always one second, in which
+/// hooks can run; upstream's `calculateEffectiveGracePeriod`.
+fn shorter(now: Option<i64>, asked: Option<i64>) -> Option<i64> {
+    now.into_iter().chain(asked.map(|asked| asked.max(1))).min()
+}
+
 impl Worker {
     /// A worker for a Pod that the API has.
     pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
@@ -215,13 +221,9 @@ impl Worker {
 
     /// Asks for the containers' end within so many seconds; a shorter grace than before counts.
     pub(crate) fn stop(&self, grace: Option<i64>) {
-        self.grace.send_if_modified(|now| match (*now, grace) {
-            (_, None) => false,
-            (Some(old), Some(new)) if old <= new => false,
-            (_, new) => {
-                *now = new;
-                true
-            }
+        self.grace.send_if_modified(|now| {
+            let next = shorter(*now, grace);
+            std::mem::replace(now, next) != next
         });
         self.terminate.cancel();
     }
@@ -325,5 +327,27 @@ impl Worker {
         let seconds = spec::spec(pod).active_deadline_seconds?;
         let start = self.state.lock().status.start_time.as_ref()?.0;
         start.checked_add(SignedDuration::from_secs(seconds)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's cases of `Test_calculateEffectiveGracePeriod` but for the first one, in which nobody asks: the Pod's own grace
+    /// is the killer's affair then (`kill.rs`). The columns are what is asked for, one after the other.
+    #[test]
+    fn graces_only_shrink() {
+        let check = |asked: &[Option<i64>], expected: Option<i64>| {
+            let got = asked.iter().fold(None, |now, asked| shorter(now, *asked));
+            assert_eq!(got, expected, "{asked:?}");
+        };
+        check(&[None], None);
+        check(&[Some(5)], Some(5));
+        check(&[Some(5), Some(2)], Some(2));
+        check(&[Some(0)], Some(1));
+        check(&[Some(5), Some(0)], Some(1));
+        check(&[Some(2), Some(5), None], Some(2));
+        check(&[Some(-1)], Some(1));
     }
 }

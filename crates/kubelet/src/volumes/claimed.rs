@@ -1,5 +1,6 @@
 //! The volume that a Pod has by a claim, checked by upstream's rules; pure.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use crate::pods::spec;
 
 /// The finalizer of a claim that Pods use.
 const PROTECTED: &str = "kubernetes.io/pvc-protection";
+
+/// The annotation of a PersistentVolume with the group that owns it.
+const GROUP: &str = "pv.beta.kubernetes.io/gid";
 
 /// A Pod's volume that names a claim.
 #[derive(Debug, Clone, Copy)]
@@ -59,8 +63,22 @@ pub(super) struct Claimed {
     pub(super) source: Source,
     /// Whether the Pod may only read it.
     pub(super) read_only: bool,
+    /// The modes in which it may be used.
+    pub(super) modes: Vec<String>,
+    /// The group that owns it, as its PersistentVolume says.
+    pub(super) group: Option<i64>,
+}
+
+impl Claimed {
     /// Whether one Pod at a time may have it.
-    pub(super) once: bool,
+    pub(super) fn is_for_one(&self) -> bool {
+        self.modes.iter().any(|mode| mode == volumes::READ_WRITE_ONCE_POD)
+    }
+
+    /// Whether it is a directory of the node that may grow.
+    pub(super) fn is_growing_directory(&self) -> bool {
+        matches!(self.source, Source::Local { .. }) && !self.read_only
+    }
 }
 
 /// Why a Pod does not get the volume of a claim; upstream's texts of Events.
@@ -99,6 +117,16 @@ pub(crate) enum ClaimError {
         "MapVolume.SetUpDevice failed for volume {0:?} : only csi, iscsi, fc and local volumes can be of the mode Block"
     )]
     Block(String),
+    /// The claim cannot be told that the volume has grown.
+    #[error("{} for volume {name:?} : {why}", if *.running { "NodeExpandVolume.NodeExpandVolume failed" } else { "MountVolume.Setup failed while expanding volume" })]
+    Expand {
+        /// Whether containers have it.
+        running: bool,
+        /// The PersistentVolume.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// The volume cannot be set up.
     #[error("MountVolume.SetUp failed for volume {name:?} : {error}")]
     SetUp {
@@ -118,7 +146,11 @@ impl ClaimError {
 
     /// The reason of the Event.
     pub(crate) fn reason(&self) -> &'static str {
-        if matches!(self, Self::Block(_)) { "FailedMapVolume" } else { "FailedMount" }
+        match self {
+            Self::Block(_) => "FailedMapVolume",
+            Self::Expand { running: true, .. } => "VolumeResizeFailed",
+            _ => "FailedMount",
+        }
     }
 }
 
@@ -223,8 +255,8 @@ impl Named<'_> {
         if !volumes::admits(volume, node) {
             return Err(ClaimError::Affinity(name));
         }
-        let once = of.access_modes.iter().flatten().any(|m| m == volumes::READ_WRITE_ONCE_POD);
-        Ok(Claimed { name, source, read_only, once })
+        let modes = of.access_modes.clone().unwrap_or_default();
+        Ok(Claimed { name, source, read_only, modes, group: group_of(volume) })
     }
 
     /// Checks that containers use the volume as what it is.
@@ -249,6 +281,18 @@ impl Named<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The group that owns a volume, by its annotation; none if that is no number.
+fn group_of(volume: &PersistentVolume) -> Option<i64> {
+    volume.metadata.annotations.as_ref()?.get(GROUP)?.parse().ok()
+}
+
+/// These groups, but for those that a Pod names itself.
+pub(super) fn groups_beside(pod: &Pod, groups: impl Iterator<Item = i64>) -> BTreeSet<i64> {
+    let context = spec::spec(pod).security_context.as_ref();
+    let own = context.and_then(|c| c.supplemental_groups.as_deref()).unwrap_or_default();
+    groups.filter(|group| !own.contains(group)).collect()
 }
 
 /// Whether a container of the Pod mounts a volume, and whether one has it as a device.
@@ -408,6 +452,27 @@ mod tests {
         assert_eq!(resolve("volumeMounts", on("b")).unwrap_err().reason(), "FailedMount");
     }
 
+    /// Upstream's cases of `TestGetExtraSupplementalGroupsForPod`, and more.
+    #[test]
+    fn groups_of_volumes() {
+        let pod: Pod = made(
+            json!({}),
+            &json!({"spec": {"containers": [], "securityContext": {"supplementalGroups": [555]}}}),
+        );
+        let check = |text: &str, expected: Option<i64>| {
+            let annotated = json!({"metadata": {"annotations": {GROUP: text}}});
+            let group = group_of(&volume(annotated));
+            let beside = groups_beside(&pod, group.into_iter());
+            assert_eq!(beside.into_iter().collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
+        };
+        check("777", Some(777));
+        check("555", None);
+        check("a", None);
+        check("", None);
+        check("99999999999999999999", None);
+        assert_eq!(group_of(&volume(json!({}))), None);
+    }
+
     #[test]
     fn volumes_of_plugins_are_their_drivers() {
         let of = |more: Value| resolve("volumeMounts", json!({"spec": more}));
@@ -451,7 +516,7 @@ mod tests {
         let path = format!("/data/volumes/{NAME}");
         let own = |own| Source::Local { path: PathBuf::from(&path), own };
         let made = of(&path, local_path::PROVISIONER, json!({})).unwrap();
-        assert!(made.once && made.source == own(true));
+        assert!(made.is_for_one() && made.source == own(true));
         assert_eq!(of(&path, "other", json!({})).unwrap().source, own(false));
         let elsewhere = of("/etc", local_path::PROVISIONER, json!({})).unwrap();
         assert_eq!(elsewhere.source, Source::Local { path: PathBuf::from("/etc"), own: false });

@@ -1,6 +1,6 @@
 //! Volumes that Pods have by claims: found when they are first needed, mounted, and given to the Pod's group.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,18 +9,21 @@ use std::time::Duration;
 use api::Status;
 use client::Client;
 use component::Clock;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::claimed::{ClaimError, Claimed, Named, Source};
+use super::claimed::{self, ClaimError, Claimed, Named, Source};
+use super::directories::Directories;
 use super::disks::{Disk, DiskVolumes, is_block_device};
 use super::error::MountError;
 use super::giving::{Giver, ownership};
 use super::host_path::check_host_path;
 use super::mounted::Mounted;
+use super::selinux::{Labels, Traits};
 use super::{local, mounts, nfs};
-use crate::csi::CsiVolumes;
+use crate::csi::{CsiVolumes, Published};
 use crate::node::NodeView;
 use crate::pods::spec;
 use crate::work::try_blocking;
@@ -28,6 +31,18 @@ use objects::volumes;
 
 /// The time for which an answer of the API server is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether the volume of a running Pod is to grow. Upstream does so with each sync of the Pod, about
+/// as often.
+const PERIOD: Duration = Duration::from_mins(1);
+
+/// A volume that is set up.
+#[derive(Clone)]
+struct Known {
+    claimed: Arc<Claimed>,
+    /// When it is to be looked at again; never, if its growth is nothing to this module.
+    next: Option<Timestamp>,
+}
 
 /// The volumes that Pods have by claims.
 pub(crate) struct Claims {
@@ -38,13 +53,16 @@ pub(crate) struct Claims {
     csi: Arc<CsiVolumes>,
     /// Volumes that the host's tools provide.
     disks: Arc<DiskVolumes>,
+    labels: Arc<Labels>,
     clock: Clock,
     /// The directory of all Pods' files.
     pods: PathBuf,
     /// The directory of the node's own volumes.
     own: Option<String>,
     /// The volumes that are set up, by the uids of Pods and by name.
-    known: Mutex<HashMap<String, HashMap<String, Arc<Claimed>>>>,
+    known: Mutex<HashMap<String, HashMap<String, Known>>>,
+    /// Those that are directories of the node.
+    directories: Directories,
 }
 
 impl Claims {
@@ -53,37 +71,58 @@ impl Claims {
         (client, clock): (Client, Clock),
         node: NodeView,
         giver: Giver,
-        (csi, disks): (Arc<CsiVolumes>, Arc<DiskVolumes>),
+        (csi, disks, labels): (Arc<CsiVolumes>, Arc<DiskVolumes>, Arc<Labels>),
     ) -> Self {
         let own = config.local_volumes.as_ref().map(|path| path.to_string_lossy().into_owned());
         let (pods, known) = (config.pods_dir(), Mutex::default());
-        Self { client, node, giver, csi, disks, clock, pods, own, known }
+        let recorder = giver.recorder.clone();
+        let directories = Directories::new(client.clone(), recorder, clock, &config.node_name);
+        Self { client, node, giver, csi, disks, labels, clock, pods, own, known, directories }
     }
 
     /// Forgets the volumes of a Pod.
     pub(super) fn forget(&self, uid: &str) {
-        self.known.lock().remove(uid);
+        let mut known = self.known.lock();
+        let gone = known.remove(uid).unwrap_or_default();
+        for Known { claimed, .. } in gone.values() {
+            let others = known.values().flat_map(HashMap::values).any(|k| k.claimed.name == claimed.name);
+            if !others {
+                self.directories.forget(&claimed.name);
+            }
+        }
+    }
+
+    /// When a volume of a Pod is to be looked at again.
+    pub(super) fn next(&self, uid: &str) -> Option<Timestamp> {
+        self.known.lock().get(uid)?.values().filter_map(|known| known.next).min()
     }
 
     /// The place of a Pod's volume that is one of the node's own.
     pub(super) fn local(&self, uid: &str, volume: &str) -> Option<PathBuf> {
-        let claimed = self.known.lock().get(uid)?.get(volume)?.clone();
+        let Known { claimed, .. } = self.known.lock().get(uid)?.get(volume)?.clone();
         let local = matches!(claimed.source, Source::Local { .. });
         local.then(|| local::target(&self.pods.join(uid), &claimed.name))
     }
 
     /// The place of a Pod's volume that is an NFS server's.
     pub(super) fn nfs(&self, uid: &str, volume: &str) -> Option<PathBuf> {
-        let claimed = self.known.lock().get(uid)?.get(volume)?.clone();
+        let Known { claimed, .. } = self.known.lock().get(uid)?.get(volume)?.clone();
         let nfs = matches!(claimed.source, Source::Nfs(_));
         nfs.then(|| nfs::target(&self.pods.join(uid), &claimed.name))
+    }
+
+    /// The groups that own a Pod's volumes, but for those that the Pod names itself.
+    pub(super) fn groups(&self, pod: &Pod) -> BTreeSet<i64> {
+        let known = self.known.lock();
+        let all = known.get(spec::uid(pod)).into_iter().flat_map(HashMap::values);
+        claimed::groups_beside(pod, all.filter_map(|known| known.claimed.group))
     }
 
     /// Whether a Pod's volume is one of a plugin from which a driver took over.
     pub(super) fn is_migrated(&self, uid: &str, volume: &str) -> bool {
         let known = self.known.lock();
-        let claimed = known.get(uid).and_then(|volumes| volumes.get(volume));
-        claimed.is_some_and(|c| matches!(&c.source, Source::Csi(wanted) if wanted.migrated))
+        let known = known.get(uid).and_then(|volumes| volumes.get(volume));
+        known.is_some_and(|k| matches!(&k.claimed.source, Source::Csi(wanted) if wanted.migrated))
     }
 
     /// Sets up the volume of a claim, or finds it as it is. `running`: containers use it. Answers also why it could not
@@ -97,13 +136,19 @@ impl Claims {
     ) -> Result<(Mounted, Option<MountError>), MountError> {
         let uid = spec::uid(pod);
         let known = self.known.lock().get(uid).and_then(|v| v.get(&volume.name)).cloned();
-        if let Some(claimed) = known.as_ref().filter(|_| running)
+        if let Some(Known { claimed, next }) = known.as_ref().filter(|_| running)
             && let Some(mounted) = self.mounted(uid, claimed)
         {
-            return Ok((mounted, None));
+            let grown = if next.is_some_and(|next| next <= self.clock.now()) {
+                self.keep(uid, &volume.name, claimed.clone());
+                self.grow(pod, claim, claimed, true).await
+            } else {
+                Ok(())
+            };
+            return Ok((mounted, grown.err().map(MountError::from)));
         }
         let fresh = known.is_none();
-        let claimed = if let Some(claimed) = known {
+        let claimed = if let Some(Known { claimed, .. }) = known {
             claimed
         } else {
             let source = volume.persistent_volume_claim.as_ref();
@@ -111,30 +156,56 @@ impl Claims {
             let named = Named { volume: &volume.name, claim, ephemeral, read_only };
             Arc::new(self.find(pod, &named).await?)
         };
-        if claimed.once && self.is_used_elsewhere(uid, &claimed).await? {
+        if claimed.is_for_one() && self.is_used_elsewhere(uid, &claimed).await? {
             return Err(ClaimError::InUse(claimed.name.clone()).into());
         }
         let (mounted, stale) = if let Source::Csi(wanted) = &claimed.source {
             let now = self.clock.now();
             let given = Box::pin(self.csi.mount(pod, &volume.name, wanted.clone(), running, now)).await;
-            let (path, stale) = given?;
+            let (Published { path, relabel, .. }, stale) = given?;
             let read_only = claimed.read_only;
             let mounted = if wanted.block {
                 Mounted::Device { path, read_only }
             } else {
-                Mounted::Path { path, read_only }
+                Mounted::Path { path, read_only, relabel }
             };
             (Some(mounted), stale.map(MountError::from))
         } else if let Source::Disk(disk) = &claimed.source {
             let given = Box::pin(self.disks.mount(pod, &volume.name, disk.clone(), running)).await?;
             (Some(given.0), given.1.map(MountError::from))
         } else {
+            if !running {
+                let traits =
+                    Traits { name: &claimed.name, plugin: "", modes: Some(&claimed.modes), mountable: false };
+                let looked = self.labels.look(pod, &volume.name, &traits);
+                looked.map_err(|why| ClaimError::Unprocessed { volume: volume.name.clone(), why })?;
+            }
             self.set_up(pod, &claimed, fresh, running).await?;
+            if !running {
+                self.grow(pod, claim, &claimed, false).await?;
+            }
             (self.mounted(uid, &claimed), None)
         };
         let Some(mounted) = mounted else { return Err(MountError::NoPlugin) };
-        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.name.clone(), claimed);
+        self.keep(uid, &volume.name, claimed);
         Ok((mounted, stale))
+    }
+
+    /// Notes that a Pod has a volume.
+    fn keep(&self, uid: &str, volume: &str, claimed: Arc<Claimed>) {
+        let next = self.clock.now().checked_add(PERIOD).ok().filter(|_| claimed.is_growing_directory());
+        let known = Known { claimed, next };
+        self.known.lock().entry(uid.to_owned()).or_default().insert(volume.to_owned(), known);
+    }
+
+    /// Looks whether a volume that is a directory of the node is to grow. `running`: containers have it.
+    async fn grow(&self, pod: &Pod, claim: &str, claimed: &Claimed, running: bool) -> Result<(), ClaimError> {
+        if !claimed.is_growing_directory() {
+            return Ok(());
+        }
+        let of = (spec::namespace(pod).to_owned(), claim.to_owned());
+        let grown = self.directories.look(pod, &claimed.name, &of).await;
+        grown.map_err(|why| ClaimError::Expand { running, name: claimed.name.clone(), why })
     }
 
     /// The volume as containers mount it; none if its driver must be asked.
@@ -145,7 +216,8 @@ impl Claims {
             Source::Nfs(_) => nfs::target(&self.pods.join(uid), &claimed.name),
             Source::Csi(_) | Source::Disk(_) => return None,
         };
-        Some(Mounted::Path { path, read_only: claimed.read_only })
+        let relabel = matches!(claimed.source, Source::Local { .. }) && !claimed.read_only;
+        Some(Mounted::Path { path, read_only: claimed.read_only, relabel })
     }
 
     /// Asks for the claim and its volume. There is no watch: a node may only read the single objects of its Pods.
@@ -183,9 +255,9 @@ impl Claims {
 
     /// Whether another Pod of this node has a volume that is for one alone.
     async fn is_used_elsewhere(&self, uid: &str, claimed: &Claimed) -> Result<bool, ClaimError> {
-        let others = |known: &HashMap<String, HashMap<String, Arc<Claimed>>>| {
+        let others = |known: &HashMap<String, HashMap<String, Known>>| {
             let mut others = known.iter().filter(|(other, _)| *other != uid);
-            others.any(|(_, volumes)| volumes.values().any(|v| v.name == claimed.name))
+            others.any(|(_, volumes)| volumes.values().any(|v| v.claimed.name == claimed.name))
         };
         if others(&self.known.lock()) {
             return Ok(true);

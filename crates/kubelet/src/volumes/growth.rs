@@ -100,7 +100,7 @@ impl Due {
     pub(crate) fn is_now(&self, size: i64) -> bool {
         match self.part {
             NodePart::Nothing => false,
-            NodePart::Here => size < self.capacity,
+            NodePart::Here | NodePart::Untold => size < self.capacity,
             NodePart::Expand => true,
         }
     }
@@ -145,7 +145,7 @@ impl Growth<'_> {
     pub(crate) async fn begin(&self, due: &Due) -> Result<(), String> {
         match due.part {
             NodePart::Expand => self.tell(expansion::node_in_progress(&due.claim)).await,
-            NodePart::Here | NodePart::Nothing => Ok(()),
+            NodePart::Here | NodePart::Untold | NodePart::Nothing => Ok(()),
         }
     }
 
@@ -169,7 +169,9 @@ impl Growth<'_> {
         self.recorder.pod(self.pod, "Normal", "FileSystemResizeSuccessful", message.clone());
         self.recorder.0.event(&due.claim, EventType::Normal, "FileSystemResizeSuccessful", message);
         match due.part {
-            NodePart::Expand => self.tell(expansion::finished(&due.claim, due.capacity)).await,
+            NodePart::Expand | NodePart::Untold => {
+                self.tell(expansion::finished(&due.claim, due.capacity)).await
+            }
             NodePart::Here | NodePart::Nothing => Ok(()),
         }
     }

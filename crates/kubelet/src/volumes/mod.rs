@@ -3,6 +3,7 @@
 pub(crate) mod atomic;
 mod claimed;
 mod claims;
+mod directories;
 mod disks;
 pub(crate) mod env_file;
 mod error;
@@ -46,8 +47,9 @@ use self::host_path::check_host_path;
 pub(crate) use self::mounted::{Mounted, Volumes};
 use self::nfs::Export;
 use self::ownership::group;
+use self::selinux::{Labels, Traits};
 use crate::config::Config;
-use crate::csi::{CsiVolumes, Wanted};
+use crate::csi::{CsiVolumes, Published, Wanted};
 use crate::metrics::{self, Metrics};
 use crate::node::NodeView;
 use crate::pod_certificates::PodCertificates;
@@ -126,6 +128,7 @@ pub(crate) struct VolumeManager {
     claims: claims::Claims,
     pub(crate) csi: Arc<CsiVolumes>,
     disks: Arc<DiskVolumes>,
+    labels: Arc<Labels>,
     clock: Clock,
     pub(crate) metrics: Metrics,
 }
@@ -138,13 +141,13 @@ impl VolumeManager {
         clock: Clock,
         sources: payload::Sources,
         (node, giver): (NodeView, Giver),
-        (csi, disks): (Arc<CsiVolumes>, Arc<DiskVolumes>),
+        (csi, disks, labels): (Arc<CsiVolumes>, Arc<DiskVolumes>, Arc<Labels>),
         metrics: &Metrics,
     ) -> Arc<Self> {
-        let drivers = (csi.clone(), disks.clone());
+        let drivers = (csi.clone(), disks.clone(), labels.clone());
         let claims = claims::Claims::new(config, (client, clock), node, giver, drivers);
         let metrics = metrics.clone();
-        Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, disks, clock, metrics })
+        Arc::new(Self { pods: config.pods_dir(), sources, claims, csi, disks, labels, clock, metrics })
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
@@ -180,8 +183,9 @@ impl VolumeManager {
 
     /// When a Pod's volumes are to be looked at again: a token is to be renewed, or a driver to be asked.
     pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
-        let all = [self.sources.issuer.next_renewal(uid), self.csi.next(uid), self.disks.next(uid)];
-        all.into_iter().flatten().min()
+        let drivers = [self.csi.next(uid), self.disks.next(uid), self.claims.next(uid)];
+        let all = drivers.into_iter().chain([self.sources.issuer.next_renewal(uid)]);
+        all.flatten().min()
     }
 
     /// The certificates of Pods.
@@ -206,7 +210,7 @@ impl VolumeManager {
         facts: &Facts<'_>,
         running: bool,
     ) -> Result<(Volumes, Vec<VolumeError>), VolumeError> {
-        let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
+        let (mut volumes, mut stale) = (Volumes::default(), Vec::new());
         let deadline = Instant::now() + REFRESH;
         let used = spec::used_volumes(facts.pod);
         for volume in spec::spec(facts.pod).volumes.iter().flatten() {
@@ -224,8 +228,9 @@ impl VolumeManager {
             }
             let (mounted, old) = made.map_err(error)?;
             stale.extend(old.map(error));
-            volumes.insert(volume.name.clone(), mounted);
+            volumes.insert(&volume.name, mounted);
         }
+        volumes.groups = self.claims.groups(facts.pod);
         Ok((volumes, stale))
     }
 
@@ -245,7 +250,7 @@ impl VolumeManager {
             if !running {
                 try_blocking(move || check_host_path(&source)).await?;
             }
-            return Ok((Mounted::Path { path, read_only: false }, None));
+            return Ok((Mounted::Path { path, read_only: false, relabel: false }, None));
         }
         if let Some(image) = &volume.image {
             let reference = image.reference.clone().unwrap_or_default();
@@ -260,19 +265,23 @@ impl VolumeManager {
         if let Some(wanted) = migrated.or_else(|| Wanted::inline(pod, volume)) {
             let (read_only, now) = (wanted.read_only, self.clock.now());
             let given = self.csi.mount(pod, &volume.name, Arc::new(wanted), running, now);
-            let (path, stale) = Box::pin(given).await?;
-            return Ok((Mounted::Path { path, read_only }, stale.map(MountError::from)));
+            let (Published { path, relabel, .. }, stale) = Box::pin(given).await?;
+            return Ok((Mounted::Path { path, read_only, relabel }, stale.map(MountError::from)));
         }
         if let Some(disk) = Disk::inline(pod, volume) {
             let disk = Arc::new(disk.map_err(MountError::Source)?);
             let mounted = Box::pin(self.disks.mount(pod, &volume.name, disk, running)).await?;
             return Ok((mounted.0, mounted.1.map(MountError::from)));
         }
+        if !running {
+            let traits = Traits { name: &volume.name, plugin: "", modes: None, mountable: false };
+            self.labels.look(pod, &volume.name, &traits).map_err(MountError::Source)?;
+        }
         if let Some(source) = &volume.nfs {
             let read_only = source.read_only.unwrap_or(false);
             let path = nfs::target(&self.pod_dir(spec::uid(pod)), &volume.name);
             Box::pin(Export::new(source, read_only, Vec::new()).mount(&path)).await?;
-            return Ok((Mounted::Path { path, read_only }, None));
+            return Ok((Mounted::Path { path, read_only, relabel: false }, None));
         }
         let dir = self.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
         let gid = group(pod);
@@ -280,7 +289,7 @@ impl VolumeManager {
             let (source, at) = (source.clone(), dir.clone());
             let space = Space::of(&source, pod, facts.allocatable)?;
             try_blocking(move || empty_dir(&space, &at, gid)).await?;
-            return Ok((Mounted::Path { path: dir, read_only: false }, None));
+            return Ok((Mounted::Path { path: dir, read_only: false, relabel: true }, None));
         }
         let in_memory = volume.config_map.is_none();
         let nested = nested::mount_points(&volume.name, pod)?;
@@ -304,7 +313,7 @@ impl VolumeManager {
         };
         match written {
             Err(error) if !there => Err(error),
-            written => Ok((Mounted::Path { path: dir, read_only: true }, written.err())),
+            written => Ok((Mounted::Path { path: dir, read_only: true, relabel: true }, written.err())),
         }
     }
 

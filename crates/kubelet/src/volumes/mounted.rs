@@ -1,6 +1,6 @@
 //! Volumes as containers mount them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 /// A volume that containers can mount.
@@ -12,6 +12,8 @@ pub(crate) enum Mounted {
         path: PathBuf,
         /// Whether containers may only read it.
         read_only: bool,
+        /// Whether its files get the label of each container, where SELinux is on.
+        relabel: bool,
     },
     /// A device of the node.
     Device {
@@ -29,5 +31,23 @@ pub(crate) enum Mounted {
     },
 }
 
-/// Volumes by name.
-pub(crate) type Volumes = HashMap<String, Mounted>;
+/// The volumes of a Pod.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Volumes {
+    /// By their names in the Pod.
+    all: HashMap<String, Mounted>,
+    /// The groups that the Pod's processes have for them, beside those that the Pod names itself.
+    pub(crate) groups: BTreeSet<i64>,
+}
+
+impl Volumes {
+    /// Takes a volume in.
+    pub(crate) fn insert(&mut self, name: &str, volume: Mounted) {
+        self.all.insert(name.to_owned(), volume);
+    }
+
+    /// That of a name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Mounted> {
+        self.all.get(name)
+    }
+}

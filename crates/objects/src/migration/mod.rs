@@ -28,14 +28,20 @@ pub const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins
 
 /// A plugin that was built in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each has the name of its source")]
 pub enum Plugin {
+    /// Disks of Amazon's Elastic Block Store: the source `awsElasticBlockStore`.
     AwsEbs,
+    /// Disks of Azure: the source `azureDisk`.
     AzureDisk,
+    /// Shares of files of Azure: the source `azureFile`.
     AzureFile,
+    /// Volumes of `OpenStack`'s block storage: the source `cinder`.
     Cinder,
+    /// Persistent disks of Google's Compute Engine: the source `gcePersistentDisk`.
     GcePd,
+    /// Volumes of Portworx: the source `portworxVolume`.
     Portworx,
+    /// Disks of `vSphere` virtual machines: the source `vsphereVolume`.
     Vsphere,
 }
 

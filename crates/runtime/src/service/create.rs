@@ -18,7 +18,7 @@ use super::error::{CallError, at, io_at, whole};
 use super::sandboxes::hostname;
 use crate::cdi;
 use crate::ids;
-use crate::shell::{devices, machine, rooted, volumes};
+use crate::shell::{devices, labels, machine, rooted, volumes};
 use crate::store::{ContainerPhase, ContainerRecord, container_name};
 use crate::translate::{
     self, Accounts, LONGEST_PROFILE, Mappings, Namespaces, Place, Propagation, Seccomp, Translated, User,
@@ -306,8 +306,22 @@ fn assemble(of: &Parts<'_>, namespaces: &Namespaces) -> Result<Assembled, CallEr
         categories: &categories,
     };
     let Translated { mut spec, user } = translate::spec(&inputs, &facts)?;
+    let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().as_deref());
+    label.map_or(Ok(()), |label| relabel(of.config, &volumes, label))?;
     cdi::inject(of.config, &mut spec)?;
     Ok(Assembled { spec, user, root, mounts: views(of, how.id_map.as_ref())? })
+}
+
+/// Gives the container's label to the files of those volumes of which the configuration wants that.
+fn relabel(config: &pb::ContainerConfig, volumes: &[Volume], label: &str) -> Result<(), CallError> {
+    let wanted =
+        config.mounts.iter().zip(volumes).filter(|(one, _)| one.selinux_relabel && one.image.is_none());
+    for (_, volume) in wanted {
+        labels::relabel(&volume.source, label).map_err(|error| {
+            CallError::Invalid(format!("relabel {:?} with {label:?} failed: {error}", volume.source))
+        })?;
+    }
+    Ok(())
 }
 
 fn profile_file(path: &str) -> Result<Vec<u8>, CallError> {

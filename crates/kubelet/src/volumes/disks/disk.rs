@@ -9,7 +9,8 @@ use objects::attachable::{Attachable, flex_name, iscsi_name};
 use super::fc::Fc;
 use super::iscsi::{self, Iscsi, Record};
 use crate::pods::spec;
-use crate::volumes::{nfs, selinux};
+use crate::volumes::nfs;
+use crate::volumes::selinux::{self, Traits};
 use plugins::flex::{self, Driver};
 
 /// The directory of devices among those of a kind of volume; upstream's.
@@ -62,8 +63,8 @@ pub(crate) struct Disk {
     options: Vec<String>,
     /// The claim by which the Pod has it: namespace and name.
     pub(super) claim: Option<(String, String)>,
-    /// Whether it is mounted with a SELinux label if it is for a single Pod, and if it is for several.
-    pub(super) labelled: [bool; 2],
+    /// The access modes of the PersistentVolume; none for a volume that a Pod names itself.
+    modes: Option<Vec<String>>,
 }
 
 impl Disk {
@@ -94,7 +95,7 @@ impl Disk {
             fs_type: fs_type.clone().unwrap_or_default(),
             options: Vec::new(),
             claim: None,
-            labelled: [false; 2],
+            modes: None,
         });
         Some(of.and_then(Self::checked))
     }
@@ -136,7 +137,7 @@ impl Disk {
             fs_type: fs_type.clone().unwrap_or_default(),
             options: nfs::options(volume),
             claim: Some((claim.0.to_owned(), claim.1.to_owned())),
-            labelled: [false, true].map(|all| selinux::is_labelled(volume, all)),
+            modes: Some(of.access_modes.clone().unwrap_or_default()),
         });
         Some(of.and_then(Self::checked))
     }
@@ -195,10 +196,25 @@ impl Disk {
         resizes && self.claim.is_some() && !self.read_only
     }
 
-    /// Whether it is mounted with the SELinux label that its Pod asks for; `all`: upstream's gate `SELinuxMount`.
-    pub(super) fn has_label(&self, all: bool) -> bool {
-        let supported = matches!(self.kind, Kind::Iscsi(_) | Kind::Fc(_)) && !self.block;
-        supported && self.labelled[usize::from(all)]
+    /// The parts of it on which its SELinux label depends.
+    pub(super) fn traits(&self) -> Traits<'_> {
+        let (plugin, mountable) = match &self.kind {
+            Kind::Iscsi(_) => ("kubernetes.io/iscsi", true),
+            Kind::Fc(_) => ("kubernetes.io/fc", true),
+            Kind::Local(_) => ("kubernetes.io/local-volume", false),
+            Kind::Flex(of) => (of.driver.as_str(), false),
+        };
+        Traits { name: &self.name, plugin, modes: self.modes.as_deref(), mountable }
+    }
+
+    /// Whether its files get the label of each container, if it is mounted with this one.
+    pub(super) fn relabels(&self, label: Option<&str>, driver: Option<&Driver>) -> bool {
+        let may = match self.kind {
+            Kind::Iscsi(_) | Kind::Fc(_) => label.is_none(),
+            Kind::Local(_) => true,
+            Kind::Flex(_) => driver.is_some_and(|driver| driver.capabilities.selinux_relabel),
+        };
+        may && !self.read_only
     }
 
     /// The options of its mount for the node, each once, with a SELinux label if there is one.

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::disk::{Disk, Flex, Kind};
 use super::error::{DiskError, Step, Why};
 use super::format::format_and_mount;
+use super::release::unmount;
 use super::room::Room;
 use super::table::Table;
 use crate::pods::spec;
@@ -86,18 +87,18 @@ impl Giving {
             return Ok(path);
         }
         let once = self.driver.as_ref().is_none_or(|driver| driver.capabilities.attach);
-        if self.label.is_some()
-            && self.is_labelled_otherwise(&dir).await.map_err(self.failed(Step::MountDevice))?
-        {
-            return Err(self.unprocessed(format!(
-                "waiting for unmount of volume {:?}, because it is already mounted to a different pod with a different SELinux label",
-                self.disk.unique.as_deref().unwrap_or_default()
-            )));
+        if self.disk.traits().mountable && self.room.wearers.enabled() {
+            let clear = self.take_other_label(&dir).await.map_err(self.failed(Step::MountDevice))?;
+            if !clear {
+                let why = selinux::waiting(self.disk.unique.as_deref().unwrap_or_default());
+                return Err(DiskError::Unprocessed { volume: self.volume.clone(), why });
+            }
         }
         if once && !is_mounted_at(&dir).await.map_err(self.failed(Step::MountDevice))? {
             let told = self.attach(&dir).await.map_err(self.failed(Step::Attach))?;
             let device = self.find(&dir, &told).await.map_err(self.failed(Step::WaitForAttach))?;
             self.mount_device(&device, &dir).await.map_err(self.failed(Step::MountDevice))?;
+            self.room.labelled.lock().insert(dir.clone(), self.label.clone());
         }
         let path = self.set_up(&dir).await.map_err(self.failed(Step::SetUp))?;
         drop(turn);
@@ -105,15 +106,28 @@ impl Giving {
         Ok(path)
     }
 
-    /// Whether the volume is mounted with another SELinux label.
-    async fn is_labelled_otherwise(&self, dir: &Path) -> Result<bool, Why> {
-        let at = dir.to_owned();
-        let options = try_blocking(move || Table::read().map(|table| table.options(&at))).await?;
-        Ok(options.is_some_and(|options| selinux::of_mount(&options) != self.label))
-    }
-
-    fn unprocessed(&self, why: String) -> DiskError {
-        DiskError::Unprocessed { volume: self.volume.clone(), why }
+    /// Unmounts the volume where it is mounted with another SELinux label. Answers whether it could be done: not while
+    /// another Pod has it so.
+    async fn take_other_label(&self, dir: &Path) -> Result<bool, Why> {
+        let room = &self.room;
+        if !is_mounted_at(dir).await? || room.label_at(dir).await? == self.label {
+            return Ok(true);
+        }
+        let (at, pods, own) = (dir.to_owned(), room.pods(), room.pods().join(spec::uid(&self.pod)));
+        let clear = try_blocking(move || -> io::Result<bool> {
+            let table = Table::read()?;
+            let all = table.same(&at, &pods);
+            if all.iter().any(|point| !point.starts_with(&own)) {
+                return Ok(false);
+            }
+            // The last one mounted goes first.
+            for point in all.into_iter().rev() {
+                unmount(point)?;
+            }
+            unmount(&at)?;
+            Ok(true)
+        });
+        Ok(clear.await?)
     }
 
     /// Attaches the volume to the node, where that is this kubelet's part. Answers the device, as the attacher tells it. The

@@ -42,7 +42,6 @@ use self::host::Host;
 pub(crate) use self::room::Given;
 use self::room::Room;
 use super::mounted::Mounted;
-use super::selinux;
 use crate::pods::spec;
 use crate::work::{to_end, try_blocking};
 use plugins::flex::Driver;
@@ -59,6 +58,8 @@ struct Known {
     disk: Arc<Disk>,
     /// The driver of a FlexVolume; none if it is gone.
     driver: Option<Arc<Driver>>,
+    /// Whether its files get the label of each container.
+    relabel: bool,
     /// When it is to be looked at again; never, if it cannot grow.
     next: Option<Timestamp>,
 }
@@ -93,15 +94,20 @@ impl DiskVolumes {
         running: bool,
     ) -> Result<(Mounted, Option<DiskError>), DiskError> {
         let (room, uid) = (&self.room, spec::uid(pod));
-        let mounted = |path| {
+        let mounted = |path, relabel| {
             let read_only = disk.read_only;
-            if disk.block { Mounted::Device { path, read_only } } else { Mounted::Path { path, read_only } }
+            if disk.block {
+                Mounted::Device { path, read_only }
+            } else {
+                Mounted::Path { path, read_only, relabel }
+            }
         };
         let path = self.path(uid, &disk);
-        let known = self.known.lock().get(uid).and_then(|known| known.get(volume).map(|k| k.next));
-        if running && let Some(next) = known {
+        let known =
+            self.known.lock().get(uid).and_then(|known| known.get(volume).map(|k| (k.next, k.relabel)));
+        if running && let Some((next, relabel)) = known {
             let stale = self.refresh(pod, volume, &path, next).await;
-            return Ok((mounted(path), stale.err()));
+            return Ok((mounted(path, relabel), stale.err()));
         }
         let failed = |step, why| DiskError::Failed { step, name: disk.name.clone(), why };
         let driver = match &disk.kind {
@@ -115,9 +121,16 @@ impl DiskVolumes {
             Err(_) if there => None,
             Err(error) => return Err(failed(Step::Begin, error.into())),
         };
-        let label = self.label(pod, volume, &disk).filter(|_| !there).transpose()?;
         let staged = disk.staged();
-        room.users.enter(uid, room.dir(&staged));
+        let dir = room.dir(&staged);
+        let label = room.wearers.enter(dir.clone(), (pod, volume), &disk.traits());
+        let label = match label {
+            // Its containers have it as it is.
+            _ if there => room.label_at(&path).await.map_err(|error| failed(Step::SetUp, error.into()))?,
+            label => label.map_err(|why| DiskError::Unprocessed { volume: volume.to_owned(), why })?,
+        };
+        let relabel = disk.relabels(label.as_deref(), driver.as_deref());
+        room.users.enter(uid, dir);
         let is_attached = match &disk.kind {
             Kind::Flex(_) => driver.as_ref().is_some_and(|driver| driver.capabilities.attach),
             _ => true,
@@ -141,22 +154,11 @@ impl DiskVolumes {
             let given = to_end(async move { Box::pin(giving.give()).await }).await;
             given.unwrap_or_else(|error| Err(failed(Step::SetUp, Why::from(error))))?
         };
-        let mounted = mounted(path);
+        let mounted = mounted(path, relabel);
         let next = self.later().filter(|_| disk.grows(driver.as_deref()));
-        let known = Known { disk, driver, next };
+        let known = Known { disk, driver, relabel, next };
         self.known.lock().entry(uid.to_owned()).or_default().insert(volume.to_owned(), known);
         Ok((mounted, None))
-    }
-
-    /// The SELinux label with which a Pod's volume is mounted; none without one.
-    fn label(&self, pod: &Pod, volume: &str, disk: &Disk) -> Option<Result<String, DiskError>> {
-        let room = &self.room;
-        if !disk.has_label(room.of.labels_all) {
-            return None;
-        }
-        let found = selinux::label(pod, volume, &selinux::read(&room.host.root));
-        let unprocessed = |why| DiskError::Unprocessed { volume: volume.to_owned(), why };
-        found.map_err(unprocessed).transpose()
     }
 
     fn later(&self) -> Option<Timestamp> {

@@ -39,7 +39,7 @@ fn unless_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// Unmounts a path. A device goes away after that, so it must not be in use any more: there is no lazy end.
-fn unmount(path: &Path) -> io::Result<()> {
+pub(super) fn unmount(path: &Path) -> io::Result<()> {
     while is_mounted(path)? {
         rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|error| {
             let error = io::Error::from(error);
@@ -55,6 +55,7 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> io::Error {
 
 /// Takes its volumes from a Pod, and those from the node that no other Pod has.
 pub(super) async fn tear_down(room: &Room, uid: &str) -> io::Result<()> {
+    room.wearers.leave(uid);
     let mut had = BTreeSet::new();
     let mut result = Ok(());
     for plugin in OWN {

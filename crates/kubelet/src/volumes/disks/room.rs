@@ -24,6 +24,8 @@ use crate::node::NodeView;
 use crate::users::Users;
 use crate::volumes::giving::Giver;
 use crate::volumes::growth::Sizes;
+use crate::volumes::selinux::{self, Labels, Wearers};
+use crate::work::try_blocking;
 use plugins::flex::{self, Drivers};
 
 /// How long an answer of the API server is waited for.
@@ -52,8 +54,8 @@ pub(crate) struct Given {
     pub(crate) node_name: String,
     /// Whether the controller manager attaches volumes, and not this kubelet.
     pub(crate) controller_attaches: bool,
-    /// Whether volumes for several Pods are mounted with SELinux labels, too; upstream's gate `SELinuxMount`.
-    pub(crate) labels_all: bool,
+    /// The node's SELinux.
+    pub(crate) labels: Arc<Labels>,
 }
 
 /// The room in which volumes are worked on.
@@ -67,10 +69,15 @@ pub(super) struct Room {
     turns: Turns<String>,
     /// The Pods that are to have a volume, by its directory, from before it is there.
     pub(super) users: Users<PathBuf>,
+    /// The SELinux labels of the volumes that Pods are to have.
+    pub(super) wearers: Wearers<PathBuf>,
     /// The names by which the Node tells of volumes, by their directories.
     names: Mutex<HashMap<PathBuf, Vec<String>>>,
     /// The devices of the volumes that this process has attached itself, by the volumes' directories.
     pub(super) attached: Mutex<HashMap<PathBuf, String>>,
+    /// The SELinux labels with which this process has mounted volumes, by the volumes' directories. The kernel tells them in
+    /// a form of its own.
+    pub(super) labelled: Mutex<HashMap<PathBuf, Option<String>>>,
     /// The volumes that may grow, by their directories.
     pub(super) sizes: Sizes<PathBuf>,
 }
@@ -83,16 +90,32 @@ impl Room {
             of.root = real;
         }
         let drivers = Drivers::new(of.drivers.clone());
+        let wearers = Wearers::new(&of.labels);
         Self {
             of,
             host,
+            wearers,
             drivers,
             turns: Turns::default(),
             users: Users::default(),
             names: Mutex::default(),
             attached: Mutex::default(),
+            labelled: Mutex::default(),
             sizes: Sizes::default(),
         }
+    }
+
+    /// The SELinux label with which the file system at a path is mounted.
+    pub(super) async fn label_at(&self, path: &Path) -> io::Result<Option<String>> {
+        if !self.wearers.enabled() {
+            return Ok(None);
+        }
+        if let Some(label) = self.labelled.lock().get(path) {
+            return Ok(label.clone());
+        }
+        let at = path.to_owned();
+        let options = try_blocking(move || Table::read().map(|table| table.options(&at))).await?;
+        Ok(options.as_deref().and_then(selinux::of_mount))
     }
 
     /// Waits for the turn to change something.
@@ -173,6 +196,7 @@ impl Room {
     /// Forgets a volume that no Pod of this node has.
     pub(super) fn forget(&self, dir: &Path) {
         self.attached.lock().remove(dir);
+        self.labelled.lock().remove(dir);
         self.sizes.forget(dir);
         self.untell(dir);
     }

@@ -15,11 +15,13 @@ use super::host::tests::host;
 use super::iscsi::tests::{PORTAL, TARGET, calls, iscsiadm};
 use super::*;
 use crate::csi::InUse;
+use crate::metrics::Metrics;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
 use crate::testing::{self, Answers};
 use crate::volumes::giving::Giver;
 use crate::volumes::mounts;
+use crate::volumes::selinux::{Labels, tests::machine};
 
 /// An API server that has one Secret.
 struct Api;
@@ -79,7 +81,7 @@ impl Node {
             clock: Clock::system(),
             node_name: "n".into(),
             controller_attaches: self.controller_attaches,
-            labels_all: false,
+            labels: Labels::new(&self.dir.path().join("root"), false, &Metrics::default()),
         };
         DiskVolumes::with(given, self.host())
     }
@@ -562,45 +564,55 @@ async fn a_lun_is_mounted_with_the_label_of_its_pod() {
         );
         vec![("iscsiadm", script), ("mount", mount)]
     });
+    machine(&node.host().root);
     let volumes = node.volumes();
-    let root = node.host().root;
-    for (path, text) in [
-        ("sys/fs/selinux/enforce", "1"),
-        ("etc/selinux/config", "SELINUXTYPE=targeted"),
-        ("etc/selinux/targeted/contexts/lxc_contexts", "file = \"system_u:object_r:container_file_t:s0\""),
-    ] {
-        fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
-        fs::write(root.join(path), text).unwrap();
-    }
     let of = |modes: Value| persistent(json!({"iscsi": lun(), "accessModes": modes}), false);
-    let labelled = |levels: [&str; 2]| {
+    let labelled = |uid: &str, levels: [&str; 2]| {
         let container = |level: &&str| {
             json!({"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                 "securityContext": {"seLinuxOptions": {"level": level}}})
         };
-        pod("a", json!({"containers": levels.iter().map(container).collect::<Vec<_>>()}))
+        pod(uid, json!({"containers": levels.iter().map(container).collect::<Vec<_>>()}))
     };
     let once = || of(json!(["ReadWriteOncePod"]));
-    let error = volumes.mount(&labelled(["s0:c1", "s0:c2"]), "v", once(), false).await.unwrap_err();
+    let error = volumes.mount(&labelled("a", ["s0:c1", "s0:c2"]), "v", once(), false).await.unwrap_err();
     let expected = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: multiple SELinux labels found: system_u:object_r:container_file_t:s0:c1,system_u:object_r:container_file_t:s0:c2";
     assert_eq!((error.reason(), error.to_string().as_str()), ("FailedMount", expected));
     let mounts =
         || calls(node.dir.path()).into_iter().filter(|c| c.starts_with("mount ")).collect::<Vec<_>>();
-    let a = labelled(["s0:c1,c2"; 2]);
-    volumes.mount(&a, "v", once(), false).await.unwrap();
+    let (a, b) = (labelled("a", ["s0:c1,c2"; 2]), labelled("b", ["s0:c1,c2"; 2]));
+    let unlabelled = |relabel: bool, mounted: (Mounted, Option<DiskError>)| {
+        assert!(matches!(mounted.0, Mounted::Path { relabel: r, .. } if r == relabel), "{mounted:?}");
+    };
+    // The way in which a process mounted a volume is known to it, however the kernel writes the label.
+    for _ in 0..2 {
+        unlabelled(false, volumes.mount(&a, "v", once(), false).await.unwrap());
+    }
     let label = "context=\"system_u:object_r:container_file_t:s0:c1,c2\"";
     assert_eq!(mounts(), [format!("mount {label},defaults")]);
-    // The kernel says that it has another label.
-    let error = volumes.mount(&a, "v", once(), false).await.unwrap_err().to_string();
+    // The kernel says that it has another label, and another process knows no better.
+    let again = node.volumes();
+    let error = again.mount(&b, "v", once(), false).await.unwrap_err().to_string();
     let expected = format!(
         "waiting for unmount of volume \"kubernetes.io/iscsi/192.0.2.1:{TARGET}:1\", because it is already mounted to a different pod with a different SELinux label"
     );
     assert!(error.ends_with(&expected), "{error}");
-    volumes.tear_down("a").await.unwrap();
+    // A running Pod keeps what it has; one that does not run gets it anew.
+    unlabelled(true, again.mount(&a, "v", once(), true).await.unwrap());
+    assert!(mounts().is_empty());
+    let third = node.volumes();
+    third.mount(&a, "v", once(), false).await.unwrap();
+    assert_eq!(mounts(), [format!("mount {label},defaults")]);
+    third.tear_down("a").await.unwrap();
+    // The one that waited takes it.
+    again.mount(&b, "v", once(), false).await.unwrap();
+    assert_eq!(mounts(), [format!("mount {label},defaults")]);
+    again.tear_down("b").await.unwrap();
+    again.tear_down("a").await.unwrap();
     // One for several Pods has none, unless the gate says so.
-    volumes.mount(&a, "v", of(json!(["ReadWriteOnce"])), false).await.unwrap();
+    unlabelled(true, again.mount(&a, "v", of(json!(["ReadWriteOnce"])), false).await.unwrap());
     assert_eq!(mounts(), ["mount defaults"]);
-    volumes.tear_down("a").await.unwrap();
+    again.tear_down("a").await.unwrap();
     node.is_clean();
 }
 
