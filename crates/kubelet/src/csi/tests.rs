@@ -152,6 +152,7 @@ impl World {
     fn volumes(&self) -> CsiVolumes {
         let mut spec = self.rules.clone();
         spec["attachRequired"] = json!(false);
+        spec["volumeLifecycleModes"] = json!(["Persistent"]);
         let rules = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
             "metadata": {"name": DRIVER, "uid": "u", "resourceVersion": "1"}, "spec": spec});
         let client = testing::client(&Arc::new(Api(rules)));

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Gate;
 use client::rate::Bucket;
 use component::Clock;
 use cri::runtime as pb;
@@ -47,6 +48,9 @@ pub(crate) struct ImageManager {
     node: NodeFiles,
     /// The programs that are asked for credentials, if any are.
     providers: Option<Providers>,
+    /// Whether it is kept for whom images were pulled; upstream's gate `KubeletEnsureSecretPulledImages`, without which
+    /// everybody may use an image that is there.
+    verifies: bool,
     /// The images whose users are asked for their credentials.
     verification: Verification,
     backoff: Backoffs,
@@ -76,6 +80,7 @@ impl ImageManager {
             secrets,
             node: NodeFiles::new(&config.docker_config),
             providers,
+            verifies: config.gates.enabled(Gate::KubeletEnsureSecretPulledImages),
             verification: config.image_verification.clone(),
             backoff: Backoffs::default(),
             failures: Mutex::default(),
@@ -139,13 +144,11 @@ impl ImageManager {
                 .await
                 .map_err(|error| inspect_failed(ImageError::Inspect { image: image.clone(), error }))?;
             if let Some(found) = there {
-                let may = self.may_use(pod, wanted, &found.id, &mut found_credentials).await;
+                let may =
+                    !self.verifies || self.may_use(pod, wanted, &found.id, &mut found_credentials).await;
                 self.asked(policy, Local::There { may }.labels(policy));
                 if may {
-                    let message = format!(
-                        "Container image {wanted:?} already present on machine and can be accessed by the pod"
-                    );
-                    tell("Normal", "Pulled", message);
+                    tell("Normal", "Pulled", present(wanted, self.verifies));
                     return Ok(found.id);
                 }
                 if policy == "Never" {
@@ -172,18 +175,7 @@ impl ImageManager {
             Some(found) => found,
             None => self.credentials(pod, &image).await,
         };
-        // From here on the image, if it comes, is not one that was there before.
-        let pulled = match self.records.intend(wanted).await {
-            Ok(under_way) => {
-                let pulled = self.pull(&image_spec, sandbox, &usable).await;
-                let by = pulled.as_ref().ok();
-                let by = by.map(|p| (p.reference.as_str(), ImageCredentials::of(p.credential.as_ref())));
-                under_way.ended(by).await;
-                pulled
-            }
-            Err(error) => Err(PullError::Intent { image: wanted.to_owned(), error }),
-        };
-        match pulled {
+        match self.pull_and_record(wanted, &image_spec, sandbox, &usable).await {
             Ok(Pull { reference, size, alone, .. }) => {
                 let metrics = &self.runtime.metrics;
                 metrics.took(&metrics::IMAGE_PULL_DURATION_SECONDS, &[size_class(size)], alone);
@@ -204,6 +196,27 @@ impl ImageManager {
                 Err(error)
             }
         }
+    }
+
+    /// Pulls an image, and records for whom.
+    async fn pull_and_record(
+        &self,
+        wanted: &str,
+        image: &pb::ImageSpec,
+        sandbox: &pb::PodSandboxConfig,
+        usable: &[Credential],
+    ) -> Result<Pull, PullError> {
+        if !self.verifies {
+            return self.pull(image, sandbox, usable).await;
+        }
+        // From here on the image, if it comes, is not one that was there before.
+        let intent = self.records.intend(wanted).await;
+        let under_way = intent.map_err(|error| PullError::Intent { image: wanted.to_owned(), error })?;
+        let pulled = self.pull(image, sandbox, usable).await;
+        let by = pulled.as_ref().ok();
+        let by = by.map(|p| (p.reference.as_str(), ImageCredentials::of(p.credential.as_ref())));
+        under_way.ended(by).await;
+        pulled
     }
 
     /// Counts that an image was asked for: whether it was there, and whether it must be pulled.
@@ -321,6 +334,12 @@ impl ImageManager {
     }
 }
 
+/// The message about an image that is there; `verified`: it was looked whether the Pod may use it. Upstream's texts.
+fn present(image: &str, verified: bool) -> String {
+    let end = if verified { " and can be accessed by the pod" } else { "" };
+    format!("Container image {image:?} already present on machine{end}")
+}
+
 /// Upstream's classes of sizes of images, in bytes.
 fn size_class(size: u64) -> &'static str {
     const MIB: u64 = 1 << 20;
@@ -349,11 +368,15 @@ fn go_millis(d: Duration) -> String {
     if ms < 1000 {
         return format!("{ms}ms");
     }
-    let (minutes, rest) = (ms / 60_000, ms % 60_000);
+    let (hours, minutes, rest) = (ms / 3_600_000, ms / 60_000 % 60, ms % 60_000);
     let mut seconds = format!("{}.{:03}", rest / 1000, rest % 1000);
     let kept = seconds.trim_end_matches('0').trim_end_matches('.').len();
     seconds.truncate(kept);
-    if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{seconds}s"),
+        _ => format!("{hours}h{minutes}m{seconds}s"),
+    }
 }
 
 /// An image of this node.
@@ -407,9 +430,24 @@ mod tests {
 
     #[test]
     fn durations_as_go_prints_them() {
-        for (ms, want) in [(0, "0s"), (15, "15ms"), (1234, "1.234s"), (2000, "2s"), (61_500, "1m1.5s")] {
+        for (ms, want) in [
+            (0, "0s"),
+            (15, "15ms"),
+            (1234, "1.234s"),
+            (2000, "2s"),
+            (61_500, "1m1.5s"),
+            (3_600_000, "1h0m0s"),
+        ] {
             assert_eq!(go_millis(Duration::from_millis(ms)), want);
         }
+    }
+
+    /// Upstream's messages in `pullerTestCases`.
+    #[test]
+    fn images_that_are_there() {
+        let there = "Container image \"present_image\" already present on machine";
+        assert_eq!(present("present_image", false), there);
+        assert_eq!(present("present_image", true), format!("{there} and can be accessed by the pod"));
     }
 
     /// The labels of upstream's `pullerTestCases` that an image can have; those of its other cases are `unknown` twice.

@@ -182,8 +182,9 @@ fn rate(last: &mut Looked, now: Timestamp, nanos: Option<u64>) -> Option<u64> {
     if passed < RATE_NANOS {
         return rate;
     }
-    let used = i128::from(nanos.saturating_sub(before));
-    let rate = u64::try_from(used * 1_000_000_000 / passed).ok();
+    // A counter that began anew says nothing.
+    let used = nanos.checked_sub(before).map(i128::from);
+    let rate = used.and_then(|used| u64::try_from(used * 1_000_000_000 / passed).ok());
     *last = Some((now, nanos, rate));
     rate
 }
@@ -326,5 +327,22 @@ mod tests {
         assert_eq!(rate(&mut last, at(2000), Some(1_000_000_000)), Some(500_000_000));
         assert_eq!(rate(&mut last, at(2100), Some(9_000_000_000)), Some(500_000_000), "too short a time");
         assert_eq!(rate(&mut last, at(4000), Some(1_000_000_000)), Some(0));
+    }
+
+    /// Upstream's cases of `TestGetContainerUsageNanoCores`; times are a second apart where upstream's are a nanosecond, which
+    /// is too short here.
+    #[test]
+    fn rates_of_counters() {
+        let check = |before: Option<u64>, now: Option<u64>, expected: Option<u64>| {
+            let at = |ms| Timestamp::from_millisecond(ms).unwrap();
+            let mut last = before.map(|nanos| (at(0), nanos, None));
+            assert_eq!(rate(&mut last, at(1000), now), expected, "{before:?} {now:?}");
+        };
+        check(None, None, None);
+        check(None, Some(10_000_000_000), None);
+        check(Some(10_000_000_000), Some(10_000_000_000), Some(0));
+        check(Some(10_000_000_000), Some(20_000_000_000), Some(10_000_000_000));
+        check(Some(67_983_588_375_722), Some(68_172_016_162_105), Some(188_427_786_383));
+        check(Some(10_000_000_000), Some(0), None);
     }
 }

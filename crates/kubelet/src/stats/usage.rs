@@ -102,7 +102,7 @@ impl Usage {
     pub(super) fn add(&mut self, other: &Self) {
         let add = |a: &mut Option<u64>, b: Option<u64>| {
             if let Some(b) = b {
-                *a = Some(a.unwrap_or_default() + b);
+                *a = Some(a.unwrap_or_default().saturating_add(b));
             }
         };
         self.time = self.time.max(other.time);

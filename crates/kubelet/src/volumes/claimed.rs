@@ -298,10 +298,13 @@ pub(super) fn groups_beside(pod: &Pod, groups: impl Iterator<Item = i64>) -> BTr
 /// Whether a container of the Pod mounts a volume, and whether one has it as a device.
 fn uses(pod: &Pod, volume: &str) -> (bool, bool) {
     let all = spec::containers(pod).iter().chain(spec::init_containers(pod));
+    let guests = spec::spec(pod).ephemeral_containers.iter().flatten();
+    let all = all.map(|c| (c.volume_mounts.as_deref(), c.volume_devices.as_deref()));
+    let guests = guests.map(|c| (c.volume_mounts.as_deref(), c.volume_devices.as_deref()));
     let (mut mounted, mut mapped) = (false, false);
-    for c in all {
-        mounted |= c.volume_mounts.iter().flatten().any(|m| m.name == volume);
-        mapped |= c.volume_devices.iter().flatten().any(|d| d.name == volume);
+    for (mounts, devices) in all.chain(guests) {
+        mounted |= mounts.into_iter().flatten().any(|m| m.name == volume);
+        mapped |= devices.into_iter().flatten().any(|d| d.name == volume);
     }
     (mounted, mapped)
 }
@@ -433,6 +436,12 @@ mod tests {
         let no_disk = "fc: no fc disk information found. failed to make a new mounter";
         check("volumeMounts", json!({"spec": {"fc": {}}}), no_disk);
         check("volumeMounts", json!({"spec": {"flexVolume": {"driver": "k8s.io/d"}}}), "");
+        let (pod, guest) = (pod("volumeDevices"), pod("volumeMounts"));
+        let mut guest = serde_json::to_value(&guest).unwrap()["spec"]["containers"][0].clone();
+        guest["name"] = json!("guest");
+        let pod: Pod =
+            made(serde_json::to_value(pod).unwrap(), &json!({"spec": {"ephemeralContainers": [guest]}}));
+        assert_eq!(uses(&pod, "data"), (true, true));
         let files = "volume data has volumeMode Filesystem, but is specified in volumeDevices";
         check("volumeDevices", local(), files);
         check(

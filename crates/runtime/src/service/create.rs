@@ -307,18 +307,23 @@ fn assemble(of: &Parts<'_>, namespaces: &Namespaces) -> Result<Assembled, CallEr
     };
     let Translated { mut spec, user } = translate::spec(&inputs, &facts)?;
     let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().as_deref());
-    label.map_or(Ok(()), |label| relabel(of.config, &volumes, label))?;
+    label.map_or(Ok(()), |label| relabel(of, (&volumes, &own), label))?;
     cdi::inject(of.config, &mut spec)?;
     Ok(Assembled { spec, user, root, mounts: views(of, how.id_map.as_ref())? })
 }
 
-/// Gives the container's label to the files of those volumes of which the configuration wants that.
-fn relabel(config: &pb::ContainerConfig, volumes: &[Volume], label: &str) -> Result<(), CallError> {
+/// Gives the container's label to the files of those volumes of which the configuration wants that, and to the runtime's own
+/// files among them.
+fn relabel(of: &Parts<'_>, (asked, own): (&[Volume], &[Volume]), label: &str) -> Result<(), CallError> {
+    let wanted = of.config.mounts.iter().zip(asked);
     let wanted =
-        config.mounts.iter().zip(volumes).filter(|(one, _)| one.selinux_relabel && one.image.is_none());
-    for (_, volume) in wanted {
+        wanted.filter(|(one, _)| one.selinux_relabel && one.image.is_none()).map(|(_, volume)| volume);
+    let dirs = [of.core.sandbox_dir(&of.container.sandbox.id), of.core.container_dir(&of.container.id)];
+    let own = own.iter().filter(|volume| dirs.iter().any(|dir| volume.source.starts_with(dir)));
+    for volume in wanted.chain(own) {
         labels::relabel(&volume.source, label).map_err(|error| {
-            CallError::Invalid(format!("relabel {:?} with {label:?} failed: {error}", volume.source))
+            let path = volume.source.display().to_string();
+            CallError::Invalid(format!("relabel {path:?} with {label:?} failed: {error}"))
         })?;
     }
     Ok(())
