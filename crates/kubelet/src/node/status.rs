@@ -282,7 +282,7 @@ fn allocatable(
     all.retain(|name, _| {
         capacity.contains_key(name) || !(is_extended(name) || name.starts_with("hugepages-"))
     });
-    // What others put into the capacity is theirs, but less than nothing can be given to nobody.
+    // Others may put resources into the capacity; less than none of one cannot be given.
     let given = |amount: &Quantity| {
         if objects::quantity::value(Some(amount)) < 0 { Quantity("0".into()) } else { amount.clone() }
     };

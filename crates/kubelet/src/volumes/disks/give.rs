@@ -10,11 +10,11 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Pod;
+use rustix::mount::UnmountFlags;
 
 use super::disk::{Disk, Flex, Kind};
 use super::error::{DiskError, Step, Why};
 use super::format::format_and_mount;
-use super::release::unmount;
 use super::room::Room;
 use super::table::Table;
 use crate::pods::spec;
@@ -49,6 +49,17 @@ pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         found => found,
     }
+}
+
+/// Unmounts a path. A device goes away after that, so it must not be in use any more: there is no lazy end.
+pub(super) fn unmount(path: &Path) -> io::Result<()> {
+    while is_mounted(path)? {
+        rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("cannot unmount {}: {error}", path.display()))
+        })?;
+    }
+    Ok(())
 }
 
 async fn is_mounted_at(path: &Path) -> Result<bool, Why> {

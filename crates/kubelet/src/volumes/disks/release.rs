@@ -5,11 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::mount::UnmountFlags;
-
 use super::devices::names;
 use super::disk::Staged;
-use super::give::{is_mounted, known};
+use super::give::{is_mounted, known, unmount};
 use super::iscsi::{self, Record};
 use super::room::Room;
 use super::table::Table;
@@ -36,17 +34,6 @@ fn unless_missing(result: io::Result<()>) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// Unmounts a path. A device goes away after that, so it must not be in use any more: there is no lazy end.
-pub(super) fn unmount(path: &Path) -> io::Result<()> {
-    while is_mounted(path)? {
-        rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|error| {
-            let error = io::Error::from(error);
-            io::Error::new(error.kind(), format!("cannot unmount {}: {error}", path.display()))
-        })?;
-    }
-    Ok(())
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> io::Error {

@@ -56,7 +56,7 @@ pub(crate) struct Labels {
     metrics: Metrics,
 }
 
-/// What a Pod asks for.
+/// A Pod's wish for a volume.
 struct Asked {
     /// The label; empty for none.
     label: String,
