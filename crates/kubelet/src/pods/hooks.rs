@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::addresses::Addresses;
 use super::spec;
 use crate::metrics::{self, Metrics};
-use crate::probes::check::{self, HttpError, HttpTarget, Outcome, PortError};
+use crate::probes::check::{self, HttpError, HttpTarget, PortError};
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
 
@@ -23,16 +24,24 @@ pub(crate) enum HookError {
         "Exec lifecycle hook ([{command}]) for Container {container:?} in Pod {pod:?} failed - error: {error}, message: {output:?}"
     )]
     Exec { command: String, container: String, pod: String, error: Box<CommandError>, output: String },
+    #[error(
+        "HTTP lifecycle hook ({path}) for Container {container:?} in Pod {pod:?} failed - error: {error}"
+    )]
+    Http { path: String, container: String, pod: String, error: Box<RequestError> },
+    /// It is none that is run; `tcpSocket` is in the API for no use.
+    #[error("Cannot run handler: invalid handler: {0}")]
+    Invalid(String),
+}
+
+/// Why the request of a hook failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
     #[error(transparent)]
     Port(#[from] PortError),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error("context deadline exceeded")]
     TimedOut,
-    #[error("{0}")]
-    Tcp(String),
-    #[error("cannot run handler: unknown handler")]
-    Unknown,
 }
 
 /// Why the command of a hook failed.
@@ -70,38 +79,13 @@ pub(crate) async fn run(
         });
     }
     if let Some(action) = &hook.http_get {
-        let ip = addresses.of(pod).unwrap_or_default();
-        let agent = "kube-lifecycle/1.36";
-        let mut target = HttpTarget::new(action, container, &ip, agent)?;
-        let mut answer = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
-        // Hooks once ignored the scheme: a server without TLS must still be reached.
-        if matches!(&answer, Ok(Err(error)) if error.is_in_the_clear()) {
-            target.scheme = "http".into();
-            target.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-            let again = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
-            if matches!(again, Ok(Ok(_))) {
-                runtime.metrics.count(&metrics::LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL, &[]);
-                let message = format!(
-                    "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
-                    target.authority()
-                );
-                recorder.pod(pod, "Warning", "LifecycleHTTPFallback", message);
-                answer = again;
-            }
-        }
-        return match answer {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(HookError::TimedOut),
-        };
-    }
-    if let Some(action) = &hook.tcp_socket {
-        let ip = addresses.of(pod).unwrap_or_default();
-        let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(&ip);
-        return match check::tcp(host, check::port(&action.port, container)?, HTTP_LIMIT).await {
-            Outcome::Failure(why) | Outcome::Error(why) => Err(HookError::Tcp(why)),
-            Outcome::Success | Outcome::Warning(_) => Ok(()),
-        };
+        let requested = request(runtime, addresses, recorder, (pod, container), action).await;
+        return requested.map_err(|error| HookError::Http {
+            path: action.path.clone().unwrap_or_default(),
+            container: container.name.clone(),
+            pod: spec::full_name(pod),
+            error: Box::new(error),
+        });
     }
     if let Some(sleep) = &hook.sleep {
         let mut ends_early = Early(Some(&runtime.metrics));
@@ -109,7 +93,56 @@ pub(crate) async fn run(
         ends_early.0 = None;
         return Ok(());
     }
-    Err(HookError::Unknown)
+    Err(HookError::Invalid(go_text(hook)))
+}
+
+/// A hook that is not run, as Go prints it.
+fn go_text(hook: &LifecycleHandler) -> String {
+    let tcp = hook.tcp_socket.as_ref().map_or_else(
+        || "nil".to_owned(),
+        |action| {
+            let port = match &action.port {
+                IntOrString::Int(port) => format!("{{0 {port} }}"),
+                IntOrString::String(name) => format!("{{1 0 {name}}}"),
+            };
+            format!("&TCPSocketAction{{Port:{port},Host:{},}}", action.host.as_deref().unwrap_or_default())
+        },
+    );
+    format!("&LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{tcp},Sleep:nil,}}")
+}
+
+/// Makes the request of a hook.
+async fn request(
+    runtime: &Runtime,
+    addresses: &Addresses,
+    recorder: &PodRecorder,
+    (pod, container): (&Pod, &Container),
+    action: &HTTPGetAction,
+) -> Result<(), RequestError> {
+    let ip = addresses.of(pod).unwrap_or_default();
+    let agent = "kube-lifecycle/1.36";
+    let mut target = HttpTarget::new(action, container, &ip, agent)?;
+    let mut answer = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
+    // Hooks once ignored the scheme: a server without TLS must still be reached.
+    if matches!(&answer, Ok(Err(error)) if error.is_in_the_clear()) {
+        target.scheme = "http".into();
+        target.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        let again = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
+        if matches!(again, Ok(Ok(_))) {
+            runtime.metrics.count(&metrics::LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL, &[]);
+            let message = format!(
+                "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                target.authority()
+            );
+            recorder.pod(pod, "Warning", "LifecycleHTTPFallback", message);
+            answer = again;
+        }
+    }
+    match answer {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(RequestError::TimedOut),
+    }
 }
 
 /// Counts a sleep that is given up before its end.
@@ -142,5 +175,42 @@ async fn run_command(runtime: &Runtime, id: &str, command: &[String]) -> Result<
             let said = output.trim_end().to_owned();
             Err((CommandError::Exited { command, code: answer.exit_code, said }, output))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A hook of a kind that is not run fails, with Go's words for it, as upstream's `TestRunHandlerNil` has it.
+    #[test]
+    fn hooks_that_are_not_run() {
+        let check = |hook: Value, expected: &str| {
+            let error = HookError::Invalid(go_text(&serde_json::from_value(hook).unwrap()));
+            let expected = format!(
+                "Cannot run handler: invalid handler: &LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{expected},Sleep:nil,}}"
+            );
+            assert_eq!(error.to_string(), expected);
+        };
+        check(json!({}), "nil");
+        check(json!({"tcpSocket": {"port": 8080}}), "&TCPSocketAction{Port:{0 8080 },Host:,}");
+        check(
+            json!({"tcpSocket": {"port": "http", "host": "h"}}),
+            "&TCPSocketAction{Port:{1 0 http},Host:h,}",
+        );
+    }
+
+    #[test]
+    fn requests_that_fail() {
+        let error = HookError::Http {
+            path: "/bar".into(),
+            container: "containerFoo".into(),
+            pod: "podFoo_nsFoo(u)".into(),
+            error: Box::new(RequestError::TimedOut),
+        };
+        let expected = "HTTP lifecycle hook (/bar) for Container \"containerFoo\" in Pod \"podFoo_nsFoo(u)\" failed - error: context deadline exceeded";
+        assert_eq!(error.to_string(), expected);
     }
 }
