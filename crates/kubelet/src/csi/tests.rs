@@ -1,4 +1,11 @@
 //! Volumes of a driver over gRPC.
+//!
+//! Most of upstream's tests of its volume manager have no counterpart. Those of `actual_state_of_world_test.go`, the others of
+//! `desired_state_of_world_test.go` and those of `reconstruct_test.go` are about caches, where records on the disk and the
+//! Pods' workers are the state here. Those of `reconciler_test.go` are about a loop between these caches; whole nodes show
+//! the same here (`ferrokube/tests/csi.rs`). Of `desired_state_of_world_populator_test.go`, the cases about Pods that come
+//! and go are the workers', and those about claims stand in `volumes/claimed.rs`. `Test_AddPodToVolume_WithEmptyDirSizeLimit`
+//! is about quotas of file systems, which this kubelet does not set.
 
 use std::fs;
 use std::path::Path;

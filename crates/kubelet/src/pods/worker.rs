@@ -334,6 +334,9 @@ impl Worker {
 mod tests {
     use super::*;
 
+    // Upstream's other tests in pod_workers_test.go are about the queue of its workers and the order of their updates; a
+    // worker here is one future that looks at the newest state.
+
     /// Upstream's cases of `Test_calculateEffectiveGracePeriod` but for the first one, in which nobody asks: the Pod's own grace
     /// is the killer's affair then (`kill.rs`). The columns are what is asked for, one after the other.
     #[test]

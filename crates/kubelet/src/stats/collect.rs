@@ -329,6 +329,9 @@ mod tests {
         assert_eq!(rate(&mut last, at(4000), Some(1_000_000_000)), Some(0));
     }
 
+    // `TestCadvisorListPodStats` and its siblings put figures into a fake of cAdvisor, of which there is none: figures here
+    // are the runtime's and the kernel's.
+
     /// Upstream's cases of `TestGetContainerUsageNanoCores`; times are a second apart where upstream's are a nanosecond, which
     /// is too short here.
     #[test]
