@@ -1,17 +1,16 @@
 //! FerroKube on a test host, with its built-in container runtime or a containerd of its own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
-
-use crate::host::Host;
 use supplies::{Image, PAUSE, containerd_config, eventually, nodes_containerd_config};
 
+use crate::host::Host;
 use crate::{binary, tool};
 
 /// The search path with the tools first.

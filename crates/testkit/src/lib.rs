@@ -42,7 +42,7 @@ pub use ports::free_port;
 pub use registry::Registry;
 pub use seeds::{Property, try_seeds};
 pub use server::Server;
-pub use supplies::{Image, PAUSE, eventually, within};
+pub use supplies::{Image, PAUSE, containerd_config, eventually, within};
 pub use webhook::{Question, Reply, Webhook, own_address};
 
 use std::path::{Path, PathBuf};
