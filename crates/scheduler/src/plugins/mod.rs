@@ -71,7 +71,7 @@ pub fn registry_with(gates: FeatureGates) -> Result<Registry, String> {
     all.add(resources::FIT, move |args| resources::node_resources_fit(args, gates))?;
     all.add(resources::BALANCED, resources::balanced_allocation)?;
     all.add(volume_restrictions::NAME, |_| Ok(volume_restrictions::plugin()))?;
-    all.add(volume_limits::NAME, |_| Ok(volume_limits::plugin()))?;
+    all.add(volume_limits::NAME, move |_| Ok(volume_limits::plugin(gates)))?;
     all.add(volume_binding::NAME, move |args| volume_binding::plugin(args, gates))?;
     all.add(volume_zone::NAME, |_| Ok(volume_zone::plugin()))?;
     all.add(pod_topology_spread::NAME, move |args| pod_topology_spread::plugin(args, tolerance))?;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use api::{FeatureGates, Gate};
 use client::Change;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -68,6 +69,9 @@ fn cluster(case: &Value) -> Cache {
         let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
         storage.take(&News::CsiNode(added(&node)));
     }
+    for driver in list(&case["installed"]) {
+        storage.take(&News::Driver(added(driver)));
+    }
     for (i, attached) in list(&case["attached"]).iter().enumerate() {
         storage.take(&News::Attachment(added(&json!({
             "metadata": {"name": format!("a{i}")},
@@ -127,7 +131,37 @@ fn volume_restrictions_as_upstream() {
 
 #[test]
 fn volume_limits_as_upstream() {
-    check(&volume_limits::plugin(), include_str!("cases/volume_limits.jsonl"), 32);
+    check(&volume_limits::plugin(FeatureGates::default()), include_str!("cases/volume_limits.jsonl"), 32);
+}
+
+/// Upstream's 5 cases of `TestVolumeLimitScalingGate`: whether the gate is on, whether there is a driver's object that tells
+/// whether Pods must not go to nodes without the driver, and whether this node has it.
+#[test]
+fn drivers_without_which_no_pod_comes() {
+    let check = |on: bool, object: Option<Option<bool>>, has: bool, expected: &str| {
+        let gates = FeatureGates::default().with(Gate::VolumeLimitScaling, on);
+        let name = "ebs.csi.aws.com";
+        let object = object.map(|prevents| {
+            json!({"metadata": {"name": name}, "spec": {"preventPodSchedulingIfMissing": prevents}})
+        });
+        let has = has.then(|| json!({"name": name, "nodeID": "n", "allocatable": {"count": 2}}));
+        let case = json!({
+            "pod": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+            "claims": [{"metadata": {"name": "c"}, "spec": {"volumeName": "pv"}}],
+            "volumes": [{"metadata": {"name": "pv"}, "spec": {"csi": {"driver": name, "volumeHandle": "h"}}}],
+            "installed": object.into_iter().collect::<Vec<_>>(),
+            "drivers": has.into_iter().collect::<Vec<_>>(),
+        });
+        assert_eq!(answer(&volume_limits::plugin(gates), &case), expected, "{case}");
+    };
+    let missing = "unschedulable: ebs.csi.aws.com CSI driver is not installed on the node";
+    check(true, Some(None), false, "");
+    check(true, Some(Some(true)), false, missing);
+    check(false, Some(Some(true)), false, "");
+    check(true, Some(Some(true)), true, "");
+    check(true, None, false, "");
+    // Beside upstream's: a driver may say that it does not mind.
+    check(true, Some(Some(false)), false, "");
 }
 
 /// A claim that one Pod alone may use goes to the more important one.

@@ -2,14 +2,14 @@
 //! `plugins/nodevolumelimits`).
 //!
 //! Volumes count that Pods on the node use, each once, and those that are attached to it still. A claim without a volume
-//! counts as one that its class's provisioner will make.
-//!
-//! DIFFERENCE: whether a driver is on the node at all is not asked, since the gate VolumeLimitScaling is off in v1.36.
+//! counts as one that its class's provisioner will make. With the gate VolumeLimitScaling, a node without a driver that
+//! says `preventPodSchedulingIfMissing` takes none of its volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::go::quote;
+use api::{FeatureGates, Gate};
 use compact_str::{CompactString as Text, format_compact};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use objects::volumes;
@@ -100,9 +100,14 @@ struct Wanted {
     /// The reason why no node can take them. It is told by the filter, since VolumeBinding's words about the same claim
     /// come first.
     refused: Option<Rejection>,
+    /// The drivers of the volumes without which a node takes none of theirs.
+    drivers: BTreeSet<Text>,
 }
 
-struct Limits;
+struct Limits {
+    /// Whether drivers are asked if Pods must not go to nodes without them.
+    needs_drivers: bool,
+}
 
 impl PreFilter for Limits {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Result<Prefiltered, Stop> {
@@ -111,10 +116,16 @@ impl PreFilter for Limits {
             Some(used) if !used.claims.is_empty() || !used.migrated.is_empty() => {}
             _ => return Ok(Prefiltered::Skip),
         }
-        match wanted.volumes.add(cycle.pod, &cycle.cluster.storage().read(), true) {
+        let known = cycle.cluster.storage().read();
+        match wanted.volumes.add(cycle.pod, &known, true) {
             Err(Stop::Rejected(why)) => wanted.refused = Some(why),
             other => other?,
         }
+        if self.needs_drivers {
+            let all = wanted.volumes.0.iter().map(|(driver, _)| driver);
+            wanted.drivers = all.filter(|driver| is_needed(driver, &known)).cloned().collect();
+        }
+        drop(known);
         cycle.state.put(wanted);
         Ok(Prefiltered::All)
     }
@@ -157,6 +168,10 @@ impl Wanted {
             return Ok(());
         }
         let drivers = known.csi_node(node.name()).map(|n| n.spec.drivers.as_slice()).unwrap_or_default();
+        if let Some(missing) = self.drivers.iter().find(|needed| drivers.iter().all(|d| d.name != **needed)) {
+            let why = format!("{missing} CSI driver is not installed on the node");
+            return Err(Rejection::new(NAME, why));
+        }
         let limits =
             || drivers.iter().filter_map(|d| Some((d.name.as_str(), d.allocatable.as_ref()?.count?)));
         let Some(least) = limits().map(|(_, most)| most).min() else { return Ok(()) };
@@ -188,6 +203,11 @@ impl Wanted {
     }
 }
 
+/// Whether a driver wants no Pod with its volumes on a node without it. One without an object may be no CSI driver.
+fn is_needed(driver: &str, known: &Objects) -> bool {
+    known.driver(driver).is_some_and(|d| d.spec.prevent_pod_scheduling_if_missing == Some(true))
+}
+
 /// The volumes that are attached to a node, whether a Pod uses them or not.
 fn attached<'k>(node: &'k str, known: &'k Objects) -> impl Iterator<Item = (Text, Text)> + 'k {
     known.attachments(node).filter_map(move |a| {
@@ -217,8 +237,8 @@ fn hint(pod: &PodInfo, what: &Happening, _cluster: &Cache) -> Result<bool, Strin
     })
 }
 
-pub(super) fn plugin() -> Plugin {
-    let plugin = Arc::new(Limits);
+pub(super) fn plugin(gates: FeatureGates) -> Plugin {
+    let plugin = Arc::new(Limits { needs_drivers: gates.enabled(Gate::VolumeLimitScaling) });
     let points = Points { pre_filter: Some(plugin.clone()), filter: Some(plugin), ..Points::default() };
     let nodes = Events::CSI_NODE_ADDED | Events::CSI_NODE_CHANGED;
     let volumes = Events::POD_DELETED | Events::CLAIM_ADDED | Events::ATTACHMENT_DELETED;
