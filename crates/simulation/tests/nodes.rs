@@ -121,6 +121,76 @@ async fn silent_nodes_are_told_and_come_back() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's 3 cases of `TestProcessPodMarkPodNotReady`: what a node says of itself, and whether a Pod that is there when
+/// the controller starts is marked as not ready. The node's sign of life is new.
+#[tokio::test(start_paused = true)]
+async fn pods_of_nodes_that_are_not_ready() -> Result<()> {
+    let check = async |ready: Option<&str>, marked: bool| -> Result<()> {
+        let cluster = bare().await?;
+        let now = api::time::format(cluster.clock().now());
+        let conditions: Vec<_> = ready
+            .map(|status| json!({"type": "Ready", "status": status, "lastHeartbeatTime": now}))
+            .into_iter()
+            .collect();
+        cluster
+            .put::<Node>(&json!({"metadata": {"name": "node0"}, "status": {"conditions": conditions}}))
+            .await?;
+        let is_ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        cluster.put::<Pod>(&pod("pod0", json!({"spec": {"nodeName": "node0"}, "status": is_ready}))).await?;
+        cluster.controllers(&["node-lifecycle-controller"])?;
+        sleep(Duration::from_secs(10)).await;
+        let pod = cluster.get::<Pod>("default", "pod0").await?.unwrap_or_default();
+        let want = if marked { "False" } else { "True" };
+        assert_eq!(condition(&pod, "Ready").map(|c| c.status.as_str()), Some(want), "{ready:?}");
+        cluster.stop().await;
+        Ok(())
+    };
+    check(None, false).await?;
+    check(Some("True"), false).await?;
+    check(Some("False"), true).await
+}
+
+/// Upstream's 3 cases of `TestMonitorNodeHealthMarkPodsNotReadyRetry`, and that the controller ends before it marks the
+/// Pods of a node of which it has just said that nothing is known: the next one does.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_silent_node_are_marked_in_the_end() -> Result<()> {
+    for (failures, ends) in [(0, false), (1, false), (3, false), (0, true)] {
+        let cluster = bare().await?;
+        cluster.put::<Namespace>(&json!({"metadata": {"name": LEASES}})).await?;
+        let stop = cluster.shutdown().child();
+        cluster.controllers_until(&stop, &["node-lifecycle-controller"], |_| {})?;
+        let all = names("n", 2);
+        for name in &all {
+            node(&cluster, name).await?;
+        }
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        for (name, on) in [("a", &all[0]), ("b", &all[0]), ("c", &all[1])] {
+            cluster.put::<Pod>(&pod(name, json!({"spec": {"nodeName": on}, "status": ready}))).await?;
+        }
+        let of_pods = |fault: Fault| Rule::new(fault).resource("pods").subresource("status").writes();
+        let error = Status::failure(500, "InternalError", "fake error");
+        cluster.faults().add(of_pods(Fault::Refuse(error)).times(failures));
+        if ends {
+            cluster.faults().add(of_pods(Fault::Hang));
+        }
+        live(&cluster, &all[1..]).await?;
+        if ends {
+            stop.stop();
+            cluster.faults().clear();
+            cluster.controllers(&["node-lifecycle-controller"])?;
+            live(&cluster, &all[1..]).await?;
+        }
+        assert_eq!(states(&cluster).await?[0].0, "Unknown", "{failures} {ends}");
+        for (name, want) in [("a", "False"), ("b", "False"), ("c", "True")] {
+            let pod = cluster.get::<Pod>("default", name).await?.unwrap_or_default();
+            let status = condition(&pod, "Ready").map(|c| c.status.as_str());
+            assert_eq!(status, Some(want), "{failures} {ends} {name}");
+        }
+        cluster.stop().await;
+    }
+    Ok(())
+}
+
 /// Requests about one node are never answered: the other nodes' Events, taints and Pods are handled all the same.
 #[tokio::test(start_paused = true)]
 async fn one_slow_node_holds_up_no_other() -> Result<()> {

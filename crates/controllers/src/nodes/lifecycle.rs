@@ -66,6 +66,7 @@ impl Controller for Lifecycle {
             nodes: nodes(host.factory()),
             silent: host.queue("node_lifecycle_controller_silent"),
             unmarked: host.queue("node_lifecycle_controller_pods"),
+            bound: host.queue("node_lifecycle_controller_bound_pods"),
             tainted: host.queue("node_lifecycle_controller_taints"),
             swaps: Mutex::default(),
             metrics: metrics::Lifecycle::default(),
@@ -96,6 +97,12 @@ impl Controller for Lifecycle {
                 && readiness(old) != readiness(new)
             {
                 wake.notify_one();
+            }
+        });
+        let w = self.writer.clone();
+        self.writer.pods.handle(move |change| {
+            if let Some(pod) = comes_ready(change) {
+                w.bound.add(pod.key());
             }
         });
         self.writer.work(wiring);
@@ -130,6 +137,9 @@ struct Writer {
     silent: Queue<Silent>,
     /// The nodes whose Pods must be marked as not ready, in the state before their conditions became unknown.
     unmarked: Queue<Silent>,
+    /// The Pods that came to a node as ready ones, which it may not be. After a start these are all: the controller before
+    /// may have ended between a node and its Pods.
+    bound: Queue<Key>,
     /// The nodes whose NoExecute taints must change, as `swaps` has it.
     tainted: Queue<Key>,
     swaps: Mutex<HashMap<String, Swap>>,
@@ -161,6 +171,11 @@ impl Writer {
         wiring.work(&self.unmarked, "node-lifecycle-pods", POD_WORKERS, move |silent| {
             let w = w.clone();
             async move { w.mark_pods(&silent).await.map(|()| Next::Done) }
+        });
+        let w = self.clone();
+        wiring.work(&self.bound, "node-lifecycle-bound-pods", POD_WORKERS, move |key: Key| {
+            let w = w.clone();
+            async move { w.look_at_bound(&key).await.map(|()| Next::Done) }
         });
         let w = self.clone();
         wiring.work(&self.tainted, "node-lifecycle-taints", WORKERS, move |key: Key| {
@@ -206,6 +221,16 @@ impl Writer {
         let marks = stream::iter(pods).map(|pod| async move { self.mark(&pod).await });
         let results: Vec<_> = marks.buffer_unordered(POD_WORKERS).collect().await;
         results.into_iter().collect()
+    }
+
+    /// Marks a Pod as not ready if its node is not. A node that says nothing of it yet is new.
+    async fn look_at_bound(&self, key: &Key) -> Result<(), Status> {
+        let Some(pod) = self.pods.get_key(key) else { return Ok(()) };
+        let Some(node) = self.nodes.get("", &pod.node) else { return Ok(()) };
+        if matches!(readiness(&node), "" | "True") {
+            return Ok(());
+        }
+        self.mark(&pod).await
     }
 
     async fn mark(&self, pod: &PodView) -> Result<(), Status> {
@@ -386,6 +411,17 @@ impl Monitor {
     }
 }
 
+/// The Pod of a change by which it came to a node, if it says that it is ready, or perhaps.
+fn comes_ready(change: &Change<PodView>) -> Option<&PodView> {
+    let pod = match change {
+        Change::Added(pod) => pod,
+        Change::Updated { old, new } if old.node != new.node => new,
+        Change::Updated { .. } | Change::Deleted(_) => return None,
+    };
+    let ready = pod.ready.as_ref().is_some_and(|c| c.status != Truth::False);
+    (ready && !pod.node.is_empty()).then_some(pod)
+}
+
 fn is_excluded(node: &NodeView) -> bool {
     node.metadata.labels.as_ref().is_some_and(|l| l.contains_key(EXCLUDED))
 }
@@ -393,6 +429,29 @@ fn is_excluded(node: &NodeView) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pods are looked at when they come to a node (upstream's `podUpdated`), not when they say something later.
+    #[test]
+    fn pods_that_come_to_a_node() {
+        let pod = |node: &str, ready: Option<&str>| {
+            let conditions = ready.map(|status| json!([{"type": "Ready", "status": status}]));
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": node, "containers": []},
+                "status": {"conditions": conditions}});
+            Arc::new(crate::views::tests::view(&pod))
+        };
+        let check = |change: Change<PodView>, want: bool| {
+            assert_eq!(comes_ready(&change).is_some(), want, "{change:?}");
+        };
+        check(Change::Added(pod("n", Some("True"))), true);
+        check(Change::Added(pod("n", Some("Unknown"))), true);
+        check(Change::Added(pod("n", Some("False"))), false);
+        check(Change::Added(pod("n", None)), false);
+        check(Change::Added(pod("", Some("True"))), false);
+        check(Change::Deleted(pod("n", Some("True"))), false);
+        let changed = |node: &str| Change::Updated { old: pod(node, None), new: pod("n", Some("True")) };
+        check(changed(""), true);
+        check(changed("n"), false);
+    }
 
     /// Upstream's cases of `Test_isNodeExcludedFromDisruptionChecks`.
     #[test]
