@@ -56,19 +56,30 @@ fn address(ip: &IPAddress) -> Option<Cidr> {
     ip.metadata.name.as_deref()?.parse::<IpAddr>().ok().map(Cidr::from)
 }
 
-/// Whether another range contains the whole block.
-fn in_another<'a>(block: Cidr, own: &str, mut all: impl Iterator<Item = &'a ServiceCIDR>) -> bool {
-    all.any(|other| name(other) != own && blocks(other).any(|b| b.contains(block)))
+/// Whether a Service may have an address of a block: none has the first one, nor the last one of IPv4.
+fn gives(block: Cidr, address: Cidr) -> bool {
+    let at = address.first();
+    block.contains(address) && at != block.first() && (block.is_v6() || at != block.last())
+}
+
+/// Whether a Service may have an address of a range.
+fn holds(cidr: &ServiceCIDR, address: Cidr) -> bool {
+    blocks(cidr).any(|block| gives(block, address))
+}
+
+/// Whether two ranges have addresses in common.
+fn overlap(one: &ServiceCIDR, other: &ServiceCIDR) -> bool {
+    blocks(one).any(|block| blocks(other).any(|b| b.overlaps(block)))
 }
 
 /// Whether a range may go: other ranges hold each of its blocks, or each address in use.
 fn may_go(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr]) -> bool {
-    let own = name(cidr);
-    if blocks(cidr).all(|block| in_another(block, own, all.iter().copied())) {
+    let others = || all.iter().filter(|other| name(other) != name(cidr));
+    if blocks(cidr).all(|block| others().any(|other| blocks(other).any(|b| b.contains(block)))) {
         return true;
     }
-    let mut orphans = addresses.iter().filter(|a| blocks(cidr).any(|block| block.contains(**a)));
-    orphans.all(|address| in_another(*address, own, all.iter().copied()))
+    let mut used = addresses.iter().filter(|address| holds(cidr, **address));
+    used.all(|address| others().any(|other| holds(other, *address)))
 }
 
 fn plan(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr], now: Timestamp) -> Step {
@@ -127,11 +138,8 @@ impl Controller for ServiceCidrs {
         self.cidrs.handle(move |change| {
             let changed = change.object();
             queue.add(Key::new("", name(changed)));
-            for other in lister.list() {
-                let overlaps = |block: Cidr| blocks(&other).any(|b| b.overlaps(block));
-                if blocks(changed).any(overlaps) {
-                    queue.add(Key::new("", name(&other)));
-                }
+            for other in lister.list().iter().filter(|other| overlap(other, changed)) {
+                queue.add(Key::new("", name(other)));
             }
         });
         let (queue, lister) = (wiring.queue(), self.cidrs.clone());
@@ -140,10 +148,8 @@ impl Controller for ServiceCidrs {
                 return;
             }
             let Some(address) = address(change.object()) else { return };
-            for cidr in lister.list() {
-                if blocks(&cidr).any(|block| block.contains(address)) {
-                    queue.add(Key::new("", name(&cidr)));
-                }
+            for cidr in lister.list().iter().filter(|cidr| holds(cidr, address)) {
+                queue.add(Key::new("", name(cidr)));
             }
         });
     }
@@ -230,50 +236,156 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
+    fn addresses(all: &[&str]) -> Vec<Cidr> {
+        all.iter().map(|a| Cidr::from(a.parse::<IpAddr>().unwrap())).collect()
+    }
+
+    /// The range of upstream's tests, under this name.
+    fn usual(name: &str, meta: Value) -> ServiceCIDR {
+        cidr(name, &["192.168.0.0/24", "2001:db2::/64"], meta)
+    }
+
     #[test]
     fn what_may_go() {
-        let check = |own: &[&str], others: &[&[&str]], addresses: &[&str], expected: bool| {
+        let check = |own: &[&str], others: &[&[&str]], used: &[&str], expected: bool| {
             let one = cidr("one", own, json!({}));
             let others = others.iter().enumerate().map(|(i, b)| cidr(&format!("o{i}"), b, json!({})));
             let others = others.collect::<Vec<_>>();
             let all = others.iter().chain([&one]).collect::<Vec<_>>();
-            let addresses =
-                addresses.iter().map(|a| Cidr::from(a.parse::<IpAddr>().unwrap())).collect::<Vec<_>>();
-            assert_eq!(may_go(&one, &all, &addresses), expected, "{own:?} {addresses:?}");
+            assert_eq!(may_go(&one, &all, &addresses(used)), expected, "{own:?} {used:?}");
         };
-        check(&["10.0.0.0/24"], &[], &[], true);
-        check(&["10.0.0.0/24"], &[], &["10.0.0.23"], false);
         check(&["10.0.0.0/24"], &[], &["10.1.0.23"], true);
-        check(&["10.0.0.0/24"], &[&["10.0.0.0/24"]], &["10.0.0.23"], true);
-        check(&["10.0.0.0/24"], &[&["10.0.0.0/16"]], &["10.0.0.23"], true);
         check(&["10.0.0.0/16"], &[&["10.0.0.0/24"]], &["10.0.0.23"], true);
         check(&["10.0.0.0/16"], &[&["10.0.0.0/24"]], &["10.0.0.23", "10.0.1.1"], false);
         check(&["10.0.0.0/16", "2001:db8::/64"], &[&["10.0.0.0/16"]], &["2001:db8::10"], false);
         check(&["10.0.0.0/16", "2001:db8::/64"], &[&["2001:db8::/64"], &["10.0.0.0/8"]], &["10.0.0.1"], true);
+        // The other range's last address is none that it gives.
+        check(&["10.0.0.0/16"], &[&["10.0.0.0/24"]], &["10.0.0.255"], false);
+    }
+
+    /// Upstream's 11 cases of `TestController_canDeleteCIDR`: another range, an address in use, and whether the first may go.
+    #[test]
+    fn upstreams_deletions() {
+        let check = |known: bool, other: Option<&str>, used: Option<&str>, expected: bool| {
+            let one = usual("kubernetes", json!({}));
+            let other = other.map(|block| cidr("overlapping", &[block, "2001:db2::/64"], json!({})));
+            let all: Vec<_> = known.then_some(&one).into_iter().chain(&other).collect();
+            let used: Vec<&str> = used.into_iter().collect();
+            assert_eq!(may_go(&one, &all, &addresses(&used)), expected, "{other:?} {used:?}");
+        };
+        check(false, None, None, true);
+        check(true, None, None, true);
+        check(true, None, Some("192.168.0.24"), false);
+        check(true, None, Some("192.168.1.24"), true);
+        check(true, None, Some("192.168.0.0"), true);
+        check(true, None, Some("192.168.0.255"), true);
+        check(true, None, Some("2001:0db2::ffff:ffff:ffff:ffff"), false);
+        check(true, Some("192.168.0.0/24"), Some("192.168.0.23"), true);
+        check(true, Some("192.168.0.0/26"), Some("192.168.0.23"), true);
+        check(true, Some("192.168.0.0/28"), Some("192.168.0.23"), false);
+        check(true, Some("192.168.0.0/16"), Some("192.168.0.23"), true);
+    }
+
+    /// Upstream's 7 cases of `TestController_ipToCidrs` and 4 of `TestController_cidrToCidrs`: the ranges that are looked at
+    /// when an address, or the range `kubernetes`, comes or goes.
+    #[test]
+    fn ranges_that_a_change_is_about() {
+        let of = |names: &[&str]| -> Vec<ServiceCIDR> {
+            let blocks = |name: &str| -> &[&str] {
+                match name {
+                    "kubernetes" | "same" => &["192.168.0.0/24", "2001:db2::/64"],
+                    "equal" => &["192.168.0.0/24", "2001:db2::/96"],
+                    "part" => &["192.168.0.0/26", "2001:db2::/96"],
+                    "unrelated" => &["10.0.0.0/24"],
+                    _ => &["10.0.0.0/16"],
+                }
+            };
+            let others = ["unrelated", "unrelated2"].iter().filter(|_| !names.is_empty());
+            names.iter().chain(others).map(|name| cidr(name, blocks(name), json!({}))).collect()
+        };
+        let names = |all: Vec<&ServiceCIDR>| all.iter().map(|c| name(c).to_owned()).collect::<Vec<_>>();
+        let check = |known: &[&str], address: &str, expected: &[&str]| {
+            let (all, address) = (of(known), addresses(&[address])[0]);
+            let got = names(all.iter().filter(|c| holds(c, address)).collect());
+            assert_eq!(got, expected, "{known:?} {address}");
+        };
+        let three = ["kubernetes", "same", "part"];
+        check(&[], "192.168.0.23", &[]);
+        check(&["kubernetes"], "192.168.0.23", &["kubernetes"]);
+        check(&["kubernetes", "equal"], "192.168.0.23", &["kubernetes", "equal"]);
+        check(&three, "192.168.0.23", &three);
+        check(&three, "192.168.0.0", &[]);
+        check(&three, "192.168.0.63", &["kubernetes", "same"]);
+        check(&three, "2001:db2::", &[]);
+        check(&three, "2001:0db2::ffff:ffff:ffff:ffff", &["kubernetes", "same"]);
+        let check = |known: &[&str]| {
+            let all = of(known);
+            let changed = usual("kubernetes", json!({}));
+            assert_eq!(names(all.iter().filter(|c| overlap(c, &changed)).collect()), known);
+        };
+        check(&[]);
+        check(&["kubernetes"]);
+        check(&["kubernetes", "equal"]);
+        check(&three);
+    }
+
+    fn ready(hold: bool) -> Step {
+        Step::Say { hold, status: "True", reason: "", message: "Kubernetes Service CIDR is ready" }
+    }
+
+    fn used() -> Step {
+        let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
+        Step::Say { hold: false, status: "False", reason: "Terminating", message }
+    }
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:20Z".parse().unwrap()
+    }
+
+    fn deleted(at: &str) -> Value {
+        json!({"finalizers": [FINALIZER], "deletionTimestamp": at})
+    }
+
+    /// Upstream's 13 cases of `TestControllerSync`, but for that without a range: the range, another one, an address in use.
+    #[test]
+    fn upstreams_steps() {
+        let check = |meta: Value, other: Option<[&str; 2]>, address: Option<&str>, expected: Step| {
+            let one = usual("one", meta);
+            let other = other.map(|blocks| cidr("overlapping", &blocks, json!({})));
+            let all: Vec<_> = [&one].into_iter().chain(&other).collect();
+            let in_use: Vec<&str> = address.into_iter().collect();
+            assert_eq!(
+                plan(&one, &all, &addresses(&in_use), now()),
+                expected,
+                "{one:?} {other:?} {address:?}"
+            );
+        };
+        let long = || deleted("2026-01-01T00:00:09Z");
+        let (v4, v6) = (Some("192.168.0.1"), Some("2001:db2::1"));
+        // The default range is one like others.
+        check(json!({}), None, None, ready(true));
+        check(long(), None, None, Step::Release);
+        let soon = Step::Later(SignedDuration::from_secs(10));
+        check(deleted("2026-01-01T00:00:20Z"), None, None, soon);
+        check(long(), None, v4, used());
+        check(long(), Some(["192.168.0.0/24", "2001:db2::/64"]), v4, Step::Release);
+        check(long(), Some(["192.168.0.0/16", "2001:db2::/64"]), v4, Step::Release);
+        check(long(), Some(["192.168.255.0/26", "2001:db2::/64"]), v4, used());
+        check(long(), None, v6, used());
+        check(long(), Some(["192.168.0.0/24", "2001:db2::/64"]), v6, Step::Release);
+        check(long(), Some(["192.168.0.0/16", "2001:db2::/48"]), v6, Step::Release);
+        check(long(), Some(["192.168.255.0/26", "2001:db2:a:b::/64"]), v6, used());
     }
 
     #[test]
     fn steps() {
-        let now = "2026-01-01T00:00:20Z".parse::<Timestamp>().unwrap();
         let check = |meta: Value, used: &[&str], expected: Step| {
             let one = cidr("one", &["10.0.0.0/24"], meta);
-            let used = used.iter().map(|a| Cidr::from(a.parse::<IpAddr>().unwrap())).collect::<Vec<_>>();
-            assert_eq!(plan(&one, &[&one], &used, now), expected);
+            assert_eq!(plan(&one, &[&one], &addresses(used), now()), expected);
         };
-        let ready = |hold| Step::Say {
-            hold,
-            status: "True",
-            reason: "",
-            message: "Kubernetes Service CIDR is ready",
-        };
-        check(json!({}), &[], ready(true));
         check(json!({"finalizers": [FINALIZER]}), &["10.0.0.1"], ready(false));
-        let deleted = |at: &str| json!({"finalizers": [FINALIZER], "deletionTimestamp": at});
-        check(deleted("2026-01-01T00:00:00Z"), &[], Step::Release);
         check(deleted("2026-01-01T00:00:13Z"), &[], Step::Later(SignedDuration::from_secs(3)));
-        let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
-        let held = Step::Say { hold: false, status: "False", reason: "Terminating", message };
-        check(deleted("2026-01-01T00:00:00Z"), &["10.0.0.1"], held);
+        check(deleted("2026-01-01T00:00:00Z"), &["10.0.0.1"], used());
         check(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), &[], Step::Nothing);
     }
 }
