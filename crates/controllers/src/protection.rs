@@ -206,8 +206,16 @@ impl Controller for Classes {
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
         let Some(class) = self.classes.get_key(&key) else { return Ok(Next::Done) };
-        let used = self.volumes.list().iter().any(|v| class_of_volume(v) == Some(&*key.name))
-            || self.claims.list().iter().any(|c| classes_of_claim(c).any(|name| *name == *key.name));
+        let named = |v: &PersistentVolume| class_of_volume(v) == Some(&*key.name);
+        let asked = |c: &PersistentVolumeClaim| classes_of_claim(c).any(|name| *name == *key.name);
+        let mut used =
+            self.volumes.list().iter().any(|v| named(v)) || self.claims.list().iter().any(|c| asked(c));
+        if !used && deleting(&class.metadata) && finalizers::has(&class.metadata, CLASS) {
+            // DIFFERENCE: upstream goes by its caches alone, which may be behind; a removed finalizer cannot be put back.
+            let all = ListParams::default();
+            used = self.client.api::<PersistentVolume>("").list(&all).await?.items.iter().any(named)
+                || self.client.api::<PersistentVolumeClaim>("").list(&all).await?.items.iter().any(asked);
+        }
         settle(&self.client, &*class, CLASS, used).await
     }
 }

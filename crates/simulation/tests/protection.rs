@@ -1,5 +1,5 @@
-//! Claims and volumes in use are kept: upstream's cases (`pvc_protection_controller_test.go`,
-//! `pv_protection_controller_test.go`).
+//! Claims, volumes and classes in use are kept: upstream's cases (`pvc_protection_controller_test.go`,
+//! `pv_protection_controller_test.go`, `vac_protection_controller_test.go`).
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use api::{FeatureGates, Status};
 use client::{Patch, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -15,6 +16,7 @@ use crate::common::{MINUTE, pod};
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
+const CLASS: &str = "kubernetes.io/vac-protection";
 /// It keeps a deleted object, so that the other finalizers can be looked at.
 const STAY: &str = "example.com/stay";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
@@ -251,4 +253,121 @@ async fn volumes_that_are_bound() -> Result<()> {
     check(true, false, true, 0, false).await?;
     check(true, false, true, 2, false).await?;
     check(true, true, true, 0, true).await
+}
+
+/// A volume or a claim that names classes: its name, and the classes that its spec names, that its status says it has, and
+/// that it is to get; "" for none.
+#[derive(Debug, Clone, Copy)]
+enum Names {
+    Volume(&'static str, &'static str),
+    Claim(&'static str, [&'static str; 3]),
+}
+
+impl Names {
+    async fn put(self, cluster: &Cluster) -> Result<()> {
+        let class = |name: &'static str| (!name.is_empty()).then_some(name);
+        let modes = json!(["ReadWriteOnce"]);
+        match self {
+            Self::Volume(name, of) => {
+                let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": modes,
+                    "volumeAttributesClassName": class(of), "csi": {"driver": "d.io", "volumeHandle": name}});
+                let volume = json!({"metadata": {"name": name}, "spec": spec});
+                cluster.put::<PersistentVolume>(&volume).await.map(drop)
+            }
+            Self::Claim(name, [of, current, target]) => {
+                let spec = json!({"accessModes": modes, "storageClassName": "", "volumeName": "v",
+                    "resources": {"requests": {"storage": "1Gi"}}, "volumeAttributesClassName": class(of)});
+                let target = class(target)
+                    .map(|t| json!({"targetVolumeAttributesClassName": t, "status": "InProgress"}));
+                let status = json!({"phase": "Bound", "currentVolumeAttributesClassName": class(current),
+                    "modifyVolumeStatus": target});
+                let meta = json!({"name": name, "namespace": "default"});
+                let claim = json!({"metadata": meta, "spec": spec, "status": status});
+                cluster.put::<PersistentVolumeClaim>(&claim).await.map(drop)
+            }
+        }
+    }
+
+    /// Removes it, whatever holds it.
+    async fn take(self, cluster: &Cluster) -> Result<()> {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        match self {
+            Self::Volume(name, _) => {
+                cluster.admin().api::<PersistentVolume>("").patch(name, &free).await?;
+                cluster.take::<PersistentVolume>("", name).await
+            }
+            Self::Claim(name, _) => {
+                cluster.admin().api::<PersistentVolumeClaim>("default").patch(name, &free).await?;
+                cluster.take::<PersistentVolumeClaim>("default", name).await
+            }
+        }
+    }
+}
+
+/// Upstream's 16 cases of `TestVACProtectionController`: whether a class has its finalizer, is deleted, the number of
+/// requests that fail; those that name it, and one of these that changes or goes; and whether the class is kept.
+#[tokio::test(start_paused = true)]
+async fn classes_that_are_named() -> Result<()> {
+    type Changed = (Names, Option<Names>);
+    let check = async |class: (bool, bool, usize), named: &[Names], change: Option<Changed>, want: bool| {
+        let (finalizer, deleted, fails) = class;
+        let cluster = Cluster::start().await?;
+        let case = format!("{class:?} {named:?} {change:?}");
+        let classes = cluster.admin().api::<VolumeAttributesClass>("");
+        for name in ["a", "b"] {
+            let meta = json!({"name": name, "finalizers": [STAY]});
+            let class = json!({"metadata": meta, "driverName": "d.io", "parameters": {"p": name}});
+            cluster.create::<VolumeAttributesClass>(&class).await?;
+        }
+        let finalizers = if finalizer { json!([STAY, CLASS]) } else { json!([STAY]) };
+        classes.patch("a", &Patch::Merge(json!({"metadata": {"finalizers": finalizers}}))).await?;
+        classes.patch("b", &Patch::Merge(json!({"metadata": {"finalizers": [STAY, CLASS]}}))).await?;
+        for one in named.iter().chain(change.iter().map(|c| &c.0)) {
+            one.put(&cluster).await?;
+        }
+        if deleted {
+            classes.delete("a", None).await?;
+        }
+        let error = Status::failure(403, "Forbidden", "Mock error");
+        let rule = Rule::new(Fault::Refuse(error)).verb(Verb::Update).resource("volumeattributesclasses");
+        cluster.faults().add(rule.times(fails));
+        cluster.controllers(&["volumeattributesclass-protection-controller"])?;
+        if let Some((old, new)) = change {
+            sleep(MINUTE).await;
+            assert_eq!(cluster.faults().controller_writes(), 0, "it is held before: {case}");
+            match new {
+                Some(new) => new.put(&cluster).await?,
+                None => old.take(&cluster).await?,
+            }
+        }
+        sleep(MINUTE).await;
+        let class = cluster.get::<VolumeAttributesClass>("", "a").await?.unwrap_or_default();
+        let kept = class.metadata.finalizers.iter().flatten().any(|f| f == CLASS);
+        assert_eq!(kept, want, "{case}");
+        let writes = usize::from(finalizer != want);
+        assert_eq!(cluster.faults().controller_writes(), writes * (1 + fails), "{case}");
+        cluster.stop().await;
+        anyhow::Ok(())
+    };
+    let volume = |class| Names::Volume("v", class);
+    let claim = |spec, current, target| Names::Claim("c", [spec, current, target]);
+    let (more_volumes, more_claims) = (Names::Volume("w", "a"), Names::Claim("d", ["a", "", ""]));
+    check((false, false, 0), &[], None, true).await?;
+    check((true, false, 0), &[], None, true).await?;
+    check((false, false, 2), &[], None, true).await?;
+    let goes = (true, true, 0);
+    check(goes, &[], None, false).await?;
+    check((true, true, 2), &[], None, false).await?;
+    check(goes, &[volume("a")], None, true).await?;
+    check(goes, &[claim("a", "", "")], None, true).await?;
+    check(goes, &[], Some((volume("a"), Some(volume("b")))), false).await?;
+    check(goes, &[], Some((volume("a"), None)), false).await?;
+    check(goes, &[more_volumes], Some((volume("a"), None)), true).await?;
+    check(goes, &[claim("a", "", "")], Some((volume("a"), None)), true).await?;
+    let of_a = claim("a", "", "");
+    check(goes, &[], Some((of_a, Some(claim("b", "", "")))), false).await?;
+    check(goes, &[], Some((of_a, Some(claim("b", "a", "")))), true).await?;
+    check(goes, &[], Some((of_a, Some(claim("b", "", "a")))), true).await?;
+    check(goes, &[more_claims], Some((of_a, None)), true).await?;
+    check(goes, &[volume("a")], Some((of_a, None)), true).await
 }
