@@ -89,7 +89,67 @@ pub(super) fn is_inline(volume: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::views::tests::view;
+
+    /// Upstream's 5 cases of `Test_CreateVolumeSpec`: a volume that a Pod names itself, or its claim's; the form in which a
+    /// driver has it, if one does.
+    ///
+    /// DIFFERENCE: upstream asks whether all nodes have plugins without drivers, which none has; so nobody looks for the
+    /// node's CSINode, in upstream's last case neither.
+    #[test]
+    fn upstreams_volumes() {
+        let driver = "pd.csi.storage.gke.io";
+        let spec = json!({"csi": {"driver": driver, "volumeAttributes": {"partition": ""},
+            "volumeHandle": "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/test-disk"}});
+        let same = |volume: &PersistentVolume, name: &str, expected: Value| {
+            let mut got = json!(volume.spec);
+            // Go leaves them out where they say nothing.
+            got["csi"].as_object_mut().unwrap().retain(|_, v| !matches!(v, Value::Null | Value::Bool(false)));
+            assert_eq!((volume.metadata.name.as_deref(), got), (Some(name), expected));
+        };
+        let inline = |source: Value| {
+            let mut volume = json!({"name": "migrated-volume-name"});
+            volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+            view(&json!({"metadata": {"name": "kube-apiserver", "namespace": "default"},
+                "spec": {"containers": [], "volumes": [volume]}}))
+        };
+        assert!(inline(json!({"hostPath": {"path": "/var/run/kmsplugin"}})).migrated().is_empty());
+        let disk = json!({"gcePersistentDisk": {"pdName": "test-disk", "fsType": "ext4"}});
+        let mut expected = spec.clone();
+        expected["csi"]["fsType"] = json!("ext4");
+        let with = |more: Value| {
+            let mut all = expected.clone();
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all
+        };
+        let found = inline(disk.clone());
+        assert_eq!(found.migrated().len(), 1);
+        let modes = json!({"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"});
+        same(&found.migrated()[0], "pd.csi.storage.gke.io-test-disk", with(modes));
+        let claim = json!({"namespace": "default", "name": "migrated-pvc"});
+        let persistent = |name: &str, source: &Value| -> PersistentVolume {
+            let mut volume = json!({"metadata": {"name": name}, "spec": source});
+            volume["spec"]["claimRef"] = claim.clone();
+            serde_json::from_value(volume).unwrap()
+        };
+        let other = persistent(
+            "non-migrated-volume-name",
+            &json!({"scaleIO": {"gateway": "", "system": "",
+            "secretRef": {}}}),
+        );
+        assert_eq!(Handle::of(&other), None);
+        let volume = persistent("migrated-volume-name", &disk);
+        let as_csi = migration::as_csi(&volume).unwrap();
+        same(&as_csi, "migrated-volume-name", with(json!({"claimRef": claim})));
+        let handle = Handle::of(&volume).unwrap();
+        assert_eq!(
+            handle.unique_name(),
+            format!("{PREFIX}{driver}^projects/UNSPECIFIED/zones/UNSPECIFIED/disks/test-disk")
+        );
+    }
 
     #[test]
     fn names() {

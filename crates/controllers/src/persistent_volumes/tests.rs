@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::claims::{self, World};
-use super::names::{Named, claim_of, key_of, name};
+use super::names::{DEFAULT_CLASS, Named, claim_of, key_of, name};
 use super::step::{Step, Write};
 use super::{matching, volumes};
 
@@ -107,6 +107,8 @@ struct Objects {
     claims: BTreeMap<String, Claim>,
     /// The claims that the cache shows otherwise; `None` if not at all.
     shown: BTreeMap<String, Option<Claim>>,
+    /// The classes that may be the default one, with whether they are.
+    classes: Vec<(&'static str, bool)>,
     events: Vec<String>,
     failed: bool,
     writes: usize,
@@ -123,7 +125,12 @@ impl World for Objects {
         class(name, &self.test)
     }
     fn classes(&self) -> Vec<Arc<StorageClass>> {
-        Vec::new()
+        let class = |(name, default): &(&str, bool)| {
+            let marks = json!({DEFAULT_CLASS[0]: default.to_string()});
+            let class = json!({"metadata": {"name": name, "annotations": marks}, "provisioner": "p"});
+            Arc::new(serde_json::from_value(class).unwrap())
+        };
+        self.classes.iter().map(class).collect()
     }
     fn waiting_pods(&self, _: &Claim) -> Vec<String> {
         Vec::new()
@@ -280,6 +287,39 @@ fn upstreams_cases() {
         ("TestSyncBlockVolume", 18),
     ];
     assert_eq!(counts, BTreeMap::from(expected));
+}
+
+/// Upstream's 7 cases of `TestRetroactiveStorageClassAssignment`: the classes, of which some are the default one, a claim,
+/// and the class and phase that it has then.
+#[test]
+fn the_default_class_comes_later() {
+    let check = |classes: &[(&'static str, bool)], json: Value, want: (Option<&str>, &str)| {
+        let mut objects = Objects { classes: classes.to_vec(), ..Objects::default() };
+        let claim = claim(&json);
+        let key = key_of(&claim);
+        objects.claims.insert(key.clone(), claim);
+        objects.look_at_claim(&key);
+        let after = &objects.claims[&key];
+        let class = after.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+        let phase = after.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
+        assert_eq!((class, phase), want, "{json}");
+    };
+    let of = |volume: &str, phase: &str, class: Option<&str>, marks: &[&str]| {
+        let marks: BTreeMap<&str, &str> = marks.iter().map(|mark| (*mark, "yes")).collect();
+        json!({"name": "c", "uid": "u", "size": "1Gi", "volume": volume, "phase": phase, "class": class,
+            "annotations": marks})
+    };
+    let open = |class: Option<&str>, marks: &[&str]| of("", "Pending", class, marks);
+    let (bound, by) = ("pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller");
+    let (gold, silver, copper) = (("gold", true), ("silver", false), Some("copper"));
+    check(&[], open(None, &[]), (None, "Pending"));
+    check(&[gold, silver], of("test", "Bound", copper, &[bound, by]), (copper, "Lost"));
+    check(&[gold, silver], of("test", "Bound", copper, &[]), (copper, "Pending"));
+    check(&[gold, silver], open(None, &[]), (Some("gold"), "Pending"));
+    check(&[gold, ("silver", true)], open(None, &[]), (Some("gold"), "Pending"));
+    check(&[gold, ("copper", false)], open(copper, &[]), (copper, "Pending"));
+    let marked = open(None, &["volume.beta.kubernetes.io/storage-class"]);
+    check(&[gold, ("copper", false)], marked, (None, "Pending"));
 }
 
 /// Whatever was written last, the next look goes on from there to the same end.

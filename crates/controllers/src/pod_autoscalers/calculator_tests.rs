@@ -1,4 +1,4 @@
-//! Upstream's cases of `replica_calculator_test.go`.
+//! Upstream's cases of `replica_calculator_test.go` and `utilization_test.go`.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -227,4 +227,24 @@ fn groups_of_pods() {
     for (name, phase) in [("deleted", "Pending"), ("failed", "Failed")] {
         check(&[(name, phase, None, None)], &[(name, None)], "cpu", (0, [&[], &[], &[name]]));
     }
+}
+
+/// Upstream's `TestGetResourceUtilizationRatioBaseCase`, `TestGetResourceUtilizationRatioIgnorePodsWithNoRequest`,
+/// `TestGetResourceUtilizationRatioExtraRequest` and `TestGetResourceUtilizationRatioNoRequests`; the ratio of
+/// `TestGetMetricUsageRatioBaseCase` is part of the calculation. Pods with what they use, Pods with what they request.
+#[test]
+fn ratios_of_utilization() {
+    let check = |used: &[(&str, i64)], requests: &[(&str, i64)], want: Result<(f64, (i32, i64)), &str>| {
+        let metric = |value: i64| PodMetric { at: now(), window: SignedDuration::ZERO, value };
+        let metrics = used.iter().map(|(name, value)| (Text::from(*name), metric(*value))).collect();
+        let requests: Vec<(Text, i64)> = requests.iter().map(|(n, r)| (Text::from(*n), *r)).collect();
+        let requests = requests.iter().map(|(name, request)| (name, *request)).collect();
+        assert_eq!(utilization(&metrics, &requests, 50), want.map_err(str::to_owned), "{used:?}");
+    };
+    let (used, requests) = ([("p0", 50), ("p1", 76)], [("p0", 100), ("p1", 100)]);
+    let good = Ok((1.26, (63, 63)));
+    check(&used, &requests, good);
+    check(&[used[0], used[1], ("no-request", 100)], &requests, good);
+    check(&used, &[requests[0], requests[1], ("extra", 500)], good);
+    check(&used, &[], Err("no metrics returned matched known pods"));
 }

@@ -305,6 +305,56 @@ mod tests {
         );
     }
 
+    /// Upstream's `TestRESTClientPodCPU`, `TestRESTClientContainerCPU`, `TestRESTClientPodCPUEmptyMetricsForOnePod`,
+    /// `TestRESTClientContainerCPUEmptyMetricsForOnePod` and
+    /// `TestRESTClientContainerCPUEmptyMetricsForOnePodReturnsOnlyFoundContainer`: the use of the containers of Pods, and the
+    /// Pods of which it is known what they use. Lists without values (`TestRESTClientPodCPUEmptyMetrics`,
+    /// `TestRESTClientQpsEmptyMetrics`, `TestRESTClientExternalEmptyMetrics`), `TestRESTClientSingleObject` and
+    /// `TestRESTClientExternal` need an API of metrics: the simulation asks one.
+    #[test]
+    fn uses_of_containers() {
+        let check = |pods: &[&[(&str, i64)]], container: &str, want: &[(&str, i64)]| {
+            let of = |(i, all): (usize, &&[(&str, i64)])| {
+                let all: Vec<Value> = all
+                    .iter()
+                    .map(|(name, cpu)| json!({"name": name, "usage": {"cpu": format!("{cpu}m"), "memory": "1Mi"}}))
+                    .collect();
+                json!({"metadata": {"name": format!("p{i}")}, "timestamp": "2026-01-01T00:01:00Z", "window": "30s",
+                    "containers": all})
+            };
+            let all: Vec<Value> = pods.iter().enumerate().map(of).collect();
+            let got = used(self::pods(&json!(all)), container, "cpu");
+            assert!(got.values().all(|m| m.window == SignedDuration::from_secs(30)), "{got:?}");
+            let got: Vec<(&str, i64)> = got.iter().map(|(name, m)| (name.as_str(), m.value)).collect();
+            assert_eq!(got, want, "{pods:?} {container:?}");
+        };
+        let same = [("p0", 5000), ("p1", 5000), ("p2", 5000)];
+        check(&[&[("test", 5000)][..]; 3], "", &same);
+        check(&[&[("test-1", 5000), ("test-2", 500)][..]; 3], "test-1", &same);
+        let partly: &[&[(&str, i64)]] = &[&[("test-1", 100)], &[("test-1", 300), ("test-2", 400)], &[]];
+        check(partly, "", &[("p0", 100), ("p1", 700)]);
+        check(partly, "test-1", &[("p0", 100), ("p1", 300)]);
+        check(partly, "test-2", &[("p1", 400)]);
+    }
+
+    /// Upstream's `TestRESTClientQPS` and `TestRESTClientQpsSumEqualZero`.
+    #[test]
+    fn values_of_pods() {
+        let check = |levels: [i64; 3]| {
+            let item = |(i, level): (usize, &i64)| {
+                json!({"describedObject": {"kind": "Pod", "name": format!("p{i}")}, "metric": {"name": "qps"},
+                    "timestamp": "2026-01-01T00:01:00Z", "value": format!("{level}m")})
+            };
+            let items: Vec<Value> = levels.iter().enumerate().map(item).collect();
+            let text = json!({ "items": items }).to_string();
+            let got = values(CustomValues::from_json(text.as_bytes()).unwrap().items);
+            assert!(got.values().all(|m| m.window == WINDOW && m.at.as_second() == 1_767_225_660), "{got:?}");
+            assert!(got.values().map(|m| m.value).eq(levels), "{got:?}");
+        };
+        check([10_000, 20_000, 10_000]);
+        check([0, 0, 0]);
+    }
+
     #[test]
     fn custom_values() {
         let check = |item: Value, window: i64, milli: i64| {

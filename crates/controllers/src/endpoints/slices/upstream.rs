@@ -97,6 +97,45 @@ fn endpoints_of_pods() {
     check(false, &pod(1, false, true, &none), None, conditions(false, false, true));
 }
 
+/// Upstream's 6 cases of `TestSyncService`: the Service's family, Pods with their addresses, whether they are ready and
+/// going, and the endpoints: ready, serving, terminating, and the address.
+#[test]
+fn slices_of_a_service() {
+    type Of<'a> = (&'a [&'a str], bool, bool);
+    type Made<'a> = ([bool; 3], &'a str);
+    let check = |family: &'static str, pods: &[Of<'_>], want: &[Made<'_>]| {
+        let port = |name: &str, port: i32, protocol: &str| json!({"name": name, "targetPort": port, "port": port, "protocol": protocol});
+        let ports = [port("tcp", 80, "TCP"), port("udp", 161, "UDP"), port("sctp", 3456, "SCTP")];
+        let service = service(json!({"spec": {"ipFamilies": [family], "ports": ports}}));
+        let pod = |(i, (ips, ready, going)): (usize, &Of<'_>)| {
+            let ips: Vec<Value> = ips.iter().map(|ip| json!({ "ip": ip })).collect();
+            pod(i, *ready, *going, &json!({"status": {"podIP": ips[0]["ip"], "podIPs": ips}}))
+        };
+        let pods: Vec<_> = pods.iter().enumerate().map(pod).collect();
+        let made = slices(&service, family, &pods, None);
+        assert_eq!(made.len(), 1);
+        let endpoints = made[0].endpoints.iter().flatten().map(|e| {
+            let c = e.conditions.clone().unwrap();
+            ([c.ready, c.serving, c.terminating].map(Option::unwrap), e.addresses[0].as_str())
+        });
+        let mut endpoints: Vec<Made<'_>> = endpoints.collect();
+        endpoints.sort_by_key(|e| e.1.to_owned());
+        assert_eq!(endpoints, want, "{family} {pods:?}");
+        let mut ports: Vec<_> = made[0].ports.iter().flatten().map(|p| p.port.unwrap()).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [80, 161, 3456]);
+    };
+    let (a, b) = (&["10.0.0.1"][..], &["10.0.0.2"][..]);
+    let both = &["10.0.0.2", "fd08::5678:0000:0000:9abc:def0"][..];
+    let good = [true, true, false];
+    check("IPv4", &[(a, true, false), (both, true, false)], &[(good, a[0]), (good, b[0])]);
+    check("IPv6", &[(a, true, false), (both, true, false)], &[(good, "fd08::5678:0:0:9abc:def0")]);
+    check("IPv4", &[(a, true, false), (b, true, true)], &[(good, a[0]), ([false, true, true], b[0])]);
+    check("IPv4", &[(a, true, false), (b, false, true)], &[(good, a[0]), ([false, false, true], b[0])]);
+    check("IPv4", &[(a, true, false), (a, false, false)], &[(good, a[0]), ([false; 3], a[0])]);
+    check("IPv4", &[(a, true, false), (a, true, false)], &[(good, a[0]), (good, a[0])]);
+}
+
 /// Upstream's cases of `TestReconcile1Pod`: a Service, the addresses of each type, and the labels beside those of the
 /// controller.
 #[test]
