@@ -410,6 +410,65 @@ async fn another_controller_knows_it_all() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's 4 cases of `Test_ADC_VolumeAttachmentRecovery`: whether the volume is of a plugin, whether its attachment says
+/// that it is attached, and whether its Pod is there still, when a controller starts. One that nobody wants goes, attached
+/// or not, and one that is wanted stays as it is.
+#[tokio::test(start_paused = true)]
+async fn attachments_that_a_controller_finds() -> Result<()> {
+    let check = async |of_plugin: bool, attached: bool, used: bool| -> Result<()> {
+        let source = if of_plugin {
+            json!({"gcePersistentDisk": {"pdName": "d"}})
+        } else {
+            json!({"csi": {"driver": "d.io", "volumeHandle": "h"}})
+        };
+        let run = Run::with(&["ReadWriteOnce"], source).await?;
+        let stop = run.0.shutdown().child();
+        run.0.controllers_until(&stop, &[CONTROLLER], |_| {})?;
+        run.pod("p", "a").await?;
+        run.until_places(&["a"]).await?;
+        if attached {
+            run.attach().await?;
+        }
+        stop.stop();
+        if !used {
+            run.0.take::<Pod>("default", "p").await?;
+        }
+        let uids = async || {
+            let all = run.0.list::<VolumeAttachment>("").await?;
+            anyhow::Ok(all.into_iter().filter_map(|a| a.metadata.uid).collect::<Vec<_>>())
+        };
+        let before = uids().await?;
+        run.0.controllers(&[CONTROLLER])?;
+        sleep(5 * MINUTE).await; // the time for which it works, in simulated time
+        let expected = if used { before } else { Vec::new() };
+        assert_eq!(uids().await?, expected, "{of_plugin} {attached} {used}");
+        run.0.stop().await;
+        Ok(())
+    };
+    check(false, true, false).await?;
+    check(false, false, false).await?;
+    check(true, false, true).await?;
+    check(true, false, false).await
+}
+
+/// Upstream's `TestFindAndRemoveNonattachableVolumes`: a driver that wants no attachments any more. Its volumes are detached
+/// when the node does not use them. Pods that are found and forgotten (`TestFindAndAddActivePods_FindAndRemoveDeletedPods`,
+/// `Test_AttachDetachControllerRecovery`, `Test_AttachDetachControllerStateOfWorldPopulators_Positive`) are part of every test
+/// here, since nothing is kept of them.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_wants_no_attachments_any_more() -> Result<()> {
+    let run = Run::in_use(&["ReadWriteOnce"], |_| {}).await?;
+    let driver = json!({"metadata": {"name": "d.io"}, "spec": {"attachRequired": false}});
+    run.0.create::<CSIDriver>(&driver).await?;
+    sleep(5 * MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!(run.places().await?, ["a"], "node a uses it");
+    run.uses("a", &[]).await?;
+    run.until_places(&[]).await?;
+    run.until_told("a", &[]).await?;
+    run.0.stop().await;
+    Ok(())
+}
+
 /// Interrupts the controller before each of its writes, with and without a lost answer before.
 #[tokio::test(start_paused = true)]
 async fn work_that_is_interrupted_goes_on() -> Result<()> {

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::common::MINUTE;
 
 /// Upstream's request for a kubelet's client certificate (`signer/testdata/kubelet.csr`).
-const KUBELET: &str = "-----BEGIN CERTIFICATE REQUEST-----
+pub(crate) const KUBELET: &str = "-----BEGIN CERTIFICATE REQUEST-----
 MIH1MIGdAgEAMDsxFTATBgNVBAoTDHN5c3RlbTpub2RlczEiMCAGA1UEAxMZc3lz
 dGVtOm5vZGU6ay1hLW5vZGUtczM2YjBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IA
 BJbxa5Y8SrUJVHpOoWD5ceqH+5R9mjIhwVP2sqfTcLkjvbitzOiLlxSq/LwJ+qq7

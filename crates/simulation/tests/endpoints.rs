@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::common::{MINUTE, bare, eventually, pod, said, started};
+use crate::common::{MINUTE, bare, eventually, merge, pod, said, started};
 
 async fn with_service(cluster: &Cluster) -> Result<()> {
     let service = json!({
@@ -74,6 +74,101 @@ async fn slices_follow_labels() -> Result<()> {
         Ok(found.map(|a| a.ip.clone()).collect())
     };
     eventually("Endpoints say so, too", MINUTE, async || Ok(of_all().await? == ["10.0.0.3"])).await
+}
+
+/// Upstream's `TestSyncServiceNoSelector`, `TestSyncServiceWithSelector`, `TestSyncServicePodSelection` and
+/// `TestSyncServicePendingDeletion`, and its 4 cases of `TestServiceExternalNameTypeSync`: what a Service says, whether it
+/// is being deleted, and the addresses of its one slice, if it has one. The first Pod has the Service's label.
+#[tokio::test(start_paused = true)]
+async fn services_and_their_first_slice() -> Result<()> {
+    let check = async |spec: serde_json::Value, goes: bool, want: Option<&[&str]>| -> Result<()> {
+        let cluster = bare().await?;
+        cluster.put::<Node>(&json!({"metadata": {"name": "n"}})).await?;
+        labelled(&cluster, 1, json!({"app": "web"})).await?;
+        labelled(&cluster, 2, json!({"app": "other"})).await?;
+        let meta = json!({"name": "web", "namespace": "default", "finalizers": ["example.com/stay"]});
+        cluster.create::<Service>(&json!({"metadata": meta, "spec": spec})).await?;
+        if goes {
+            cluster.admin().api::<Service>("default").delete("web", None).await?;
+        }
+        cluster.controllers(&["endpointslice-controller"])?;
+        sleep(MINUTE).await;
+        let made = slices(&cluster).await?;
+        assert_eq!(made.len(), usize::from(want.is_some()), "{spec} {goes}");
+        assert_eq!(addresses(&cluster).await?, want.unwrap_or_default(), "{spec} {goes}");
+        for slice in &made {
+            let told = "endpoints.kubernetes.io/last-change-trigger-time";
+            assert!(slice.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(told)), "{slice:?}");
+            assert!(slice.name().starts_with("web-"), "{slice:?}");
+        }
+        cluster.stop().await;
+        Ok(())
+    };
+    let ports = json!([{"port": 80}]);
+    let selector = json!({"app": "web"});
+    check(json!({ "ports": ports }), false, None).await?;
+    let selects = json!({"selector": selector, "ports": ports, "publishNotReadyAddresses": true});
+    check(selects.clone(), false, Some(&["10.0.0.1"])).await?;
+    check(selects, true, None).await?;
+    check(json!({"selector": {"app": "nobody"}, "ports": ports}), false, Some(&[])).await?;
+    let external = |more: serde_json::Value| {
+        let mut spec = json!({"type": "ExternalName", "externalName": "example.com"});
+        merge(&mut spec, &more);
+        spec
+    };
+    check(external(json!({"selector": selector, "ports": ports})), false, None).await?;
+    check(external(json!({ "ports": ports })), false, None).await?;
+    check(external(json!({ "selector": selector })), false, None).await?;
+    check(external(json!({})), false, None).await
+}
+
+/// Upstream's 5 slices of `TestSyncServiceEndpointSliceLabelSelection`, and the one of
+/// `TestSyncServiceEndpointSlicePendingDeletion`: of two that are the controller's own for the Service one is used and the
+/// other goes; those of other controllers and Services stay as they are, and one that is being deleted is not written.
+#[tokio::test(start_paused = true)]
+async fn slices_that_are_there() -> Result<()> {
+    let cluster = bare().await?;
+    let service = json!({"metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    let service = cluster.create::<Service>(&service).await?;
+    let owner = json!([{"apiVersion": "v1", "kind": "Service", "name": "web", "uid": service.uid(),
+        "controller": true, "blockOwnerDeletion": true}]);
+    let own = Some("endpointslice-controller.k8s.io");
+    for (name, of, by, held) in [
+        ("matching-1", "web", own, false),
+        ("matching-2", "web", own, false),
+        ("partially-matching-1", "web", None, false),
+        ("not-matching-1", "something-else", own, false),
+        ("not-matching-2", "web", Some("something-else"), false),
+        ("going", "web", own, true),
+    ] {
+        let mut meta = json!({"name": name, "namespace": "default", "ownerReferences": owner,
+            "labels": {"kubernetes.io/service-name": of, "endpointslice.kubernetes.io/managed-by": by}});
+        if by.is_none() {
+            meta["labels"] = json!({ "kubernetes.io/service-name": of });
+        }
+        if held {
+            meta["finalizers"] = json!(["example.com/stay"]);
+        }
+        let slice = json!({"metadata": meta, "addressType": "IPv4", "endpoints": []});
+        cluster.create::<EndpointSlice>(&slice).await?;
+    }
+    cluster.admin().api::<EndpointSlice>("default").delete("going", None).await?;
+    cluster.faults().record();
+    cluster.controllers(&["endpointslice-controller"])?;
+    sleep(MINUTE).await;
+    let seen = cluster.faults().seen();
+    let written = seen.iter().filter(|c| {
+        c.resource.plural == "endpointslices" && !matches!(c.verb, Verb::Get | Verb::List | Verb::Watch)
+    });
+    let mut written: Vec<_> = written.map(|c| (c.verb, c.name.to_string())).collect();
+    written.sort_by_key(|(verb, _)| format!("{verb:?}"));
+    let verbs: Vec<Verb> = written.iter().map(|w| w.0).collect();
+    assert_eq!(verbs, [Verb::Delete, Verb::Update], "{written:?}");
+    let mut names: Vec<&str> = written.iter().map(|w| w.1.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["matching-1", "matching-2"]);
+    Ok(())
 }
 
 /// A new slice is deleted by another client, and the informer hears of neither: the slices go on to follow the Pods.

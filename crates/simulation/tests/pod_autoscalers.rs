@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use api::Status;
 use client::{Call, Resource, Verb};
 use ferrokube_simulation::{Cluster, Fault, Fleet, Rule, Shape};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -134,6 +135,60 @@ async fn what_cannot_be_done_is_said() -> Result<()> {
     cluster.create::<HorizontalPodAutoscaler>(&second).await?;
     said(&cluster, "AmbiguousSelector").await?;
     drop(fleet);
+    cluster.stop().await;
+    Ok(())
+}
+
+/// Upstream's `TestConditionAmbiguousSelectorWhenPartialSelectorOverlapBetweenHPAs`,
+/// `TestConditionNoAmbiguousSelectorWhenNoSelectorOverlapBetweenHPAs`, `TestMultipleHPAs` and
+/// `TestHPARescaleWithSuccessfulConflictRetry`: two autoscalers whose selectors select a Pod both do nothing, many that do
+/// not work each for itself, and a conflict is overcome.
+#[tokio::test(start_paused = true)]
+async fn autoscalers_beside_each_other() -> Result<()> {
+    let (cluster, _fleet) = loaded(0.2).await?;
+    runs(&cluster, 1, MINUTE).await?;
+    // A Deployment whose own selector selects the other's Pods, too, since they have both labels.
+    let mut other = deployment("other", 1, "100m");
+    other["spec"]["selector"] = json!({"matchLabels": {"cheddar": "cheese"}});
+    other["spec"]["template"]["metadata"]["labels"] = json!({"cheddar": "cheese"});
+    cluster.create::<Deployment>(&other).await?;
+    let both = client::Patch::Merge(json!({"metadata": {"labels": {"cheddar": "cheese"}}}));
+    for pod in cluster.list::<Pod>("default").await? {
+        if pod.metadata.labels.is_some_and(|l| l.contains_key("app")) {
+            let name = pod.metadata.name.unwrap_or_default();
+            cluster.admin().api::<Pod>("default").patch(&name, &both).await?;
+        }
+    }
+    let conflict = Status::conflict("", "deployments", "web", "simulated conflict");
+    let rule = || Rule::new(Fault::Refuse(conflict.clone())).resource("deployments").subresource("scale");
+    cluster.faults().add(rule().verb(Verb::Update).times(1));
+    for name in ["web", "other"] {
+        cluster.create::<HorizontalPodAutoscaler>(&autoscaler(name, json!({}))).await?;
+    }
+    let state = |of: &[HorizontalPodAutoscaler], name: &str| {
+        let of: Vec<_> = of.iter().filter(|a| a.metadata.name.as_deref() == Some(name)).cloned().collect();
+        condition(&of, "ScalingActive").map(|c| c.1).unwrap_or_default()
+    };
+    let ambiguous = |of: &[HorizontalPodAutoscaler]| {
+        ["web", "other"].iter().all(|name| state(of, name) == "AmbiguousSelector")
+    };
+    cluster.until::<HorizontalPodAutoscaler>(5 * MINUTE, "default", ambiguous).await?;
+    let size = async |name: &str| {
+        let found = cluster.get::<Deployment>("default", name).await?.unwrap_or_default();
+        anyhow::Ok(found.spec.and_then(|s| s.replicas))
+    };
+    let before = (size("web").await?, size("other").await?);
+    tokio::time::sleep(5 * MINUTE).await; // what must not happen has this long, in simulated time
+    assert_eq!((size("web").await?, size("other").await?), before);
+    // Each selects its own Pods alone now.
+    cluster.take::<Deployment>("default", "other").await?;
+    cluster.loads().set("other", 0.1).await?;
+    cluster.create::<Deployment>(&deployment("other", 1, "100m")).await?;
+    eventually("both follow their load", 10 * MINUTE, async || {
+        Ok((size("web").await?, size("other").await?) == (Some(4), Some(2)))
+    })
+    .await?;
+    assert!(cluster.faults().met() > 0, "no scale was written over a conflict");
     cluster.stop().await;
     Ok(())
 }

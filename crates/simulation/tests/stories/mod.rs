@@ -4,10 +4,14 @@
 //! before the write, or after it and before its answer, and another one begins; or the answer alone is lost. Then it is told
 //! where the first change of each object meets another, and where watches are slow and end.
 
+mod accounts;
 mod batch;
 mod claims;
 mod collected;
+mod limits;
+mod nodes;
 mod services;
+mod storage;
 mod workloads;
 
 use std::time::Duration;
@@ -66,10 +70,18 @@ impl Trouble {
     }
 }
 
+/// The control plane of a story: its controllers, and their settings.
+struct Plane<'c> {
+    controllers: &'c [&'c str],
+    set: &'c dyn Fn(&mut controllers::Config),
+}
+
 /// The cluster of a story, with its control plane.
 pub(crate) struct Stage<'c> {
     pub(crate) cluster: &'c Cluster,
-    controllers: &'c [&'c str],
+    /// Its two nodes, `node-0` and `node-1`.
+    pub(crate) fleet: Fleet,
+    of: &'c Plane<'c>,
     /// The plane that runs.
     plane: Mutex<Shutdown>,
     /// Whether the plane is to end at its first trouble.
@@ -80,7 +92,7 @@ impl Stage<'_> {
     fn start(&self) -> Result<()> {
         let stop = self.cluster.shutdown().child();
         *self.plane.lock() = stop.clone();
-        self.cluster.controllers_until(&stop, self.controllers, |_| {})?;
+        self.cluster.controllers_until(&stop, self.of.controllers, |c| (self.of.set)(c))?;
         self.cluster.scheduler_until(&stop);
         Ok(())
     }
@@ -182,11 +194,23 @@ const SLOW: &[&str] = &[
     "configmaps",
     "resourceclaims",
     "resourceclaimtemplates",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "volumeattachments",
+    "resourcequotas",
+    "poddisruptionbudgets",
+    "replicationcontrollers",
+    "secrets",
+    "serviceaccounts",
+    "certificatesigningrequests",
+    "clusterroles",
+    "servicecidrs",
+    "ipaddresses",
 ];
 
 /// Tells a story; its end, and whether its trouble has come.
 async fn told(
-    controllers: &[&str],
+    plane: &Plane<'_>,
     trouble: Trouble,
     story: &impl AsyncFn(&Stage<'_>) -> Result<Value>,
 ) -> Result<(Value, bool)> {
@@ -194,12 +218,12 @@ async fn told(
     trouble.rules().into_iter().for_each(|rule| cluster.faults().add(rule));
     let stage = Stage {
         cluster: &cluster,
-        controllers,
+        fleet: Fleet::start(&cluster, "node", 2, &Shape::default()),
+        of: plane,
         plane: Mutex::new(cluster.shutdown().child()),
         ends: Mutex::new(trouble.ends()),
     };
     stage.start()?;
-    let _fleet = Fleet::start(&cluster, "node", 2, &Shape::default());
     let tell = async {
         let ready = |n: &Node| n.spec.as_ref().is_none_or(|s| s.taints.iter().flatten().next().is_none());
         stage
@@ -229,16 +253,26 @@ pub(crate) async fn disturbed(
     controllers: &[&str],
     story: impl AsyncFn(&Stage<'_>) -> Result<Value>,
 ) -> Result<()> {
+    disturbed_with(controllers, &|_| {}, story).await
+}
+
+/// The same with settings of the controllers.
+pub(crate) async fn disturbed_with(
+    controllers: &[&str],
+    set: &dyn Fn(&mut controllers::Config),
+    story: impl AsyncFn(&Stage<'_>) -> Result<Value>,
+) -> Result<()> {
     let controllers: Vec<&str> = controllers.iter().chain(&["node-lifecycle-controller"]).copied().collect();
-    let (calm, _) = told(&controllers, Trouble::None, &story).await?;
+    let plane = Plane { controllers: &controllers, set };
+    let (calm, _) = told(&plane, Trouble::None, &story).await?;
     for trouble in [Trouble::Conflicts, Trouble::Slow] {
-        let (end, _) = told(&controllers, trouble, &story).await?;
+        let (end, _) = told(&plane, trouble, &story).await?;
         ensure!(end == calm, "{trouble:?}: {end:#} instead of {calm:#}");
     }
     for at in [Trouble::EndsBefore, Trouble::EndsAfter, Trouble::Lost] {
         for n in 0.. {
             ensure!(n < MANY, "the story has too many writes");
-            let (end, met) = told(&controllers, at(n), &story).await?;
+            let (end, met) = told(&plane, at(n), &story).await?;
             ensure!(end == calm, "{:?}: {end:#} instead of {calm:#}", at(n));
             if !met {
                 break;

@@ -1,10 +1,13 @@
 //! Workloads: made, rolled out, scaled, and gone.
 
-use anyhow::Result;
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
 use client::{KubeObject, Patch};
 use ferrokube_simulation::Cluster;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::{Stage, disturbed, state};
@@ -125,6 +128,90 @@ async fn a_daemon_set() -> Result<()> {
             json!([state::<DaemonSet>(cluster).await?, state::<ControllerRevision>(cluster).await?, pods]);
         cluster.admin().api::<DaemonSet>("default").delete("web", None).await?;
         stage.all::<ControllerRevision>("no revision is left", <[_]>::is_empty).await?;
+        stage.all::<Pod>("no Pod is left", <[_]>::is_empty).await?;
+        Ok(end)
+    })
+    .await
+}
+
+/// The owner of each Pod that has one, sorted.
+fn owners(all: &[Pod]) -> Vec<&str> {
+    let mut names: Vec<&str> = all
+        .iter()
+        .flat_map(|p| p.metadata.owner_references.iter().flatten())
+        .map(|o| o.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// Pods change hands: one whose labels change is let go and replaced, one that fits is taken, and nobody takes another's.
+/// So it is after upstream's `TestUpdatePods`, `TestOverlappingRSs` and `TestClaimPods`.
+#[tokio::test(start_paused = true)]
+async fn pods_that_change_hands() -> Result<()> {
+    disturbed(&["replicaset-controller", COLLECTOR], async |stage| {
+        let cluster = stage.cluster;
+        let pods = cluster.admin().api::<Pod>("default");
+        let live = |all: &[Pod]| {
+            all.iter().all(|p| phase(p) == "Running" && p.metadata.deletion_timestamp.is_none())
+        };
+        let until = async |what: &str, wanted: &[&str], count: usize| {
+            stage.all::<Pod>(what, |all| live(all) && all.len() == count && owners(all) == wanted).await
+        };
+        cluster.create::<ReplicaSet>(&workload(json!({"replicas": 2}))).await?;
+        until("two run", &["web"; 2], 2).await?;
+        let name = cluster.list::<Pod>("default").await?.remove(0).metadata.name.unwrap_or_default();
+        let label = |app: &str| Patch::Merge(json!({"metadata": {"labels": {"app": app}}}));
+        pods.patch(&name, &label("other")).await?;
+        until("it is let go and replaced", &["web"; 2], 3).await?;
+        ensure!(cluster.get::<Pod>("default", &name).await?.is_some_and(|p| owners(&[p]).is_empty()));
+        pods.patch(&name, &label("web")).await?;
+        until("it is taken, and one is too many", &["web"; 2], 2).await?;
+        // Another one that selects the same Pods makes its own.
+        let mut second = workload(json!({"replicas": 1}));
+        second["metadata"]["name"] = json!("other");
+        cluster.create::<ReplicaSet>(&second).await?;
+        until("it has its own", &["other", "web", "web"], 3).await?;
+        stage.pass(crate::common::MINUTE).await?;
+        until("nobody takes another's", &["other", "web", "web"], 3).await?;
+        let orphan =
+            DeleteOptions { propagation_policy: Some("Orphan".to_owned()), ..DeleteOptions::default() };
+        cluster.admin().api::<ReplicaSet>("default").delete("web", Some(&orphan)).await?;
+        until("it takes those that are left, and keeps one", &["other"], 1).await?;
+        says::<ReplicaSet>(stage, json!({"replicas": 1, "availableReplicas": 1})).await?;
+        stage.pass(crate::common::MINUTE).await?;
+        let end = state::<ReplicaSet>(cluster).await?;
+        cluster.admin().api::<ReplicaSet>("default").delete("other", None).await?;
+        stage.all::<Pod>("no Pod is left", <[_]>::is_empty).await?;
+        Ok(end)
+    })
+    .await
+}
+
+/// A Deployment that is made anew takes the ReplicaSet that the one before it left, with the same Pods.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_is_made_anew() -> Result<()> {
+    disturbed(&["deployment-controller", "replicaset-controller", COLLECTOR], async |stage| {
+        let cluster = stage.cluster;
+        cluster.create::<Deployment>(&workload(json!({"replicas": 2}))).await?;
+        stage.all::<Pod>("two run", |all| run(all, 2, "i")).await?;
+        says::<Deployment>(stage, json!({"availableReplicas": 2})).await?;
+        let uids = async || {
+            let all = cluster.list::<Pod>("default").await?;
+            anyhow::Ok(all.into_iter().filter_map(|p| p.metadata.uid).collect::<BTreeSet<_>>())
+        };
+        let before = uids().await?;
+        let orphan =
+            DeleteOptions { propagation_policy: Some("Orphan".to_owned()), ..DeleteOptions::default() };
+        cluster.admin().api::<Deployment>("default").delete("web", Some(&orphan)).await?;
+        stage.all::<Deployment>("it is gone", <[_]>::is_empty).await?;
+        cluster.create::<Deployment>(&workload(json!({"replicas": 2}))).await?;
+        says::<Deployment>(stage, json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}))
+            .await?;
+        stage.pass(crate::common::MINUTE).await?;
+        ensure!(uids().await? == before, "the Pods are others");
+        let end = json!([state::<Deployment>(cluster).await?, state::<ReplicaSet>(cluster).await?]);
+        cluster.admin().api::<Deployment>("default").delete("web", None).await?;
         stage.all::<Pod>("no Pod is left", <[_]>::is_empty).await?;
         Ok(end)
     })
