@@ -13,6 +13,9 @@ use crate::step::step;
 use crate::test::nextest;
 use crate::{fuzz, openapi, vm};
 
+/// The most Pods that a node takes by default; upstream's.
+const PODS: u32 = 110;
+
 /// The parts to run, and their lengths.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -28,6 +31,12 @@ pub(crate) struct Args {
     /// The number of times that the container runtime is killed while Pods come and go.
     #[arg(long, value_name = "N", default_value_t = 200)]
     runtime_kills: u32,
+    /// The number of times that a node is killed while Pods come and go.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    node_kills: u32,
+    /// Seconds for which 110 Pods come and go.
+    #[arg(long, value_name = "N", default_value_t = 900)]
+    pod_seconds: u32,
     /// Attachments of containers to the pod network and their removals, of which most die on the way.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     attachments: u32,
@@ -47,6 +56,10 @@ enum Part {
     Kills,
     /// Kills of the container runtime
     RuntimeKills,
+    /// Kills of a whole node
+    NodeKills,
+    /// Pods that come and go on a node
+    Pods,
     /// Deaths of the pod network's agent
     Attachments,
     /// Tests that are ignored in every other run
@@ -97,6 +110,17 @@ fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
         Part::RuntimeKills => {
             let mut command = tests(&["--no-capture", "-E", "package(ferrokube-runtime) & test(/^kills::/)"]);
             step("runtime kills", command.env("FERROKUBE_RUNTIME_KILLS", args.runtime_kills.to_string()))
+        }
+        Part::NodeKills => {
+            let mut command =
+                tests(&["--no-capture", "-E", "package(ferrokube) & test(/^node_life::kills::/)"]);
+            step("node kills", command.env("FERROKUBE_NODE_KILLS", args.node_kills.to_string()))
+        }
+        Part::Pods => {
+            let mut command =
+                tests(&["--no-capture", "-E", "package(ferrokube) & test(/^node_life::churn::/)"]);
+            command.env("FERROKUBE_POD_SECONDS", args.pod_seconds.to_string());
+            step("Pods", command.env("FERROKUBE_PODS", PODS.to_string()))
         }
         Part::Attachments => {
             let mut command = tests(&["--no-capture", "-E", "test(/a_process_that_dies_at_any_step/)"]);

@@ -145,14 +145,15 @@ fn main() -> ExitCode {
         eprintln!("ferrokube: {}", say::whole(&e));
         return ExitCode::FAILURE;
     }
-    let runtime =
-        match tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build() {
-            Ok(runtime) => runtime,
-            Err(e) => {
-                eprintln!("ferrokube: cannot start threads: {e}");
-                return ExitCode::FAILURE;
-            }
-        };
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().thread_stack_size(STACK).max_blocking_threads(blocking_threads());
+    let runtime = match runtime.build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            eprintln!("ferrokube: cannot start threads: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
     let result = runtime.block_on(run(command, told));
     // Tasks that still run may hang; nothing waits for them.
     runtime.shutdown_timeout(LAST_TASKS);
@@ -165,6 +166,14 @@ fn main() -> ExitCode {
     };
     component::logging::flush();
     code
+}
+
+/// The most threads for work that blocks, such as mounts and cgroups. Many Pods that start at once would have a thread
+/// each otherwise, and each keeps some 2 MiB of freed memory for as long as more Pods come. Those that wait for others
+/// of them are few: downloads, of which the store of images limits the number, and the packet filter's writers.
+fn blocking_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors * 16).clamp(64, 512)
 }
 
 /// Raises the soft limit of open files to the hard one: each connection is a file, and the soft limit is there for

@@ -3,7 +3,6 @@
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 use testkit::registry::{Access, Registry};
 use testkit::{Cluster, Image, eventually};
@@ -13,13 +12,7 @@ use crate::resource_managers::on_the_built_in_runtime;
 
 /// A registry on the loopback of the cluster's host.
 fn registry(cluster: &Cluster) -> Result<Registry> {
-    let network = std::fs::File::open(cluster.host().network())?;
-    let inside = std::thread::spawn(move || {
-        // The thread ends with it; those that it starts stay there, too.
-        move_into_link_name_space(std::os::fd::AsFd::as_fd(&network), Some(LinkNameSpaceType::Network))?;
-        Registry::start()
-    });
-    inside.join().ok().context("the registry's thread")?
+    cluster.host().inside()?.within(Registry::start)
 }
 
 /// A provider: it keeps what it is asked, and answers with the user and the password of its environment.

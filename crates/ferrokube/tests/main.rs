@@ -30,6 +30,7 @@ mod monitoring;
 mod neighbours;
 mod network;
 mod network_policy;
+mod node_life;
 mod pods;
 mod projections;
 mod quotas;

@@ -14,15 +14,8 @@ async fn follow(runtime: &Runtime, url: &str, protocol: &str) -> Result<Connecti
     let uri: http::Uri = url.parse()?;
     let authority = uri.authority().context("no authority")?.as_str().to_owned();
     // The server listens on the host's loopback: a socket of that network is made there.
-    let network = std::fs::File::open(runtime.host.network())?;
     let address: std::net::SocketAddr = authority.parse()?;
-    let tcp = std::thread::spawn(move || {
-        use std::os::fd::AsFd;
-        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-        rustix::thread::move_into_link_name_space(network.as_fd(), kind)?;
-        std::net::TcpStream::connect(address)
-    });
-    let tcp = tcp.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??;
+    let tcp = runtime.host.inside()?.within(|| Ok(std::net::TcpStream::connect(address)?))?;
     tcp.set_nonblocking(true)?;
     let mut tcp = tokio::net::TcpStream::from_std(tcp)?;
     let request = format!(

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::network::Network;
+
 /// The script of the host's first process: private mounts, loopback up, then reaping of orphans. Nodes have mounts on
 /// directories below `/var/lib`, and a directory that another host removes takes its mounts with it.
 const INIT: &str = "set -e
@@ -81,6 +83,11 @@ impl Host {
     /// The file of the host's network namespace.
     pub fn network(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.pid).into()
+    }
+
+    /// The host's network, to be entered.
+    pub fn inside(&self) -> Result<Network> {
+        Network::at(&self.network())
     }
 
     /// Makes a link of this host, whose other end is the other host's `eth0`; both are down.

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,9 +10,8 @@ use client::Config;
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
-use testkit::{Cluster, Image, Options};
+use testkit::{Cluster, Image, Network, Options};
 
 use super::process;
 use super::requests::quantile;
@@ -62,7 +60,7 @@ pub(crate) fn measure(bin: &Path, idle: Duration, containerd: bool) -> Result<St
 
     eprintln!("bench: Pods");
     let kubeconfig = cluster.kubeconfig();
-    let (single, deployment, spent) = network.run(async move {
+    let (single, deployment, spent) = network.run(move || async move {
         let target = Target::connect(Config::from_kubeconfig(&kubeconfig, None)?, 1).await?;
         let mut pods = Pods::watch(&target).await?;
         let single = pods.one_by_one().await?;
@@ -89,35 +87,12 @@ pub(crate) fn measure(bin: &Path, idle: Duration, containerd: bool) -> Result<St
     Ok(out.to_string())
 }
 
-/// A test host's network.
-pub(crate) struct Network(fs::File);
-
-impl Network {
-    /// The network of a process.
-    pub(crate) fn of(process: u32) -> Result<Self> {
-        Ok(Self(fs::File::open(format!("/proc/{process}/ns/net"))?))
-    }
-
-    /// Runs a future on a thread in the network.
-    pub(crate) fn run<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let network = self.0.try_clone()?;
-        let thread = std::thread::spawn(move || {
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
-        });
-        thread.join().map_err(|_| anyhow!("the measuring thread panicked"))?
-    }
-}
-
 /// Starts FerroKube; returns the seconds until its node is Ready.
 fn start(cluster: &mut Cluster, network: &Network) -> Result<f64> {
     let (wall, started) = (SystemTime::now(), Instant::now());
     cluster.start_ferrokube()?;
     let (kubeconfig, node) = (cluster.kubeconfig(), cluster.host().name().to_owned());
-    network.run(async move {
+    network.run(move || async move {
         loop {
             let error = match ready(&kubeconfig, &node, wall).await {
                 Ok(true) => return Ok(started.elapsed().as_secs_f64()),

@@ -13,6 +13,7 @@ mod extension;
 mod first;
 mod images;
 mod informers;
+mod kubelet;
 mod network;
 mod policies;
 mod process;
@@ -70,6 +71,8 @@ enum Bench {
     Dns(dns::Args),
     /// Container runtimes: a Pod, a command in it and its removal, by the built-in one and by containerd
     Runtime(runtime::Args),
+    /// The kubelet on a whole node: its share of a Pod's start, Pods at rest, ends of containers, a restart
+    Kubelet(kubelet::Args),
     /// Services in the packet filter: full start, start of the next process, one change
     Network(network::Args),
     /// Traffic: Pods of a node, of two nodes, through a Service, beside a bare link; changes of endpoints
@@ -157,6 +160,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::Containers(args) => containers::run(args),
         Bench::Controllers(args) => controllers::run(args, root),
         Bench::Dns(args) => dns::run(args, root),
+        Bench::Kubelet(args) => kubelet::run(args, root),
         Bench::Network(args) => network::run(args),
         Bench::Runtime(args) => block_on(runtime::run(args, root)),
         Bench::Traffic(args) => traffic::run(args, root),

@@ -43,6 +43,11 @@ pub(crate) fn memory(pids: &[u32]) -> Result<Memory> {
     Ok(sum)
 }
 
+/// The memory of a process that no file has, in MiB.
+pub(crate) fn anonymous(pid: u32) -> Result<f64> {
+    field(&format!("/proc/{pid}/status"), "RssAnon:")
+}
+
 fn field(file: &str, name: &str) -> Result<f64> {
     let text = fs::read_to_string(file).context("the server has ended")?;
     let kib =

@@ -1,16 +1,13 @@
 //! Credentials of a caller stay with the API server, wherever it forwards the request.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::json;
 use testkit::{Cluster, Options};
 
@@ -20,15 +17,9 @@ const PORT: u16 = 8080;
 
 /// A server on a cluster's host that returns the heads of the requests that it got.
 fn backend(cluster: &Cluster) -> Result<Receiver<Vec<String>>> {
-    let network = File::open(format!("/proc/{}/ns/net", cluster.pid()?))?;
     let (told, heads) = channel();
-    let (bound, ready) = channel();
+    let listener = cluster.host().inside()?.within(|| Ok(TcpListener::bind((HOST, PORT))?))?;
     std::thread::spawn(move || -> Result<()> {
-        // The network is for this thread alone.
-        #[allow(deprecated, reason = "the newer one only has a longer name")]
-        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-        let listener = TcpListener::bind((HOST, PORT))?;
-        bound.send(())?;
         for stream in listener.incoming() {
             let mut stream = stream?;
             let lines = BufReader::new(stream.try_clone()?).lines();
@@ -48,7 +39,6 @@ fn backend(cluster: &Cluster) -> Result<Receiver<Vec<String>>> {
         }
         Ok(())
     });
-    ready.recv_timeout(Duration::from_secs(30)).context("the backend does not listen")?;
     Ok(heads)
 }
 

@@ -18,7 +18,7 @@ use super::devices::Devices;
 use super::downward::Facts;
 use super::hooks::{self, HookError};
 use super::kill::Killer;
-use super::observed::{PodStatus, State};
+use super::observed::{ContainerStatus, PodStatus, State};
 use super::observer::Observer;
 use super::resources;
 use super::security::ImageUser;
@@ -240,6 +240,15 @@ impl Starter {
         })
     }
 
+    /// How often a container was restarted of which the newest was made and never started, since the kubelet ended in
+    /// between; that one goes, because its name is taken.
+    ///
+    /// DIFFERENCE: upstream counts it as a start, so that a container that ran once has one restart.
+    async fn starts_without(&self, place: &Place<'_>, made: &ContainerStatus) -> u32 {
+        let removed = self.killer.remove_container(&place.worker.uid, &made.id).await;
+        made.restart_count + u32::from(removed.is_err())
+    }
+
     async fn config(
         &self,
         place: &Place<'_>,
@@ -251,6 +260,7 @@ impl Starter {
     ) -> Result<pb::ContainerConfig, ContainerConfigError> {
         let log_dir = self.requests.container_log_dir(place.pod, &c.name);
         let restart_count = match observed.container(&c.name) {
+            Some(made) if made.state == State::Created => self.starts_without(place, made).await,
             Some(last) => last.restart_count + 1,
             None => blocking(move || config::restarts_by_logs(&log_dir)).await.unwrap_or(0),
         };

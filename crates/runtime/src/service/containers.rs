@@ -7,7 +7,7 @@ use cri::runtime as pb;
 use pb::ContainerEventType as Event;
 use tokio::time::timeout;
 
-use super::core::{Container, Core, NOT_STARTED, blocking, state_of};
+use super::core::{Container, Core, NOT_STARTED, blocking, end, state_of};
 use super::error::{CallError, at, io_at, whole};
 use crate::store::{ContainerPhase, FindError};
 use crate::translate::{merged, resources};
@@ -130,7 +130,15 @@ pub(crate) async fn remove(core: Arc<Core>, id: &str) -> Result<(), CallError> {
         return Ok(());
     }
     kill(&core, &container).await?;
-    core.change_container(&container, |record| record.set_phase(ContainerPhase::Removing)).await?;
+    // Its end may not have been heard of yet.
+    let exit = container.unrecorded();
+    core.change_container(&container, move |record| {
+        if let Some(exit) = &exit {
+            end(record, exit);
+        }
+        record.set_phase(ContainerPhase::Removing);
+    })
+    .await?;
     forget(&core, &container).await?;
     core.tell(Event::ContainerDeletedEvent, &container.id, &container.sandbox);
     Ok(())

@@ -141,16 +141,19 @@ impl Container {
 
     /// Its record of now: what its shim knows is in it.
     pub(crate) fn now(&self) -> ContainerRecord {
-        let live = self.live();
         let mut record = self.record.lock().clone();
-        if let Some(live) = live
-            && record.phase() < ContainerPhase::Exited
-            && let State::Exited(exit) = live.state()
-            && !self.never_started()
-        {
+        if let Some(exit) = self.unrecorded() {
             end(&mut record, &exit);
         }
         record
+    }
+
+    /// The end that its shim knows and its record does not.
+    pub(crate) fn unrecorded(&self) -> Option<Exit> {
+        let live = self.live()?;
+        let State::Exited(exit) = live.state() else { return None };
+        let open = self.record.lock().phase() < ContainerPhase::Exited;
+        (open && !self.never_started()).then_some(exit)
     }
 
     /// Whether it was made and not told to start, as far as its record and its shim know.
@@ -170,6 +173,8 @@ pub(crate) fn state_of(record: &ContainerRecord) -> pb::ContainerState {
     match record.phase() {
         ContainerPhase::Creating | ContainerPhase::Created => pb::ContainerState::ContainerCreated,
         ContainerPhase::Started => pb::ContainerState::ContainerRunning,
+        // One that never ended is none that ended well, while it is being removed.
+        ContainerPhase::Removing if record.finished_at == 0 => pb::ContainerState::ContainerCreated,
         ContainerPhase::Exited | ContainerPhase::Removing => pb::ContainerState::ContainerExited,
     }
 }
@@ -344,4 +349,23 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, CallError>> + Send + 'static,
 ) -> Result<T, CallError> {
     tokio::spawn(component::boxed(work)).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_that_never_ran_has_not_ended_while_it_is_removed() {
+        fn check(phase: ContainerPhase, finished_at: i64, expected: pb::ContainerState) {
+            let mut record = ContainerRecord { finished_at, ..ContainerRecord::default() };
+            record.set_phase(phase);
+            assert_eq!(state_of(&record), expected, "{phase:?}, ended at {finished_at}");
+        }
+        check(ContainerPhase::Created, 0, pb::ContainerState::ContainerCreated);
+        check(ContainerPhase::Started, 0, pb::ContainerState::ContainerRunning);
+        check(ContainerPhase::Exited, 7, pb::ContainerState::ContainerExited);
+        check(ContainerPhase::Removing, 7, pb::ContainerState::ContainerExited);
+        check(ContainerPhase::Removing, 0, pb::ContainerState::ContainerCreated);
+    }
 }

@@ -11,10 +11,9 @@ use client::Config;
 use http::Method;
 use netlink::namespace;
 use serde_json::{Value, json};
-use testkit::Cluster;
+use testkit::{Cluster, Network};
 
 use super::load::{self, ECHO, Load};
-use crate::cluster::Network;
 use crate::target::{Op, Target};
 
 /// The longest time for anything to take effect.
@@ -36,7 +35,7 @@ impl Services {
     /// Makes a Service with one endpoint; its address.
     pub(super) fn to(&self, name: &'static str, endpoint: Ipv4Addr) -> Result<Ipv4Addr> {
         let kubeconfig = self.kubeconfig.clone();
-        self.network.run(async move {
+        self.network.run(move || async move {
             let target = Target::connect(Config::from_kubeconfig(&kubeconfig, None)?, 1).await?;
             make(&target, name, endpoint).await
         })
@@ -45,7 +44,7 @@ impl Services {
     /// Makes many; the address of the last.
     pub(super) fn many(&self, count: u32, endpoint: Ipv4Addr) -> Result<Ipv4Addr> {
         let kubeconfig = self.kubeconfig.clone();
-        self.network.run(async move {
+        self.network.run(move || async move {
             let target = Target::connect(Config::from_kubeconfig(&kubeconfig, None)?, 1).await?;
             let mut last = Ipv4Addr::UNSPECIFIED;
             for number in 0..count {
@@ -64,7 +63,7 @@ impl Services {
         for turn in 1..=count {
             let (pod, mark) = if turn % 2 == 0 { (pods[0], 1) } else { (pods[1], 2) };
             let kubeconfig = self.kubeconfig.clone();
-            let written = self.network.run(async move {
+            let written = self.network.run(move || async move {
                 let target = Target::connect(Config::from_kubeconfig(&kubeconfig, None)?, 1).await?;
                 let body = slice("moves", pod).to_string();
                 let op = Op::with(Method::PUT, format!("{SLICES}/moves"), "application/json", body);
