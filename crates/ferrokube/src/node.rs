@@ -359,6 +359,7 @@ pub(crate) fn settings(
     kubelet::Config {
         root_dir: kubelet_root.to_owned(),
         pod_logs_dir: dir.join("pod-logs"),
+        container_logs_dir: dir.join("container-logs"),
         container_runtime_endpoint: endpoint.to_owned(),
         cgroup_root: cgroup_root.to_owned(),
         ..kubelet::Config::new(name)

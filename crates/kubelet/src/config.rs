@@ -41,6 +41,8 @@ pub struct Config {
     pub volume_plugin_dir: PathBuf,
     /// Where containers' logs are written; upstream's `podLogsDir`, `/var/log/pods`.
     pub pod_logs_dir: PathBuf,
+    /// Where links to them are, for collectors of logs; upstream's is always `/var/log/containers`.
+    pub container_logs_dir: PathBuf,
     /// The CRI socket: `unix:///path` or a path.
     pub container_runtime_endpoint: String,
     /// The socket of the image service, if it is not the runtime's; upstream's `imageServiceEndpoint`.
@@ -221,6 +223,7 @@ impl Config {
             local_volumes: None,
             volume_plugin_dir: PathBuf::from(VOLUME_PLUGIN_DIR),
             pod_logs_dir: PathBuf::from("/var/log/pods"),
+            container_logs_dir: PathBuf::from("/var/log/containers"),
             container_runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             image_service_endpoint: None,
             runtime_request_timeout: Duration::from_mins(2),

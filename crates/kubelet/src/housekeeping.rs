@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::files;
 use crate::garbage::containers::{ContainerCollector, GarbageError};
 use crate::listing::Listing;
+use crate::log_links::LogLinks;
 use crate::metrics;
 use crate::pods::allocated::Record;
 use crate::pods::spec;
@@ -154,6 +155,9 @@ impl Housekeeper {
             let removed = try_blocking(move || files::remove_tree(&dir)).await;
             errors.extend(removed.err().map(|error| SweepError::Path { path, error }));
         }
+        let (links, path) = (LogLinks::new(&self.config), self.config.container_logs_dir.clone());
+        let swept = try_blocking(move || links.sweep(&listing.containers)).await;
+        errors.extend(swept.err().map(|error| SweepError::Path { path, error }));
         errors
     }
 

@@ -866,7 +866,8 @@ fn prober(
 
 /// Makes the kubelet's directories; the path of one that cannot be made, and why.
 fn directories(config: &Config) -> Result<(), (PathBuf, std::io::Error)> {
-    for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
+    for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone(), config.container_logs_dir.clone()]
+    {
         std::fs::create_dir_all(&path).map_err(|error| (path, error))?;
     }
     volumes::close(config)?;

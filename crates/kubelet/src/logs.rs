@@ -15,6 +15,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
 use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::files::{self, Links};
 use crate::pods::worker::Worker;
@@ -43,10 +44,20 @@ pub(crate) fn open(log: &Path) -> io::Result<File> {
     files::regular(&dir, Path::new(&name), Links::None)
 }
 
-/// Removes a container's log.
+/// Removes a container's log, and those that were rotated out of it. They need not be there.
 pub(crate) fn remove(log: &Path) -> io::Result<()> {
-    let (dir, name) = directory(log)?;
-    Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
+    let (dir, name) = match directory(log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    let names = files::names(&dir)?.into_iter().map(|(name, _)| name);
+    for old in rotated(names, &name).into_iter().chain([name]) {
+        match rustix::fs::unlinkat(&dir, old, AtFlags::empty()) {
+            Err(Errno::NOENT) => {}
+            done => done?,
+        }
+    }
+    Ok(())
 }
 
 /// Why a log was not rotated.
@@ -270,6 +281,26 @@ mod tests {
             &["log-1", "log-2.gz"],
             &["log-1.tmp", "log-2"],
         );
+    }
+
+    /// Upstream's files of `TestClean`.
+    #[test]
+    fn a_log_goes_with_those_that_were_rotated_out_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("n_p_u/c");
+        assert!(remove(&logs.join("test-log-3")).is_ok(), "nothing is there");
+        fs::create_dir_all(&logs).unwrap();
+        let others =
+            ["test-log-1", "test-log-2", "test-log-2.00000000-000000.gz", "test-log-2.00000000-000001"];
+        let own = ["test-log-3", "test-log-3.00000000-000000.gz", "test-log-3.00000000-000001"];
+        for name in others.iter().chain(&own) {
+            fs::write(logs.join(name), "").unwrap();
+        }
+        remove(&logs.join("test-log-3")).unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(&logs).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        assert_eq!(left, others);
     }
 
     /// Upstream's files of `TestRotateLogs`, of which three are kept, and of `TestCompressLog`.

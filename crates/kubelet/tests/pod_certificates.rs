@@ -34,6 +34,7 @@ impl Node {
         config.pod_cgroups = false;
         config.root_dir = files.path().join("kubelet");
         config.pod_logs_dir = files.path().join("logs");
+        config.container_logs_dir = files.path().join("links");
         config.container_runtime_endpoint = fake::socket(files.path()).to_string_lossy().into_owned();
         config.node_ips = vec!["192.0.2.1".parse().unwrap()];
         config.eviction.thresholds.clear();

@@ -2,8 +2,8 @@
 //! `component-helpers/nodedeclaredfeatures`). A node does not do what it does not declare, so that a Pod that needs it
 //! waits or is refused, instead of running without it.
 //!
-//! A feature has the name of its gate. DIFFERENCE: upstream knows two more, of which one is about no Pod, and the other is
-//! alpha.
+//! A feature has the name of its gate; one of them, about the protocols of commands and ports, is about no Pod. DIFFERENCE:
+//! upstream knows one more, which is alpha.
 
 use api::{FeatureGates, Gate};
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::{Container, Node, Pod};
 const RESTART_ALL_CONTAINERS: &str = "RestartAllContainersOnContainerExits";
 
 /// The features that nodes of this project have where their gates are on, sorted by name.
-const OFFERED: [Gate; 3] = [
+const OFFERED: [Gate; 4] = [
+    Gate::ExtendWebSocketsToKubelet,
     Gate::InPlacePodLevelResourcesVerticalScaling,
     Gate::InPlacePodVerticalScalingInitContainers,
     Gate::RestartAllContainersOnContainerExits,
@@ -60,11 +61,14 @@ mod tests {
             let gates = off.iter().fold(FeatureGates::default(), |gates, gate| gates.with(*gate, false));
             assert_eq!(offered(gates).as_deref(), expected, "{off:?}");
         };
+        let sockets = "ExtendWebSocketsToKubelet";
         let whole = "InPlacePodLevelResourcesVerticalScaling";
         let init = "InPlacePodVerticalScalingInitContainers";
-        check(&[], Some(&[whole, init, RESTART_ALL_CONTAINERS]));
-        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[whole, init]));
-        check(&[Gate::InPlacePodVerticalScalingInitContainers], Some(&[whole, RESTART_ALL_CONTAINERS]));
+        check(&[], Some(&[sockets, whole, init, RESTART_ALL_CONTAINERS]));
+        check(&[Gate::ExtendWebSocketsToKubelet], Some(&[whole, init, RESTART_ALL_CONTAINERS]));
+        check(&[Gate::RestartAllContainersOnContainerExits], Some(&[sockets, whole, init]));
+        let but_init = [sockets, whole, RESTART_ALL_CONTAINERS];
+        check(&[Gate::InPlacePodVerticalScalingInitContainers], Some(&but_init));
         check(&OFFERED, Some(&[]));
         check(&[Gate::NodeDeclaredFeatures], None);
         assert!(OFFERED.is_sorted_by_key(|gate| gate.name()));

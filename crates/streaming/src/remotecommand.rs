@@ -2,13 +2,15 @@
 //! protocols differ in how streams are told apart and ended, not in their content.
 
 use bytes::Bytes;
+use http::HeaderMap;
 use serde::Deserialize;
+use serde_json::json;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::channel::{self, Input, Protocol};
 use crate::spdy::{Connection, ReadHalf, Stream, StreamError};
-use crate::websocket::{Receiver, Sender, SocketError};
+use crate::websocket::{Receiver, Sender, SocketError, is_websocket, requested_protocols};
 
 /// The values of `X-Stream-Protocol-Version` from which a backend of [`translate`] may choose.
 pub const BACKEND_PROTOCOLS: [&str; 2] = [channel::V5, channel::V4];
@@ -38,9 +40,26 @@ pub enum CommandError {
     /// The command could not run, or its result is not known.
     #[error("{0}")]
     Failed(String),
+    /// The backend did not take the streams, and said why: a `metav1.Status` as JSON.
+    #[error("the backend refused the command")]
+    Refused(Vec<u8>),
     /// The client went away.
     #[error("the client closed the connection")]
     Gone,
+}
+
+impl CommandError {
+    /// From the answer of a backend that did not take the streams; `body` is its beginning, or none if it could not be read.
+    pub fn of_refusal(body: Option<&[u8]>) -> Self {
+        let body = body.unwrap_or(b"unable to read error from server response");
+        match serde_json::from_slice::<Status>(body) {
+            Ok(status) if status.status == "Failure" => Self::Refused(body.to_vec()),
+            _ => Self::Failed(format!(
+                "unable to upgrade connection: {}",
+                String::from_utf8_lossy(body).trim()
+            )),
+        }
+    }
 }
 
 impl From<StreamError> for CommandError {
@@ -55,6 +74,11 @@ impl From<SocketError> for CommandError {
     }
 }
 
+/// Whether a request asks for a command by WebSocket with streams that close alone: version 5, which [`translate`] serves.
+pub fn is_wanted(headers: &HeaderMap) -> bool {
+    is_websocket(headers) && requested_protocols(headers).contains(&channel::V5)
+}
+
 /// Tells the client that the connection stands: sends an empty message on the first stream that the client reads.
 pub async fn greet<T: AsyncWrite>(client: &Sender<T>, options: Options) -> Result<(), SocketError> {
     let first = match options {
@@ -65,8 +89,16 @@ pub async fn greet<T: AsyncWrite>(client: &Sender<T>, options: Options) -> Resul
     client.binary(&[&[first]]).await
 }
 
-/// Carries a command's streams until the command has ended. Returns the command's result; the caller sends it on
-/// [`channel::ERROR`].
+/// Tells the client how its command ended, and closes the connection.
+pub async fn finish<T: AsyncWrite>(client: &Sender<T>, result: &Result<(), CommandError>) {
+    if let Some(result) = encode_result(result) {
+        // A client that went away needs no result.
+        let _ = client.binary(&[&[channel::ERROR], &result]).await;
+    }
+    client.close().await;
+}
+
+/// Carries a command's streams until the command has ended. Returns the command's result, which [`finish`] tells the client.
 pub async fn translate<T: AsyncRead + AsyncWrite>(
     receiver: &mut Receiver<T>,
     sender: &Sender<T>,
@@ -149,8 +181,8 @@ async fn input<T: AsyncRead + AsyncWrite>(
         match protocol.decode(message) {
             Ok(Input::Data(channel::STDIN, data)) => feed(stdin.as_mut(), data).await,
             Ok(Input::Data(channel::RESIZE, data)) => feed(resize.as_mut(), data).await,
-            Ok(Input::Close(channel::STDIN)) => finish(stdin.as_mut()).await,
-            Ok(Input::Close(channel::RESIZE)) => finish(resize.as_mut()).await,
+            Ok(Input::Close(channel::STDIN)) => end(stdin.as_mut()).await,
+            Ok(Input::Close(channel::RESIZE)) => end(resize.as_mut()).await,
             Ok(_) => {}
             Err(e) => return CommandError::Failed(e.to_string()),
         }
@@ -163,7 +195,7 @@ async fn feed(stream: Option<&mut Stream>, data: Bytes) {
     }
 }
 
-async fn finish(stream: Option<&mut Stream>) {
+async fn end(stream: Option<&mut Stream>) {
     if let Some(stream) = stream {
         let _ = stream.close().await;
     }
@@ -189,6 +221,31 @@ struct Details {
 struct Cause {
     reason: String,
     message: String,
+}
+
+/// A result as clients of version 4 and 5 read it, `metav1.Status`; none for a client that went away.
+fn encode_result(result: &Result<(), CommandError>) -> Option<Vec<u8>> {
+    let status = match result {
+        Ok(()) => json!({"metadata": {}, "status": "Success"}),
+        Err(CommandError::Gone) => return None,
+        Err(CommandError::Failed(why)) => json!({
+            "metadata": {},
+            "status": "Failure",
+            "message": format!("Internal error occurred: {why}"),
+            "reason": "InternalError",
+            "details": {"causes": [{"message": why}]},
+            "code": 500,
+        }),
+        Err(CommandError::Refused(status)) => return Some(status.clone()),
+        Err(exit @ CommandError::Exit(code)) => json!({
+            "metadata": {},
+            "status": "Failure",
+            "message": format!("command terminated with non-zero exit code: {exit}"),
+            "reason": "NonZeroExitCode",
+            "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+        }),
+    };
+    Some(status.to_string().into_bytes())
 }
 
 /// The result that a backend of version 4 or 5 wrote on its error stream; an empty one is a success.
@@ -263,6 +320,33 @@ mod tests {
             failed("error stream protocol error: invalid exit code value \"bar\""),
         );
         assert!(matches!(decode_result(b"boom"), Err(CommandError::Failed(_))));
+    }
+
+    #[test]
+    fn results_are_told() {
+        let json = |result| -> Option<serde_json::Value> {
+            encode_result(&result).map(|bytes| serde_json::from_slice(&bytes).unwrap())
+        };
+        let exit = json(Err(CommandError::Exit(3))).unwrap();
+        assert_eq!(
+            exit["message"],
+            "command terminated with non-zero exit code: command terminated with exit code 3"
+        );
+        assert_eq!(exit["reason"], "NonZeroExitCode");
+        assert_eq!(exit["details"]["causes"][0], serde_json::json!({"reason": "ExitCode", "message": "3"}));
+        assert_eq!(json(Ok(())).unwrap(), serde_json::json!({"metadata": {}, "status": "Success"}));
+        assert_eq!(json(Err(CommandError::Gone)), None);
+        let refused = |body: Option<&[u8]>| json(Err(CommandError::of_refusal(body))).unwrap();
+        assert_eq!(refused(Some(br#"{"status":"Failure","code":404}"#))["code"], 404);
+        let text = refused(Some(b"pod does not exist\n"));
+        assert_eq!(
+            text["message"],
+            "Internal error occurred: unable to upgrade connection: pod does not exist"
+        );
+        assert_eq!(
+            refused(None)["details"]["causes"][0]["message"],
+            "unable to upgrade connection: unable to read error from server response"
+        );
     }
 
     async fn say(client: &mut DuplexStream, message: &[u8]) {

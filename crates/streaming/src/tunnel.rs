@@ -1,8 +1,11 @@
 //! Carries bytes from one connection to another.
 
+use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::websocket::{Receiver, Sender};
+use crate::channel::TUNNEL_PREFIX;
+use crate::spdy::PROTOCOL;
+use crate::websocket::{Accept, HandshakeError, Receiver, Sender, accept, is_websocket, requested_protocols};
 
 const PIECE: usize = 32 << 10;
 
@@ -30,6 +33,25 @@ async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(from: &mut R, to: &mu
         }
         buffer.reserve(PIECE);
     }
+}
+
+/// The SPDY protocols that a request wants to speak inside a WebSocket; none for another request.
+pub fn wanted(headers: &HeaderMap) -> Vec<String> {
+    if !is_websocket(headers) {
+        return Vec::new();
+    }
+    let all = requested_protocols(headers).into_iter().filter(|p| p.ends_with(".k8s.io"));
+    all.filter_map(|p| p.strip_prefix(TUNNEL_PREFIX).map(str::to_owned)).collect()
+}
+
+/// Accepts a WebSocket for the SPDY protocol that the `backend` chose in its answer.
+///
+/// # Errors
+/// The client did not ask for that one, or for no WebSocket at all.
+pub fn accepted(headers: &HeaderMap, backend: &HeaderMap) -> Result<Accept, HandshakeError> {
+    let chosen = backend.get(PROTOCOL).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let chosen = if chosen.is_empty() { String::new() } else { format!("{TUNNEL_PREFIX}{chosen}") };
+    accept(headers, &[&chosen])
 }
 
 /// Carries the messages of a WebSocket as the bytes of another connection, until one side ends.
@@ -70,6 +92,26 @@ mod tests {
 
     use crate::websocket::frame::{self, Opcode};
     use crate::websocket::server;
+
+    #[test]
+    fn protocols_inside_a_websocket() {
+        let value = http::HeaderValue::from_static;
+        let mut headers = HeaderMap::new();
+        headers.insert("upgrade", value("websocket"));
+        headers.insert("connection", value("Upgrade"));
+        let asked = "SPDY/3.1+portforward.k8s.io, v5.channel.k8s.io, SPDY/3.1+other";
+        headers.insert("sec-websocket-protocol", value(asked));
+        assert_eq!(wanted(&headers), ["portforward.k8s.io"]);
+        assert!(crate::remotecommand::is_wanted(&headers));
+        headers.insert("sec-websocket-version", value("13"));
+        headers.insert("sec-websocket-key", value("dGhlIHNhbXBsZSBub25jZQ=="));
+        let mut backend = HeaderMap::new();
+        assert!(accepted(&headers, &backend).is_err());
+        backend.insert(PROTOCOL, value("portforward.k8s.io"));
+        assert_eq!(accepted(&headers, &backend).unwrap().protocol, "SPDY/3.1+portforward.k8s.io");
+        headers.remove("upgrade");
+        assert!(wanted(&headers).is_empty() && !crate::remotecommand::is_wanted(&headers));
+    }
 
     #[tokio::test]
     async fn both_ways_until_one_ends() {

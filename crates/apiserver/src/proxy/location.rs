@@ -1,6 +1,6 @@
 //! Where a request goes: pure decisions over the objects it is about.
 
-use api::Status;
+use api::{Gate, Status};
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use std::net::SocketAddr;
 
@@ -86,6 +86,12 @@ pub(super) fn kubelet(node: &Node, types: &[String]) -> Result<Location, Status>
         .filter(|port| *port > 0)
         .unwrap_or(KUBELET_PORT);
     Ok(to(Transport::Kubelet, host, port))
+}
+
+/// Whether a Node's kubelet says that it speaks the WebSocket protocols of commands and of ports itself.
+pub(super) fn speaks_web_sockets(node: &Node) -> bool {
+    let declared = node.status.as_ref().and_then(|status| status.declared_features.as_deref());
+    declared.unwrap_or_default().iter().any(|feature| *feature == Gate::ExtendWebSocketsToKubelet.name())
 }
 
 /// The name of the Node that a Pod runs on.
@@ -404,6 +410,21 @@ mod tests {
             service_port(&service, parse_id("service", "s:81").unwrap()).unwrap_err().message,
             "no service port 81 found for service \"s\""
         );
+    }
+
+    /// Upstream's 5 cases of `TestCheckNodeSupportsWebsockets`.
+    #[test]
+    fn kubelets_that_speak_web_sockets() {
+        let check = |features: Value, expected: bool| {
+            let node: Node =
+                serde_json::from_value(json!({"status": {"declaredFeatures": features}})).unwrap();
+            assert_eq!(speaks_web_sockets(&node), expected, "{features}");
+        };
+        check(json!(["ExtendWebSocketsToKubelet"]), true);
+        check(json!(["InPlacePodVerticalScaling", "ExtendWebSocketsToKubelet"]), true);
+        check(json!(["SomeOtherFeature"]), false);
+        check(json!([]), false);
+        check(json!(null), false);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
+use streaming::remotecommand;
 use streaming::websocket::is_upgrade;
 
 use self::backend::Dialer;
@@ -138,19 +139,25 @@ impl Connect {
             if forward { String::new() } else { location::container(&pod, query.str("container"))? };
         let node = location::node_of(&pod)
             .ok_or_else(|| Status::bad_request(format!("pod {} does not have a host assigned", info.name)))?;
-        let mut kubelet = self.kubelet(node).await?;
+        let gates = self.objects.gates;
+        let node: Node = self.read("", node).await?;
+        let direct = gates.enabled(Gate::ExtendWebSocketsToKubelet) && location::speaks_web_sockets(&node);
+        let mut kubelet = self.kubelet_of(&node).await?;
         if forward {
             kubelet.path = format!("/portForward/{}/{}", info.namespace, info.name);
             kubelet.query = query::port_query(&query)?;
-            let protocols = command::tunnelled(request.headers());
-            if !protocols.is_empty() {
+            let protocols = streaming::tunnel::wanted(request.headers());
+            if !protocols.is_empty() && gates.enabled(Gate::PortForwardWebsockets) && !direct {
                 return command::tunnel(&self.dialer, &kubelet, request, &protocols).await;
             }
         } else {
             let options = query::stream_options(&query);
             kubelet.path = format!("/{}/{}/{}/{container}", info.subresource, info.namespace, info.name);
             kubelet.query = query::stream_query(options, &query, info.subresource == "exec");
-            if command::wants_translation(request.headers()) {
+            if remotecommand::is_wanted(request.headers())
+                && gates.enabled(Gate::TranslateStreamCloseWebsocketRequests)
+                && !direct
+            {
                 return command::remote_command(&self.dialer, kubelet, request, options);
             }
         }
@@ -232,8 +239,11 @@ impl Connect {
     }
 
     async fn kubelet(&self, node: &str) -> Result<Location, Status> {
-        let node: Node = self.read("", node).await?;
-        self.dialer.resolve(location::kubelet(&node, &self.preferred)?, Purpose::Kubelet).await
+        self.kubelet_of(&self.read("", node).await?).await
+    }
+
+    async fn kubelet_of(&self, node: &Node) -> Result<Location, Status> {
+        self.dialer.resolve(location::kubelet(node, &self.preferred)?, Purpose::Kubelet).await
     }
 
     /// The page on which a node tells what it and its Pods use.

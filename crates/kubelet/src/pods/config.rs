@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::Gate;
 use component::Clock;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, VolumeDevice};
@@ -17,7 +18,7 @@ use super::env::{self, EnvError};
 use super::labels::ROOT_ANNOTATION;
 use super::mount_modes::{MountModeError, propagation, recursive_read_only};
 use super::security::{self, NonRootError, ProfileError, Profiles};
-use super::{labels, resources, spec};
+use super::{labels, resources, spec, stop_signal};
 use crate::Config;
 use crate::cgroups::Cgroups;
 use crate::given::Given;
@@ -285,6 +286,7 @@ impl Requests {
             stdin: c.stdin == Some(true),
             stdin_once: c.stdin_once == Some(true),
             tty: c.tty == Some(true),
+            stop_signal: self.stop_signal(c).into(),
             linux: Some(pb::LinuxContainerConfig {
                 resources: Some(self.resources(i)),
                 security_context: Some(security::container_context(
@@ -297,6 +299,13 @@ impl Requests {
             }),
             ..pb::ContainerConfig::default()
         })
+    }
+
+    /// The signal that stops a container: its own where it names one, or its image's.
+    fn stop_signal(&self, c: &Container) -> pb::Signal {
+        let named = c.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
+        let named = named.filter(|_| self.config.gates.enabled(Gate::ContainerStopSignals));
+        named.and_then(stop_signal::to_cri).unwrap_or(pb::Signal::RuntimeDefault)
     }
 
     /// The container's resources, with the processors and the memory that it has alone.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use client::Informer;
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, Service};
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod, Service};
 
 use super::downward::{Facts, FieldError};
 use super::spec;
@@ -87,6 +87,16 @@ pub(crate) fn expand<'a>(input: &str, lookup: impl Fn(&str) -> Option<&'a str>) 
     }
     out.push_str(rest);
     out
+}
+
+/// A command with the values that its container's own variables are given as such: probes know no others, and one that comes
+/// from elsewhere is empty for them.
+pub(crate) fn static_command(command: &[String], env: &[EnvVar]) -> Vec<String> {
+    let value = |name: &str| {
+        let found = env.iter().rev().find(|var| var.name == name)?;
+        Some(found.value.as_deref().unwrap_or_default())
+    };
+    command.iter().map(|word| expand(word, value)).collect()
 }
 
 /// Variables of a Service, as upstream and once Docker links named them.
@@ -290,7 +300,7 @@ pub(crate) fn command(container: &Container, env: &Env) -> (Vec<String>, Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -349,6 +359,27 @@ mod tests {
         ] {
             assert_eq!(expand(input, lookup), want, "{input}");
         }
+    }
+
+    /// Upstream's 3 cases of `TestExpandContainerCommandOnlyStatic`, the command of a probe in `TestProbe`, and variables that
+    /// come from elsewhere or stand twice.
+    #[test]
+    fn commands_of_probes() {
+        let check = |command: &[&str], env: Value, expected: &[&str]| {
+            let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+            let env: Vec<EnvVar> = serde_json::from_value(env).unwrap();
+            assert_eq!(static_command(&command, &env), expected);
+        };
+        let foo = json!({"name": "FOO", "value": "foo-value"});
+        check(&[], json!([]), &[]);
+        let both = json!([foo, {"name": "BAR", "value": "bar-value"}]);
+        check(&["echo", "$(FOO)", "$(BAR)"], both, &["echo", "foo-value", "bar-value"]);
+        check(&["echo", "$(FOO)", "$(MISSING)"], json!([foo]), &["echo", "foo-value", "$(MISSING)"]);
+        let script = json!([{"name": "A", "value": "script"}]);
+        check(&["/bin/bash", "-c", "some $(A) $(B)"], script, &["/bin/bash", "-c", "some script $(B)"]);
+        let elsewhere = json!([foo, {"name": "FOO", "value": "last"},
+            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
+        check(&["$(FOO)", "<$(IP)>"], elsewhere, &["last", "<>"]);
     }
 
     /// Upstream's 4 cases of `TestExpandCommandAndArgs`.

@@ -16,6 +16,7 @@ use super::addresses::Addresses;
 use super::observed::{ContainerStatus, PodStatus};
 use super::{hooks, spec};
 use crate::config::Config;
+use crate::log_links::LogLinks;
 use crate::logs;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime, unless_gone};
@@ -68,6 +69,7 @@ pub(crate) struct Killer {
     addresses: Addresses,
     /// Where Pods' directories are.
     pods: PathBuf,
+    links: LogLinks,
 }
 
 impl Killer {
@@ -78,7 +80,7 @@ impl Killer {
         recorder: PodRecorder,
         addresses: Addresses,
     ) -> Self {
-        Self { runtime, recorder, addresses, pods: config.pods_dir() }
+        Self { runtime, recorder, addresses, pods: config.pods_dir(), links: LogLinks::new(config) }
     }
 
     /// Runs the preStop hook, and stops the container.
@@ -207,17 +209,18 @@ impl Killer {
         unless_gone(self.runtime.of(uid).remove_container(request).await)
     }
 
-    /// Removes a container that has ended, and what it leaves on the node: its log and its message.
+    /// Removes a container that has ended, and what it leaves on the node: its logs, the link to them, and its message.
     pub(crate) async fn remove_with_log(&self, uid: &str, c: &ContainerStatus) -> Result<(), RemoveError> {
         self.remove_container(uid, &c.id).await?;
         let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
         let dir = self.pods.join(uid).join("containers").join(&c.name);
+        let (links, id) = (self.links.clone(), c.id.clone());
         try_blocking(move || {
             // Only what this kubelet made: the Pod may have mounted anything at that path.
             if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
                 let _ = std::fs::remove_file(message);
             }
-            match logs::remove(&log) {
+            match logs::remove(&log).and_then(|()| links.remove(&log, &id)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     Err(RemoveError::Log { path: log, error })
                 }

@@ -36,6 +36,7 @@ pub(crate) mod security;
 pub(crate) mod spec;
 pub(crate) mod start;
 pub(crate) mod startup;
+mod stop_signal;
 pub(crate) mod sync;
 pub mod sysctls;
 pub(crate) mod worker;

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use cri::runtime as pb;
 use jiff::Timestamp;
 
-use super::labels;
 use super::pod_level::Figures;
+use super::{labels, stop_signal};
 
 /// A CRI time, nanoseconds since the epoch; none where it is not set.
 fn nanos(t: i64) -> Option<Timestamp> {
@@ -83,8 +83,21 @@ pub struct ContainerStatus {
     pub user: Option<pb::LinuxContainerUser>,
     /// Its limits as the runtime reports them.
     pub resources: Option<pb::LinuxContainerResources>,
-    /// The signal that stops it, in CRI's name (`SIGTERM`).
+    /// The signal that stops it, by the API's name (`SIGRTMIN+1`).
     pub stop_signal: Option<String>,
+    /// The images that are mounted into it as volumes.
+    pub image_volumes: Vec<ImageVolume>,
+}
+
+/// An image that is mounted into a container as a volume.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ImageVolume {
+    /// The place of the mount in the container.
+    pub container_path: String,
+    /// The image as the runtime was asked for it.
+    pub image: pb::ImageSpec,
+    /// The image's id in the runtime, if somebody asked for it and the runtime has it.
+    pub id: Option<String>,
 }
 
 impl ContainerStatus {
@@ -96,10 +109,12 @@ impl ContainerStatus {
             pb::ContainerState::ContainerExited => State::Exited,
             pb::ContainerState::ContainerUnknown => State::Unknown,
         };
-        let stop_signal = match status.stop_signal() {
-            pb::Signal::RuntimeDefault => None,
-            signal => Some(signal.as_str_name().to_owned()),
+        let stop_signal = stop_signal::of_cri(status.stop_signal());
+        let image_volume = |mount: &pb::Mount| {
+            let image = mount.image.clone()?;
+            Some(ImageVolume { container_path: mount.container_path.clone(), image, id: None })
         };
+        let image_volumes = status.mounts.iter().filter_map(image_volume).collect();
         let annotation = |key: &str| status.annotations.get(key);
         let metadata = status.metadata.clone().unwrap_or_default();
         let message_path = annotation(labels::TERMINATION_MESSAGE_PATH).cloned().unwrap_or_default();
@@ -128,6 +143,7 @@ impl ContainerStatus {
             user: status.user.and_then(|u| u.linux),
             resources: status.resources.and_then(|r| r.linux),
             stop_signal,
+            image_volumes,
             id: status.id,
             image: status
                 .image

@@ -1,10 +1,12 @@
 //! A look at everything that the runtime has of a Pod.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Gate;
+use cri::runtime as pb;
 use tokio::time::Instant;
 
 use super::manager::PodManager;
@@ -28,6 +30,8 @@ pub(crate) struct Observer {
     cgroups: Cgroups,
     /// Whether figures of Pods' cgroups are wanted: they tell of the resources of whole Pods.
     figures: bool,
+    /// Whether the images that are mounted as volumes are asked for; upstream's gate `ImageVolumeWithDigest`.
+    image_volumes: bool,
 }
 
 impl Observer {
@@ -35,7 +39,8 @@ impl Observer {
     pub(crate) fn new(config: &Config, runtime: Runtime, pods: Arc<PodManager>, cgroups: Cgroups) -> Self {
         let (dir, node) = (config.pods_dir(), config.node_ips.first().copied());
         let figures = config.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling);
-        Self { runtime, pods, dir, node, cgroups, figures }
+        let image_volumes = config.gates.enabled(Gate::ImageVolumeWithDigest);
+        Self { runtime, pods, dir, node, cgroups, figures, image_volumes }
     }
 
     /// Asks the runtime, and notes the answer, with the messages that containers left. Calls of a step that was
@@ -57,10 +62,34 @@ impl Observer {
             let dir = self.dir.join(uid).join("containers").join(&c.name);
             messages::complete(c, dir).await;
         }
+        if self.image_volumes {
+            self.identify_images(&mut observed).await;
+        }
         observed.cgroup = self.figures.then(|| self.cgroups.figures(&pod)).flatten();
         let observed = Arc::new(observed);
         worker.note(observed.clone());
         self.pods.observe(&worker.uid, observed.clone());
         Ok(observed)
+    }
+
+    /// Asks which images the containers have as volumes, each image once. An image of which nothing is known is asked for
+    /// again with the next look.
+    async fn identify_images(&self, observed: &mut PodStatus) {
+        let mut ids: HashMap<String, Option<String>> = HashMap::new();
+        for volume in observed.containers.iter_mut().flat_map(|c| &mut c.image_volumes) {
+            let name = &volume.image.image;
+            if !ids.contains_key(name) {
+                let request = pb::ImageStatusRequest { image: Some(volume.image.clone()), verbose: false };
+                let id = match self.runtime.images().image_status(request).await {
+                    Ok(answer) => answer.into_inner().image.map(|image| image.id),
+                    Err(error) => {
+                        tracing::warn!(image = name, %error, "the image of a volume is not known");
+                        None
+                    }
+                };
+                ids.insert(name.clone(), id.filter(|id| !id.is_empty()));
+            }
+            volume.id = ids.get(name).cloned().flatten();
+        }
     }
 }

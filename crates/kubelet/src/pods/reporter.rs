@@ -67,7 +67,9 @@ impl Reporter {
                 actuated_whole: state.actuated_whole.as_ref(),
                 tells_whole: self.config.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
                 resize_error: state.resize_error.as_deref(),
+                resizing: state.resizing,
                 restarts_all: self.config.gates.enabled(Gate::RestartAllContainersOnContainerExits),
+                tells_stop_signals: self.config.gates.enabled(Gate::ContainerStopSignals),
                 now: self.clock.now(),
             });
             self.devices.tell(&state.pod, &mut generated);

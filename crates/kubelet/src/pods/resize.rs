@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use cri::runtime as pb;
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, ResourceRequirements};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -94,12 +94,12 @@ struct Summary<'a> {
     error: &'a str,
 }
 
-/// The text of an Event: its beginning, and what the Pod asks for by now, with the error if there is one.
-fn told(begin: &str, pod: &Pod, error: &str) -> String {
+/// The text of an Event: its beginning, and what the Pod asked for in a generation of it, with the error if there is one.
+fn told(begin: &str, pod: &Pod, generation: Option<i64>, error: &str) -> String {
     let summary = Summary {
         init_containers: spec::init_containers(pod).iter().map(ContainerSummary::of).collect(),
         containers: spec::containers(pod).iter().map(ContainerSummary::of).collect(),
-        generation: pod.metadata.generation.unwrap_or(0),
+        generation: generation.unwrap_or(0),
         error,
     };
     match serde_json::to_string(&summary) {
@@ -124,7 +124,7 @@ impl Resizer {
         let pending = if Arc::ptr_eq(&now, &pod) { None } else { self.pending(worker, &pod, &now) };
         let mut state = worker.state.lock();
         let before = std::mem::replace(&mut state.pending, pending.clone());
-        let changed = before != pending;
+        let changed = pending.as_ref().is_some_and(|now| is_new(&state, before.as_ref(), now));
         self.count(&state, before.as_ref(), &pod, &now);
         state.decided = pod.metadata.generation;
         let starts = pending.is_none() && !Arc::ptr_eq(&now, &pod);
@@ -132,7 +132,7 @@ impl Resizer {
             state.allocated = Some(allocation::wanted(&pod, self.scope));
         }
         if starts {
-            state.resizing = Some(pod.metadata.generation.unwrap_or(0));
+            state.resizing = pod.metadata.generation;
             state.resize_error = None;
         }
         let allocated = state.allocated.clone();
@@ -141,12 +141,14 @@ impl Resizer {
             self.keep(&pod, &allocated);
         }
         if starts {
-            self.recorder.pod(&pod, "Normal", "ResizeStarted", told("Pod resize started", &pod, ""));
+            let message = told("Pod resize started", &pod, pod.metadata.generation, "");
+            self.recorder.pod(&pod, "Normal", "ResizeStarted", message);
         }
         let Some(pending) = pending else { return pod };
         if changed {
             let reason = format!("Resize{}", pending.reason);
-            let message = told(&format!("Pod resize {}", pending.reason), &pod, &pending.message);
+            let begin = format!("Pod resize {}", pending.reason);
+            let message = told(&begin, &pod, pod.metadata.generation, &pending.message);
             self.recorder.pod(&pod, "Warning", &reason, message);
         }
         now
@@ -219,10 +221,15 @@ impl Resizer {
             (began.elapsed().as_secs_f64() * 1e3, if done.is_ok() { "true" } else { "false" });
         self.runtime.metrics.observe(&metrics::POD_RESIZE_DURATION_MILLISECONDS, &[success], took);
         let error = done.as_ref().err().map(ToString::to_string);
-        let before = std::mem::replace(&mut worker.state.lock().resize_error, error.clone());
+        let (before, generation) = {
+            let mut state = worker.state.lock();
+            // Others than resizes of the object find their cause here: containers that an earlier kubelet started.
+            state.resizing = state.resizing.or(pod.metadata.generation);
+            (std::mem::replace(&mut state.resize_error, error.clone()), state.resizing)
+        };
         match error {
             Some(error) if before.as_ref() != Some(&error) => {
-                let message = told("Pod resize error", pod, &error);
+                let message = told("Pod resize error", pod, generation, &error);
                 self.recorder.pod(pod, "Warning", "ResizeError", message);
             }
             Some(_) => {}
@@ -234,8 +241,12 @@ impl Resizer {
 
     /// Tells of a resize that has come to its end.
     fn completed(&self, worker: &Worker, pod: &Pod) {
-        if worker.state.lock().resizing.take().is_some() {
-            let message = told("Pod resize completed", pod, "");
+        let mut state = worker.state.lock();
+        let of = state.resizing.take();
+        state.resize_error = None;
+        drop(state);
+        if of.is_some() {
+            let message = told("Pod resize completed", pod, of, "");
             self.recorder.pod(pod, "Normal", "ResizeCompleted", message);
         }
     }
@@ -430,6 +441,21 @@ fn changes(worker: &Worker, pod: &Pod, observed: &PodStatus) -> Vec<Change> {
     })
 }
 
+/// Whether nobody was told yet that a Pod waits for its resources for this reason: a longer or shorter wait for another amount
+/// is no news. A kubelet that starts anew knows by the status what the one before told.
+fn is_new(state: &State, before: Option<&Pending>, now: &Pending) -> bool {
+    let generation = state.pod.metadata.generation;
+    let told = |c: &PodCondition| {
+        let same = c.type_ == "PodResizePending" && c.observed_generation == generation;
+        same && c.reason.as_deref() == Some(now.reason)
+    };
+    match (before, state.decided) {
+        (Some(before), decided) => before.reason != now.reason || decided != generation,
+        (None, None) => !spec::status(&state.pod).conditions.iter().flatten().any(told),
+        (None, Some(_)) => true,
+    }
+}
+
 /// Whether a runtime does not know a call; some say so in words alone.
 fn is_unknown_call(error: &tonic::Status) -> bool {
     error.code() == Code::Unimplemented || error.message().contains("not implemented")
@@ -441,24 +467,78 @@ mod tests {
 
     use super::*;
 
-    /// Upstream's words of `podResourceSummary`.
+    /// Upstream's 3 cases of `TestPodResizeCompletedMsg`, and the 2 each of its siblings for a resize that starts, fails or
+    /// waits. A container is `CPU-REQUEST:CPU-LIMIT:MEMORY-REQUEST:MEMORY-LIMIT`, a sidecar with `*`.
     #[test]
     fn events_tell_what_is_asked_for() {
-        let check = |spec: Value, error: &str, expected: &str| {
-            let pod = json!({"metadata": {"name": "p", "generation": 2}, "spec": spec});
-            let pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(told("Pod resize started", &pod, error), format!("Pod resize started: {expected}"));
+        let check = |begin: &str, containers: &str, generation: i64, error: &str, expected: &str| {
+            let mut lists = [Vec::new(), Vec::new()];
+            for (at, text) in containers.split_whitespace().enumerate() {
+                let mut made = json!({"name": format!("c{at}"), "resources": {}});
+                let places =
+                    [("requests", "cpu"), ("limits", "cpu"), ("requests", "memory"), ("limits", "memory")];
+                for (amount, (list, name)) in text.trim_end_matches('*').split(':').zip(places) {
+                    if !amount.is_empty() {
+                        made["resources"][list][name] = json!(amount);
+                    }
+                }
+                lists[usize::from(text.ends_with('*'))].push(made);
+            }
+            let spec = json!({"containers": lists[0], "initContainers": lists[1]});
+            let pod =
+                serde_json::from_value(json!({"metadata": {"name": "test-pod"}, "spec": spec})).unwrap();
+            assert_eq!(told(begin, &pod, Some(generation), error), format!("{begin}: {expected}"));
         };
-        let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
-        check(
-            json!({"containers": [{"name": "c", "resources": resources}]}),
-            "",
-            r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"2"},"requests":{"cpu":"1"}}}],"generation":2}"#,
-        );
-        check(
-            json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}),
-            "no",
-            r#"{"initContainers":[{"name":"i","resources":{}}],"containers":[{"name":"c","resources":{}}],"generation":2,"error":"no"}"#,
-        );
+        let simple = r#"{"containers":[{"name":"c0","resources":{"limits":{"cpu":"100m","memory":"100"},"requests":{"cpu":"100m","memory":"100"}}}],"generation":1"#;
+        let several = r#"{"initContainers":[{"name":"c0","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"100m"}}}],"containers":[{"name":"c1","resources":{"limits":{"memory":"200"},"requests":{"memory":"100"}}},{"name":"c2","resources":{"requests":{"cpu":"200m","memory":"100"}}}],"generation":2"#;
+        let lacks = "Node didn't have enough resource: memory";
+        let swaps = "In-place resize of containers with swap is not supported";
+        for (begin, error, other) in [
+            ("Pod resize completed", "", ""),
+            ("Pod resize started", "", ""),
+            ("Pod resize error", "some error occurred", "some error occurred"),
+            ("Pod resize Deferred", lacks, swaps),
+        ] {
+            let end =
+                |error: &str| if error.is_empty() { "}".into() } else { format!(r#","error":"{error}"}}"#) };
+            check(begin, "100m:100m:100:100", 1, error, &format!("{simple}{}", end(error)));
+            check(begin, "100m:200m* ::100:200 200m::100", 2, other, &format!("{several}{}", end(other)));
+        }
+        let nothing = r#"{"containers":[{"name":"c0","resources":{}}],"generation":3}"#;
+        check("Pod resize completed", ":", 3, "", nothing);
+    }
+
+    /// What upstream's `TestPodResizeConditions` and `TestBackfillPodResizeConditions` say of news: another reason or another
+    /// generation, not another message; nor what was told before this kubelet started.
+    #[test]
+    fn a_wait_is_told_once() {
+        let pending = |reason, message: &str| Pending { reason, message: message.into(), detail: "" };
+        let check =
+            |told: Option<(&str, i64)>, decided: Option<i64>, before: Option<&str>, expected: bool| {
+                let conditions: Vec<Value> = told
+                    .into_iter()
+                    .map(|(reason, generation)| {
+                        json!({"type": "PodResizePending", "status": "True", "reason": reason,
+                        "observedGeneration": generation})
+                    })
+                    .collect();
+                let pod =
+                    json!({"metadata": {"name": "p", "generation": 3}, "status": {"conditions": conditions}});
+                let worker = Worker::new(Arc::new(serde_json::from_value(pod).unwrap()));
+                let mut state = worker.state.lock();
+                state.decided = decided;
+                let before = before.map(|message| pending("Deferred", message));
+                let got = is_new(&state, before.as_ref(), &pending("Deferred", "now"));
+                assert_eq!(got, expected, "{told:?} {decided:?}");
+            };
+        check(None, None, None, true);
+        check(None, Some(2), None, true);
+        check(None, Some(2), Some("now"), true);
+        check(None, Some(3), Some("now"), false);
+        check(None, Some(3), Some("other"), false);
+        check(Some(("Deferred", 3)), None, None, false);
+        check(Some(("Deferred", 2)), None, None, true);
+        check(Some(("Infeasible", 3)), None, None, true);
+        check(Some(("Deferred", 3)), Some(3), None, true);
     }
 }

@@ -1,6 +1,7 @@
 //! Starting a container: its image, the runtime's part, its hook.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +28,13 @@ use super::startup;
 use super::worker::Worker;
 use crate::backoff::{Backoffs, go_duration};
 use crate::images::{ImageError, ImageManager, ImageUserError};
+use crate::log_links::LogLinks;
 use crate::metrics;
 use crate::node::NodeView;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
 use crate::volumes::{Mounted, Volumes};
-use crate::work::blocking;
+use crate::work::{blocking, try_blocking};
 
 /// How long the Services are waited for, which are read once after the start.
 const SERVICES: Duration = Duration::from_secs(10);
@@ -195,6 +197,7 @@ impl Starter {
     ) -> Result<(), ContainerError> {
         place.worker.report.notify_one();
         let request = self.request(place, c, target, observed).await?;
+        let log = request.config.as_ref().map(|config| config.log_path.clone()).unwrap_or_default();
         let calls = self.runtime.of(&place.worker.uid);
         let made = calls.create_container(request).await.map_err(|e| ContainerError::Create(e.into()))?;
         let id = made.into_inner().container_id;
@@ -203,8 +206,19 @@ impl Starter {
         let request = pb::StartContainerRequest { container_id: id.clone() };
         calls.start_container(request).await.map_err(|e| ContainerError::Run(e.into()))?;
         self.tell(place, c, "Normal", "Started", "Container started");
+        self.link_log(Path::new(&place.sandbox.log_directory).join(log), id.clone()).await;
         place.worker.state.lock().actuated.insert(id.clone(), resources::effective(place.pod, c));
         self.post_start(place, c, &id, observed).await
+    }
+
+    /// Links the log of a container that has started.
+    async fn link_log(&self, log: PathBuf, id: String) {
+        let links = LogLinks::new(&self.requests.config);
+        let path = log.clone();
+        let made = try_blocking(move || links.make(&log, &id)).await;
+        if let Err(error) = made {
+            tracing::warn!(path = %path.display(), %error, "the log of a container has no link");
+        }
     }
 
     /// The runtime's part of the work: the image is there, and everything that the container is made from.

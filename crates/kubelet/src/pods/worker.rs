@@ -126,6 +126,14 @@ impl Worker {
     /// A worker for a Pod that the API has.
     pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
         let status = spec::status(&pod).clone();
+        // A kubelet that starts anew goes on with what the one before told of.
+        let resize = status.conditions.iter().flatten();
+        let resize = resize.filter(|c| c.type_ == "PodResizeInProgress" && c.status == "True").last();
+        let (resizing, failed) = resize
+            .map(|c| {
+                (c.observed_generation, c.message.clone().filter(|_| c.reason.as_deref() == Some("Error")))
+            })
+            .unwrap_or_default();
         let worker = Arc::new(Self {
             uid: spec::uid(&pod).to_owned(),
             state: Mutex::new(State {
@@ -142,13 +150,13 @@ impl Worker {
                 cleaned: false,
                 gone: false,
                 stale: 0,
-                resize_error: None,
+                resize_error: failed,
                 allocated: None,
                 decided: None,
                 pending: None,
                 actuated: Actuated::new(),
                 actuated_whole: None,
-                resizing: None,
+                resizing,
                 has_resources: false,
                 start: Start::new(spec::status(&pod)),
                 pod: pod.clone(),

@@ -115,20 +115,16 @@ pub(crate) fn port(port: &IntOrString, container: &Container) -> Result<u16, Por
 }
 
 /// Runs a command in a container.
-pub(crate) async fn exec(runtime: &Runtime, id: &str, command: &[String], limit: Duration) -> Outcome {
-    let request = pb::ExecSyncRequest {
-        container_id: id.to_owned(),
-        cmd: command.to_vec(),
-        timeout: limit.as_secs() as i64,
-    };
+pub(crate) async fn exec(runtime: &Runtime, id: &str, command: Vec<String>, limit: Duration) -> Outcome {
+    let text = command.join(" ");
+    let request =
+        pb::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: limit.as_secs() as i64 };
     // The runtime enforces the limit. One that hangs is waited for, as upstream does: another command
     // each period would only add to what it has to do.
     match runtime.service().exec_sync(request).await {
-        Err(status) if status.code() == Code::DeadlineExceeded => Outcome::Failure(format!(
-            "command timed out: {:?} timed out after {}s",
-            command.join(" "),
-            limit.as_secs()
-        )),
+        Err(status) if status.code() == Code::DeadlineExceeded => {
+            Outcome::Failure(format!("command timed out: {text:?} timed out after {}s", limit.as_secs()))
+        }
         Err(status) => Outcome::Error(CallError::from(status).to_string()),
         Ok(answer) => {
             let answer = answer.into_inner();

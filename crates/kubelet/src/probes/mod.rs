@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use crate::pods::actions::ProbeResults;
 use crate::pods::addresses::Addresses;
 use crate::pods::observed::PodStatus;
-use crate::pods::spec;
 use crate::pods::workers::Workers;
+use crate::pods::{env, spec};
 use crate::recorder::PodRecorder;
 use crate::runtime::Runtime;
 use check::Outcome;
@@ -210,6 +210,9 @@ impl Streak {
     }
 }
 
+/// How often in a row a container is asked that cannot be asked; upstream's.
+const ATTEMPTS: usize = 3;
+
 /// The pause after the first check of a container that is not ready yet.
 const SOON: Duration = Duration::from_millis(100);
 /// The time in which a container may be on its way without anybody being told that it is not ready.
@@ -341,7 +344,7 @@ impl Prober {
         let mut pauses = Pauses::new(period, self.probes.get(id, kind) == Some(false));
         loop {
             let began = Instant::now();
-            let outcome = self.ask(&pod, &container, &probe, id).await;
+            let outcome = self.ask_until_answered(&pod, &container, &probe, id).await;
             self.probes.count(&pod, &container, kind, &outcome, began.elapsed());
             let (ok, event) = match &outcome {
                 Outcome::Success => (true, None),
@@ -384,10 +387,24 @@ impl Prober {
         Duration::try_from(self.clock.now().duration_since(then)).unwrap_or_default()
     }
 
+    /// Asks again, a few times, where nobody could be asked.
+    async fn ask_until_answered(&self, pod: &Pod, container: &Container, probe: &Probe, id: &str) -> Outcome {
+        let mut outcome = self.ask(pod, container, probe, id).await;
+        for _ in 1..ATTEMPTS {
+            if !matches!(outcome, Outcome::Error(_)) {
+                break;
+            }
+            outcome = self.ask(pod, container, probe, id).await;
+        }
+        outcome
+    }
+
     async fn ask(&self, pod: &Pod, container: &Container, probe: &Probe, id: &str) -> Outcome {
         let limit = seconds(probe.timeout_seconds, 1);
         if let Some(exec) = &probe.exec {
-            return check::exec(&self.runtime, id, exec.command.as_deref().unwrap_or_default(), limit).await;
+            let of_container = container.env.as_deref().unwrap_or_default();
+            let command = env::static_command(exec.command.as_deref().unwrap_or_default(), of_container);
+            return check::exec(&self.runtime, id, command, limit).await;
         }
         let ip = self.addresses.of(pod).unwrap_or_default();
         if let Some(action) = &probe.http_get {

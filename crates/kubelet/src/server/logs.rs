@@ -212,14 +212,14 @@ fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result
             .map(bare)
             .ok_or_else(|| missing(Missing::Terminated));
     }
-    if let Some(id) = last {
-        return Ok(bare(id));
+    if status.last_state.as_ref().is_some_and(|last| last.terminated.is_some()) {
+        return last.map(bare).ok_or_else(|| missing(Missing::Terminated));
     }
-    let why = match state.waiting.and_then(|w| w.reason).as_deref() {
-        Some("ErrImagePull") => "image can't be pulled".to_owned(),
-        Some("ImagePullBackOff") => "trying and failing to pull image".to_owned(),
-        Some(reason) => reason.to_owned(),
-        None => return Err(missing(Missing::Waiting)),
+    let Some(waiting) = state.waiting else { return Err(missing(Missing::Waiting)) };
+    let why = match waiting.reason.unwrap_or_default().as_str() {
+        "ErrImagePull" => "image can't be pulled".to_owned(),
+        "ImagePullBackOff" => "trying and failing to pull image".to_owned(),
+        reason => reason.to_owned(),
     };
     Err(missing(Missing::WaitingFor(why)))
 }
@@ -499,6 +499,39 @@ mod tests {
             false,
             Err("container \"c\" in pod \"p\" is waiting to start: ContainerCreating"),
         );
+    }
+
+    /// Upstream's 9 cases of `TestValidateContainerLogStatus`: the state and the one before, whether there is a log, and one of
+    /// the run before.
+    #[test]
+    fn containers_that_have_a_log() {
+        let ended = |id: &str| json!({"terminated": {"containerID": id, "exitCode": 0}});
+        let (known, lost, run) = (ended("docker://fakeid"), ended(""), json!({"running": {}}));
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        for (state, last, now, before) in [
+            (&run, &known, true, true),
+            (&run, &json!({}), true, false),
+            (&lost, &json!({}), false, false),
+            (&known, &json!({}), true, false),
+            (&lost, &lost, false, false),
+            (&lost, &known, true, true),
+            (&json!({"waiting": {}}), &json!({}), false, false),
+            (&waits("ErrImagePull"), &json!({}), false, false),
+            (&waits("ErrImagePullBackOff"), &json!({}), false, false),
+            // One that waits after a run of which nothing is known.
+            (&waits("CrashLoopBackOff"), &lost, false, false),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"status": {"containerStatuses": [{
+                "name": "x", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state, "lastState": last}]}}))
+            .unwrap();
+            for (previous, expected) in [(false, now), (true, before)] {
+                let got = container_id(&pod, "podName", "x", previous);
+                assert_eq!(got.is_ok(), expected, "{state} {last} {previous}");
+            }
+            let other = container_id(&pod, "podName", "blah", false).unwrap_err().to_string();
+            assert_eq!(other, r#"container "blah" in pod "podName" is not available"#);
+        }
     }
 
     fn all(follow: bool, tail: Option<u64>) -> Options {

@@ -105,8 +105,7 @@ impl serving::Service for Server {
 
     async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
         let path = request.uri().path().to_owned();
-        let _under_way =
-            requests::UnderWay::new(&self.served.metrics, (request.method(), request.headers()), &path);
+        let _under_way = requests::UnderWay::new(&self.served.metrics, request.method(), &path);
         let node = &self.served.config.node_name;
         if self.served.config.callers.authorized {
             auth::authorize(&self.auth, node, user, request.method(), &path).await?;

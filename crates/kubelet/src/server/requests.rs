@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use http::{HeaderMap, Method};
-use streaming::websocket::is_websocket;
+use http::Method;
 
 use crate::metrics::{self, Metrics};
 
@@ -32,8 +31,6 @@ const ROOTS: [&str; 18] = [
 const PAGES: [&str; 3] = ["cadvisor", "probes", "resource"];
 /// Those that may go on for long; upstream's.
 const LONG: [&str; 5] = ["exec", "attach", "portForward", "containerLogs", "debug"];
-/// Those that are streams.
-const STREAMS: [&str; 3] = ["exec", "attach", "portForward"];
 const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
 
 /// The path under which a request is counted.
@@ -59,16 +56,13 @@ pub(super) struct UnderWay<'a> {
 
 impl<'a> UnderWay<'a> {
     /// A request that begins.
-    pub(super) fn new(metrics: &'a Metrics, (method, headers): (&Method, &HeaderMap), path: &str) -> Self {
+    pub(super) fn new(metrics: &'a Metrics, method: &Method, path: &str) -> Self {
         let bucket = bucket(path);
         let long = if LONG.contains(&bucket.as_str()) { "true" } else { "false" };
         let method = if METHODS.contains(&method.as_str()) { method.as_str() } else { "other" };
         let labels = [long, method, &bucket, "readwrite"].map(str::to_owned);
         let under_way = Self { metrics, labels, began: Instant::now() };
         metrics.count(&metrics::HTTP_REQUESTS_TOTAL, &under_way.labels());
-        if is_websocket(headers) && STREAMS.contains(&bucket.as_str()) {
-            metrics.count(&metrics::WEBSOCKET_STREAMING_REQUESTS_TOTAL, &[&bucket.to_lowercase()]);
-        }
         metrics.add(&metrics::HTTP_INFLIGHT_REQUESTS, &under_way.labels(), 1.0);
         under_way
     }
@@ -116,7 +110,7 @@ mod tests {
             page.text()
         };
         let labels = "{long_running=\"true\",method=\"POST\",path=\"exec\",server_type=\"readwrite\"}";
-        let request = UnderWay::new(&metrics, (&Method::POST, &HeaderMap::new()), "/exec/a/b/c");
+        let request = UnderWay::new(&metrics, &Method::POST, "/exec/a/b/c");
         let text = page();
         assert!(text.contains(&format!("kubelet_http_inflight_requests{labels} 1\n")), "{text}");
         drop(request);

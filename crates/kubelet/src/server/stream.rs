@@ -1,25 +1,31 @@
 //! `/exec`, `/attach`, `/portForward` and `/run`: the runtime names a URL, and the upgraded bytes go
-//! there and back.
+//! there and back. WebSocket protocols that runtimes need not speak become SPDY on the way.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use api::Gate;
 use bytes::Bytes;
 use cri::runtime as pb;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http::header::{HOST, HeaderMap, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use streaming::websocket::{is_upgrade, is_websocket};
+use streaming::channel;
+use streaming::remotecommand::{self, CommandError, Options};
+use streaming::spdy::{self, Connection, Role};
+use streaming::websocket::{self, accept, is_upgrade, is_websocket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::query::Query;
 use super::served::Served;
+use crate::metrics;
 use crate::pods::ContainerRef;
 use serving::answer::{empty, full};
 use serving::{Body, Failure, Life};
@@ -27,6 +33,8 @@ use serving::{Body, Failure, Life};
 /// How long the runtime's streaming server may take to take a connection, and to answer.
 const DIAL: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
+/// How much of a runtime's refusal is shown.
+const MAX_REFUSAL: usize = 50_000;
 
 /// The container that a path names.
 #[derive(Debug, Clone, Copy)]
@@ -38,26 +46,15 @@ pub(super) struct Target<'a> {
 }
 
 /// The streams of exec and attach.
-#[derive(Debug, PartialEq, Eq, Clone, Copy)]
-struct Streams {
-    stdin: bool,
-    stdout: bool,
-    stderr: bool,
-    tty: bool,
-}
-
-fn streams(query: &Query) -> Result<Streams, Failure> {
+fn options(query: &Query) -> Result<Options, Failure> {
     let on = |key| query.get(key) == Some("1") || query.get(key) == Some("true");
-    let mut streams =
-        Streams { stdin: on("input"), stdout: on("output"), stderr: on("error"), tty: on("tty") };
+    let tty = on("tty");
     // A terminal has one output.
-    if streams.tty {
-        streams.stderr = false;
-    }
-    if !streams.stdin && !streams.stdout && !streams.stderr {
+    let options = Options { stdin: on("input"), stdout: on("output"), stderr: on("error") && !tty, tty };
+    if !options.stdin && !options.stdout && !options.stderr {
         return Err(Failure::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
     }
-    Ok(streams)
+    Ok(options)
 }
 
 fn missing_pod() -> Failure {
@@ -92,18 +89,18 @@ pub(super) async fn exec(
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let streams = streams(query)?;
+    let options = options(query)?;
     let container = container(served, target)?;
     let call = pb::ExecRequest {
         container_id: container.id,
         cmd: query.all("command").map(str::to_owned).collect(),
-        tty: streams.tty,
-        stdin: streams.stdin,
-        stdout: streams.stdout,
-        stderr: streams.stderr,
+        tty: options.tty,
+        stdin: options.stdin,
+        stdout: options.stdout,
+        stderr: options.stderr,
     };
     let answer = served.runtime.service().exec(call).await.map_err(runtime_failure)?;
-    hand_on(served, &answer.into_inner().url, request).await
+    command(served, answer.into_inner().url, request, options, "exec").await
 }
 
 pub(super) async fn attach(
@@ -112,7 +109,7 @@ pub(super) async fn attach(
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let streams = streams(query)?;
+    let asked = options(query)?;
     let container = container(served, target)?;
     let pod = served.pods.get(target.namespace, target.pod, target.uid).ok_or_else(missing_pod)?;
     // Whether there is a terminal was decided when the container was made.
@@ -122,15 +119,16 @@ pub(super) async fn attach(
             || spec.init_containers.iter().flatten().any(|c| named(&c.name, c.tty))
             || spec.ephemeral_containers.iter().flatten().any(|c| named(&c.name, c.tty))
     });
+    let options = Options { tty, stderr: asked.stderr && !tty, ..asked };
     let call = pb::AttachRequest {
         container_id: container.id,
-        stdin: streams.stdin,
+        stdin: options.stdin,
         tty,
-        stdout: streams.stdout,
-        stderr: streams.stderr && !tty,
+        stdout: options.stdout,
+        stderr: options.stderr,
     };
     let answer = served.runtime.service().attach(call).await.map_err(runtime_failure)?;
-    hand_on(served, &answer.into_inner().url, request).await
+    command(served, answer.into_inner().url, request, options, "attach").await
 }
 
 pub(super) async fn port_forward(
@@ -139,8 +137,10 @@ pub(super) async fn port_forward(
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    // Only WebSocket clients name the ports in advance.
-    let port = if is_websocket(request.headers()) { ports(query)? } else { Vec::new() };
+    let protocols = if extended(served) { streaming::tunnel::wanted(request.headers()) } else { Vec::new() };
+    // Only clients that speak no SPDY name the ports in advance.
+    let speaks_spdy = !protocols.is_empty() || !is_websocket(request.headers());
+    let port = if speaks_spdy { Vec::new() } else { ports(query)? };
     if served.pods.get(target.namespace, target.pod, None).is_none() {
         return Err(missing_pod());
     }
@@ -150,7 +150,17 @@ pub(super) async fn port_forward(
         .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "pod not found"))?;
     let call = pb::PortForwardRequest { pod_sandbox_id: sandbox, port };
     let answer = served.runtime.service().port_forward(call).await.map_err(runtime_failure)?;
-    hand_on(served, &answer.into_inner().url, request).await
+    let url = answer.into_inner().url;
+    if protocols.is_empty() {
+        return hand_on(served, &url, request).await;
+    }
+    served.metrics.count(&metrics::WEBSOCKET_STREAMING_REQUESTS_TOTAL, &["portforward"]);
+    unpack(served, &url, request, &protocols).await
+}
+
+/// Whether the kubelet speaks the WebSocket protocols that runtimes need not know.
+fn extended(served: &Served) -> bool {
+    served.config.gates.enabled(Gate::ExtendWebSocketsToKubelet)
 }
 
 fn ports(query: &Query) -> Result<Vec<i32>, Failure> {
@@ -195,15 +205,27 @@ pub(super) async fn run(
     Ok(Response::new(full([answer.stdout, answer.stderr].concat())))
 }
 
-/// Hands an upgrade on to a runtime's URL.
-async fn hand_on(
+/// Carries the streams of a command; `kind` is `exec` or `attach`.
+async fn command(
+    served: &Served,
+    url: String,
+    request: Request<Incoming>,
+    options: Options,
+    kind: &str,
+) -> Result<Response<Body>, Failure> {
+    if extended(served) && remotecommand::is_wanted(request.headers()) {
+        served.metrics.count(&metrics::WEBSOCKET_STREAMING_REQUESTS_TOTAL, &[kind]);
+        return translate(served, url, request, options);
+    }
+    hand_on(served, &url, request).await
+}
+
+/// Asks for an upgrade at a runtime's URL.
+async fn ask(
     served: &Served,
     url: &str,
-    mut request: Request<Incoming>,
-) -> Result<Response<Body>, Failure> {
-    if !is_upgrade(request.headers()) {
-        return Err(Failure::bad_request("Upgrade request required"));
-    }
+    (method, headers): (Method, HeaderMap),
+) -> Result<Response<Incoming>, Failure> {
     let failed = |e: &dyn std::fmt::Display| {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("error dialing backend: {e}"))
     };
@@ -220,40 +242,140 @@ async fn hand_on(
         .map_err(|e| failed(&e))?;
     served.shutdown.spawn_one(connection.with_upgrades());
     let mut outgoing = Request::new(Empty::<Bytes>::new());
-    *outgoing.method_mut() = request.method().clone();
-    *outgoing.headers_mut() = request.headers().clone();
+    *outgoing.method_mut() = method;
+    *outgoing.headers_mut() = headers;
+    if !outgoing.headers().contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        outgoing.headers_mut().insert(HOST, host);
+    }
     let target = uri.path_and_query().map_or("/", |p| p.as_str());
     *outgoing.uri_mut() = target.parse().unwrap_or_default();
     let answer = timeout(ANSWER, sender.send_request(outgoing)).await;
-    let mut answer = answer.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        if answer.status().as_u16() < 400 {
-            let text = format!("invalid upgrade response: status code {}", answer.status().as_u16());
-            return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
-        }
-        let (mut parts, body) = answer.into_parts();
-        parts.headers.remove(http::header::CONNECTION);
-        parts.headers.remove(http::header::TRANSFER_ENCODING);
-        return Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()));
+    answer.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
+
+/// The answer of a runtime that did not take an upgrade.
+fn refused(answer: Response<Incoming>) -> Result<Response<Body>, Failure> {
+    if answer.status().as_u16() < 400 {
+        let text = format!("invalid upgrade response: status code {}", answer.status().as_u16());
+        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
     }
-    let client = hyper::upgrade::on(&mut request);
-    let runtime = hyper::upgrade::on(&mut answer);
+    let (mut parts, body) = answer.into_parts();
+    parts.headers.remove(http::header::CONNECTION);
+    parts.headers.remove(http::header::TRANSFER_ENCODING);
+    Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()))
+}
+
+fn switching(headers: HeaderMap) -> Response<Body> {
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Runs what follows an upgrade until the kubelet ends; the connection keeps its place until then.
+fn spawn(served: &Served, request: &Request<Incoming>, stream: impl Future<Output = ()> + Send + 'static) {
     let life = request.extensions().get::<Arc<Life>>().cloned();
-    let (stop, idle) = (served.shutdown.clone(), served.config.streaming_idle);
+    let stop = served.shutdown.clone();
     served.shutdown.spawn_one(async move {
-        let stream = async {
-            if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
-                tunnel(TokioIo::new(client), TokioIo::new(runtime), idle).await;
-            }
-        };
         let _ = stop.run(stream).await;
         // The place of the connection is free only now.
         drop(life);
     });
-    let mut response = Response::new(empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *response.headers_mut() = answer.headers().clone();
-    Ok(response)
+}
+
+/// Hands an upgrade on to a runtime's URL.
+async fn hand_on(
+    served: &Served,
+    url: &str,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    if !is_upgrade(request.headers()) {
+        return Err(Failure::bad_request("Upgrade request required"));
+    }
+    let mut answer = ask(served, url, (request.method().clone(), request.headers().clone())).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer);
+    }
+    let client = hyper::upgrade::on(&mut request);
+    let runtime = hyper::upgrade::on(&mut answer);
+    let idle = served.config.streaming_idle;
+    spawn(served, &request, async move {
+        if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
+            tunnel(TokioIo::new(client), TokioIo::new(runtime), idle).await;
+        }
+    });
+    Ok(switching(answer.headers().clone()))
+}
+
+/// Serves a command over WebSocket, version 5, by SPDY to the runtime.
+fn translate(
+    served: &Served,
+    url: String,
+    mut request: Request<Incoming>,
+    options: Options,
+) -> Result<Response<Body>, Failure> {
+    let accepted =
+        accept(request.headers(), &[channel::V5]).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let client = hyper::upgrade::on(&mut request);
+    let (idle, runtime) = (served.config.streaming_idle, served.clone());
+    spawn(served, &request, async move {
+        let Ok(client) = client.await else { return };
+        let last = Mutex::new(Instant::now());
+        let (mut receiver, sender) = websocket::server(Noted { io: TokioIo::new(client), last: &last });
+        let carried = async {
+            if remotecommand::greet(&sender, options).await.is_err() {
+                return;
+            }
+            let result = match streams_to(&runtime, &url).await {
+                Ok(streams) => remotecommand::translate(&mut receiver, &sender, &streams, options).await,
+                Err(why) => Err(why),
+            };
+            remotecommand::finish(&sender, &result).await;
+        };
+        unless_idle(carried, &last, idle).await;
+    });
+    Ok(switching(accepted.headers))
+}
+
+/// A connection of SPDY to a runtime's URL.
+async fn streams_to(served: &Served, url: &str) -> Result<Connection, CommandError> {
+    let asked = (Method::POST, spdy::request_headers(remotecommand::BACKEND_PROTOCOLS));
+    let answer = ask(served, url, asked).await.map_err(|failure| CommandError::Failed(failure.text))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let body = Limited::new(answer.into_body(), MAX_REFUSAL).collect().await;
+        return Err(CommandError::of_refusal(body.ok().map(|b| b.to_bytes()).as_deref()));
+    }
+    let upgraded = hyper::upgrade::on(answer).await.map_err(|e| CommandError::Failed(e.to_string()))?;
+    Ok(Connection::start(TokioIo::new(upgraded), Role::Client, Bytes::new()).0)
+}
+
+/// Serves a WebSocket whose messages are the bytes of a SPDY connection to the runtime.
+async fn unpack(
+    served: &Served,
+    url: &str,
+    mut request: Request<Incoming>,
+    protocols: &[String],
+) -> Result<Response<Body>, Failure> {
+    let asked = (Method::POST, spdy::request_headers(protocols.iter().map(String::as_str)));
+    let mut answer = ask(served, url, asked).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer);
+    }
+    let accepted = streaming::tunnel::accepted(request.headers(), answer.headers())
+        .map_err(|e| Failure::bad_request(e.to_string()))?;
+    let client = hyper::upgrade::on(&mut request);
+    let runtime = hyper::upgrade::on(&mut answer);
+    let idle = served.config.streaming_idle;
+    spawn(served, &request, async move {
+        let Ok((client, runtime)) = tokio::try_join!(client, runtime) else { return };
+        let last = Mutex::new(Instant::now());
+        let (mut receiver, sender) = websocket::server(Noted { io: TokioIo::new(client), last: &last });
+        let carried = streaming::tunnel::websocket(&mut receiver, &sender, TokioIo::new(runtime));
+        unless_idle(carried, &last, idle).await;
+    });
+    Ok(switching(accepted.headers))
 }
 
 /// Carries bytes both ways until one side ends, or neither has sent anything for so long.
@@ -263,7 +385,12 @@ where
     B: AsyncRead + AsyncWrite,
 {
     let last = Mutex::new(Instant::now());
-    let idle = async {
+    unless_idle(streaming::tunnel::bytes(Noted { io: client, last: &last }, runtime), &last, idle).await;
+}
+
+/// Carries a stream until it ends, or nothing was sent since `last` for so long.
+async fn unless_idle(carried: impl Future<Output = ()>, last: &Mutex<Instant>, idle: Duration) {
+    let silence = async {
         loop {
             let until = *last.lock() + idle;
             if until <= Instant::now() {
@@ -273,8 +400,8 @@ where
         }
     };
     tokio::select! {
-        () = streaming::tunnel::bytes(Noted { io: client, last: &last }, runtime) => {}
-        () = idle => {}
+        () = carried => {}
+        () = silence => {}
     }
 }
 
@@ -352,7 +479,7 @@ mod tests {
     #[test]
     fn stream_options() {
         let check = |query: &str, expected: Option<[bool; 4]>| {
-            let got = streams(&Query::parse(query)).ok().map(|s| [s.stdin, s.stdout, s.stderr, s.tty]);
+            let got = options(&Query::parse(query)).ok().map(|s| [s.stdin, s.stdout, s.stderr, s.tty]);
             assert_eq!(got, expected, "{query}");
         };
         check("input=1&output=1&error=1", Some([true, true, true, false]));

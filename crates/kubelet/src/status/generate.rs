@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodSpec, PodStatus,
-    ResourceRequirements, VolumeMountStatus,
+    ContainerStatus, ContainerUser, HostIP, ImageVolumeStatus, LinuxContainerUser, Pod, PodCondition, PodIP,
+    PodSpec, PodStatus, ResourceRequirements, VolumeMount, VolumeMountStatus, VolumeStatus,
 };
 
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
@@ -86,8 +86,12 @@ pub(crate) struct Inputs<'a> {
     pub(crate) pending: Option<&'a Pending>,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<&'a str>,
+    /// The generation of the object whose resize is under way, if that is known.
+    pub(crate) resizing: Option<i64>,
     /// Whether a container's end may restart all containers; upstream's gate `RestartAllContainersOnContainerExits`.
     pub(crate) restarts_all: bool,
+    /// Whether the signals that stop containers are told; upstream's gate `ContainerStopSignals`.
+    pub(crate) tells_stop_signals: bool,
     /// Now.
     pub(crate) now: Timestamp,
 }
@@ -165,7 +169,31 @@ fn last_terminated(s: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     s.last_state.as_ref()?.terminated.as_ref()
 }
 
-fn volume_mounts(i: &Inputs<'_>, container: &Container) -> Option<Vec<VolumeMountStatus>> {
+/// The image that a mount shows: as the runtime knows it, or as it was reported before.
+///
+/// DIFFERENCE: upstream looks for it by the name of the volume, which no runtime tells; here a mount is known by its place.
+fn image_of_mount(
+    mount: &VolumeMount,
+    seen: Option<&observed::ContainerStatus>,
+    old: Option<&ContainerStatus>,
+) -> Option<VolumeStatus> {
+    let place = mount.mount_path.trim_start_matches('/');
+    let mut images = seen.into_iter().flat_map(|c| &c.image_volumes);
+    let id = images.find(|v| v.container_path.trim_start_matches('/') == place).and_then(|v| v.id.clone());
+    let known = |image_ref| VolumeStatus { image: Some(ImageVolumeStatus { image_ref }) };
+    id.map(known).or_else(|| {
+        let mut before = old?.volume_mounts.iter().flatten();
+        before.find(|b| b.name == mount.name && b.mount_path == mount.mount_path)?.volume_status.clone()
+    })
+}
+
+/// The mounts of a container that was `seen` in the runtime, or was reported before.
+fn volume_mounts(
+    i: &Inputs<'_>,
+    container: &Container,
+    seen: Option<&observed::ContainerStatus>,
+    old: Option<&ContainerStatus>,
+) -> Option<Vec<VolumeMountStatus>> {
     let mounts = container.volume_mounts.as_ref().filter(|m| !m.is_empty())?;
     Some(
         mounts
@@ -178,7 +206,7 @@ fn volume_mounts(i: &Inputs<'_>, container: &Container) -> Option<Vec<VolumeMoun
                     let given = mount_modes::recursive_read_only(m, i.recursive_read_only).unwrap_or(false);
                     if given { "Enabled".to_owned() } else { "Disabled".to_owned() }
                 }),
-                volume_status: None,
+                volume_status: image_of_mount(m, seen, old),
             })
             .collect(),
     )
@@ -287,7 +315,7 @@ fn containers(
             image: container.image.clone().unwrap_or_default(),
             state: Some(waiting(default_reason, "")),
             last_state: Some(ContainerState::default()),
-            volume_mounts: volume_mounts(i, container),
+            volume_mounts: volume_mounts(i, container, None, None),
             ..ContainerStatus::default()
         };
         if let Some(old) = old {
@@ -324,7 +352,8 @@ fn containers(
                     .and_then(|r| r.requests.clone())
                     .filter(|r| !r.is_empty()),
                 user: c.user.as_ref().map(user),
-                volume_mounts: volume_mounts(i, container),
+                stop_signal: c.stop_signal.clone().filter(|_| i.tells_stop_signals),
+                volume_mounts: volume_mounts(i, container, newest, old),
                 ..ContainerStatus::default()
             };
         } else if let Some(old) = old.filter(|o| restarting && waiting_reason(o).is_none()) {
@@ -342,12 +371,15 @@ fn containers(
                 }
             }
         }
-        if init && !spec::is_sidecar(container) {
+        if init {
             if newest.is_some_and(|c| c.state == State::Exited && c.exit_code == 0) {
                 out.push(status);
                 continue;
             }
-            if newest.is_none() && any_regular_created(i.pod, i.observed) && waiting_reason(&status).is_some()
+            if newest.is_none()
+                && !spec::is_sidecar(container)
+                && any_regular_created(i.pod, i.observed)
+                && waiting_reason(&status).is_some()
             {
                 status.state = Some(ended_normally());
                 out.push(status);
@@ -706,9 +738,12 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         let text = pending.message.clone();
         conditions.push(condition(pod, "PodResizePending", true, pending.reason, text));
     }
-    if resizing(i) {
+    if !i.terminal && resizing(i) {
         let (why, text) = i.resize_error.map_or(("", ""), |text| ("Error", text));
-        conditions.push(condition(pod, "PodResizeInProgress", true, why, text.to_owned()));
+        let made = condition(pod, "PodResizeInProgress", true, why, text.to_owned());
+        // Newer generations may wait for their turn.
+        let observed_generation = i.resizing.or(made.observed_generation);
+        conditions.push(PodCondition { observed_generation, ..made });
     }
     let all: Vec<&ContainerStatus> = init.iter().chain(&regular).collect();
     let sandbox = !sandbox_changed(pod, i.observed).0;

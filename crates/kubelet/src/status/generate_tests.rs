@@ -89,7 +89,9 @@ fn inputs<'a>(pod: &'a Pod, old: &'a PodStatus) -> Inputs<'a> {
         actuated_whole: None,
         tells_whole: true,
         resize_error: None,
+        resizing: None,
         restarts_all: true,
+        tells_stop_signals: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
     }
 }
@@ -244,21 +246,24 @@ fn a_resize_is_in_progress_until_the_container_has_its_resources() {
     let cpu = |cpu| json!({"limits": {"cpu": cpu}});
     let p = pod("Always", &json!([]), &json!([{"name": "a", "resources": cpu("2")}]));
     let given = |cpu_given| serde_json::from_value(cpu(cpu_given)).unwrap();
-    for (containers, actuated, error, want) in [
-        ("a:run", "2", None, None),
-        ("a:run", "1", None, Some((None, None))),
-        ("a:run", "1", Some("no"), Some((Some("Error"), Some("no")))),
-        ("a:0", "1", None, None),
+    for (containers, actuated, error, resizing, want) in [
+        ("a:run", "2", None, None, None),
+        ("a:run", "1", None, None, Some((None, None, Some(3)))),
+        // A newer generation does not count as under way before its turn.
+        ("a:run", "1", None, Some(2), Some((None, None, Some(2)))),
+        ("a:run", "1", Some("no"), Some(2), Some((Some("Error"), Some("no"), Some(2)))),
+        ("a:0", "1", None, None, None),
     ] {
         let got = generate(&Inputs {
             observed: &seen(containers),
             actuated: &[("id-a".to_owned(), given(actuated))].into(),
             resize_error: error,
+            resizing,
             ..inputs(&p, &PodStatus::default())
         });
         let conditions = got.conditions.unwrap();
         let resize = conditions.iter().find(|c| c.type_ == "PodResizeInProgress");
-        let got = resize.map(|c| (c.reason.as_deref(), c.message.as_deref()));
+        let got = resize.map(|c| (c.reason.as_deref(), c.message.as_deref(), c.observed_generation));
         assert_eq!(got, want, "{containers} {actuated}");
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus as ApiContainer, Pod, PodStatus
 use serde_json::{Value, json};
 
 use super::generate::{self, Failure, Inputs, Waiting, generate, phase, terminate};
-use crate::pods::observed::{self, ContainerStatus, SandboxStatus, State};
+use crate::pods::observed::{self, ContainerStatus, ImageVolume, SandboxStatus, State};
 use crate::pods::restart_all;
 use crate::probes::Kind;
 
@@ -338,7 +338,9 @@ fn probed(
         actuated_whole: None,
         tells_whole: true,
         resize_error: None,
+        resizing: None,
         restarts_all: true,
+        tells_stop_signals: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
     })
 }
@@ -407,6 +409,56 @@ fn containers_keep_their_past() {
     check(&two, "a:run b:run", failed(), &["a: run < -1 #6", "b: run < -1 #6"]);
     check(&pod("Always", "i a"), "a:run", vec![], &["i: Completed 0 <  #0"]);
     check(&pod("Always", "i* a"), "a:run", vec![], &["i: wait PodInitializing <  #0"]);
+}
+
+/// Upstream's 2 cases of `TestConvertToAPIContainerStatusesWithImageVolumeDigest`, and what was reported before of an image
+/// that the runtime does not know any more.
+#[test]
+fn mounts_tell_which_image_they_show() {
+    let image = "sha256:abcd1234567890abcdef1234567890abcdef1234567890abcdef1234567890abcd";
+    let (name, path) = ("image-volume", "/mock/path");
+    let check = |mounts: Value, seen: &[(&str, Option<&str>)], old: Value, expected: Value| {
+        let pod = made(json!({"containers": [{"name": "a", "volumeMounts": mounts}],
+            "volumes": [{"name": name, "image": {"reference": "registry.k8s.io/example:1.2.3"}}]}));
+        let mut observed = observed("a:run");
+        let volume = |(path, id): &(&str, Option<&str>)| ImageVolume {
+            container_path: (*path).into(),
+            id: id.map(str::to_owned),
+            ..ImageVolume::default()
+        };
+        observed.containers[0].image_volumes = seen.iter().map(volume).collect();
+        let mut before = api("a:run");
+        before.volume_mounts = serde_json::from_value(old).unwrap();
+        let old = PodStatus { container_statuses: Some(vec![before]), ..PodStatus::default() };
+        let got = status(&pod, &observed, &Given { old, ..Given::default() });
+        let got = got.container_statuses.unwrap().remove(0).volume_mounts;
+        assert_eq!(serde_json::to_value(got).unwrap(), expected, "{seen:?}");
+    };
+    let mount = json!({"name": name, "mountPath": path});
+    let with_image = json!({"name": name, "mountPath": path, "volumeStatus": {"image": {"imageRef": image}}});
+    let known = [(path, Some(image))];
+    check(json!([mount]), &known, json!([mount]), json!([with_image]));
+    check(json!(null), &[], json!(null), json!(null));
+    check(json!([mount]), &[(path, None)], json!([with_image]), json!([with_image]));
+    check(json!([mount]), &[(path, None)], json!([mount]), json!([mount]));
+    let relative = json!({"name": name, "mountPath": "mock/path"});
+    let mut expected = with_image.clone();
+    expected["mountPath"] = json!("mock/path");
+    check(
+        json!([relative, {"name": "other", "mountPath": "/other"}]),
+        &known,
+        json!(null),
+        json!([expected, {"name": "other", "mountPath": "/other"}]),
+    );
+}
+
+/// The signal by which a container is stopped is told as the runtime knows it.
+#[test]
+fn containers_tell_their_stop_signal() {
+    let mut observed = observed("a:run");
+    observed.containers[0].stop_signal = Some("SIGUSR1".into());
+    let got = status(&pod("Always", "a"), &observed, &Given::default());
+    assert_eq!(got.container_statuses.unwrap()[0].stop_signal.as_deref(), Some("SIGUSR1"));
 }
 
 /// Restart counts never fall, whatever the runtime still has.
