@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Backoff;
+use client::events::EventType;
 use tokio::sync::Notify;
 
 use crate::cgroups::Cgroups;
@@ -22,6 +23,7 @@ use crate::pods::allocated::Record;
 use crate::pods::spec;
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
+use crate::recorder::{self, PodRecorder};
 use crate::runtime::{CallError, Runtime};
 use crate::sources::Sources;
 use crate::volumes::VolumeManager;
@@ -57,6 +59,7 @@ enum SweepError {
 pub(crate) struct Housekeeper {
     pub(crate) config: Arc<Config>,
     pub(crate) runtime: Runtime,
+    pub(crate) recorder: PodRecorder,
     pub(crate) cgroups: Cgroups,
     pub(crate) collector: Arc<ContainerCollector>,
     pub(crate) volumes: Arc<VolumeManager>,
@@ -85,6 +88,7 @@ impl Housekeeper {
                     errors = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                     "not everything that no Pod owns could be removed"
                 );
+                self.tell(&errors);
                 backoff.delay()
             };
             tokio::time::sleep(SETTLE).await;
@@ -92,6 +96,18 @@ impl Housekeeper {
                 () = tokio::time::sleep(pause) => {}
                 () = self.woken.notified() => {}
             }
+        }
+    }
+
+    /// Tells in an Event about the Node that containers are not listed; upstream's logs what else goes wrong, too.
+    fn tell(&self, errors: &[SweepError]) {
+        let unlisted = errors.iter().find_map(|error| match error {
+            SweepError::List(error) => Some(error.message()),
+            _ => None,
+        });
+        if let Some(message) = unlisted {
+            let node = recorder::node(&self.config.node_name);
+            self.recorder.0.event_about(node, EventType::Warning, "ContainerGCFailed", message);
         }
     }
 

@@ -633,6 +633,7 @@ impl Kubelet {
         let housekeeper = Housekeeper {
             config: base.config.clone(),
             runtime: base.runtime.clone(),
+            recorder: base.recorder.clone(),
             cgroups: base.cgroups.clone(),
             collector: collectors.containers.clone(),
             volumes: base.volumes.clone(),

@@ -5,3 +5,4 @@
 mod faults;
 mod pod_certificates;
 mod support;
+mod upstream;

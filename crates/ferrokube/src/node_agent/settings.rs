@@ -235,7 +235,7 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 31] = [
+const HONOURED_GATES: [Gate; 35] = [
     Gate::CPUManagerPolicyAlphaOptions,
     Gate::CPUManagerPolicyBetaOptions,
     Gate::CRIListStreaming,
@@ -243,10 +243,13 @@ const HONOURED_GATES: [Gate; 31] = [
     Gate::ChangeContainerStatusOnKubeletRestart,
     Gate::ClusterTrustBundle,
     Gate::ClusterTrustBundleProjection,
+    Gate::ContainerStopSignals,
     Gate::CustomCPUCFSQuotaPeriod,
     Gate::DisableCPUQuotaWithExclusiveCPUs,
+    Gate::ExtendWebSocketsToKubelet,
     Gate::GracefulNodeShutdown,
     Gate::GracefulNodeShutdownBasedOnPodPriority,
+    Gate::ImageVolumeWithDigest,
     Gate::InPlacePodVerticalScalingExclusiveCPUs,
     Gate::InPlacePodVerticalScalingExclusiveMemory,
     Gate::KubeletCrashLoopBackOffMax,
@@ -256,6 +259,7 @@ const HONOURED_GATES: [Gate; 31] = [
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
     Gate::MemoryQoS,
+    Gate::NodeDeclaredFeatures,
     Gate::PodAndContainerStatsFromCRI,
     Gate::PodCertificateRequest,
     Gate::PodLevelResourceManagers,
@@ -274,7 +278,7 @@ const ALWAYS: [(Gate, &str); 2] = [
     (Gate::EventedPLEG, "the events of the container runtime are always used, if it sends any"),
     (
         Gate::KubeletInUserNamespace,
-        "the kubelet never sets the kernel's parameters and never reads the kernel's log, so nothing of that fails in a user namespace",
+        "the kubelet never sets the kernel's parameters and goes on where it cannot read the kernel's log, so nothing of that fails in a user namespace",
     ),
 ];
 

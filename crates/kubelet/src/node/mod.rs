@@ -3,12 +3,15 @@
 pub mod hardware;
 mod lease;
 pub mod machine;
+mod oom;
 mod options;
 mod reporter;
 mod startup;
 pub mod status;
 mod view;
+mod warnings;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use client::{Client, Informer, Recorder};
@@ -54,7 +57,11 @@ pub(crate) struct Machinery {
 pub(crate) fn start(reported: Machinery, shutdown: &Shutdown) {
     let stop = shutdown.clone();
     shutdown.spawn(async move {
-        let _ = stop.run(Box::pin(report(reported))).await;
+        let tell = async {
+            warnings::tell(&reported).await;
+            oom::watch(Path::new(oom::LOG), &reported.recorder, &reported.config.node_name).await;
+        };
+        let _ = stop.run(async { tokio::join!(Box::pin(report(reported.clone())), tell) }).await;
     });
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-use super::actions::{ProbeResults, compute_actions};
+use super::actions::{ProbeResults, compute_actions, sandbox_changed, should_start};
 use super::observed::{ContainerStatus, PodStatus, SandboxStatus, State};
 use super::spec;
 
@@ -137,6 +137,74 @@ fn check(case: &Case<'_>) {
 }
 
 const ALL: &str = "c1:run c2:run c3:run";
+
+/// The 6 cases of `TestPodSandboxChanged`. A sandbox is `ready` or `dead`, on the Pod's network with an address or none, or on
+/// the host's.
+#[test]
+fn sandboxes_are_made_anew() {
+    let check = |host: bool, sandboxes: &[&str], expected: (bool, u32, Option<&str>)| {
+        let pod: Pod =
+            serde_json::from_value(json!({"spec": {"hostNetwork": host, "containers": []}})).unwrap();
+        let one = |(at, text): (usize, &&str)| SandboxStatus {
+            id: format!("sandboxID{}", sandboxes.len() - at),
+            attempt: u32::try_from(sandboxes.len() - at - 1).unwrap(),
+            ready: text.starts_with("ready"),
+            ips: if text.contains("noip") { vec![] } else { vec!["10.0.0.10".into()] },
+            ..SandboxStatus::default()
+        };
+        let observed =
+            PodStatus { sandboxes: sandboxes.iter().enumerate().map(one).collect(), ..PodStatus::default() };
+        let (changed, attempt, id) = sandbox_changed(&pod, &observed);
+        assert_eq!((changed, attempt, id.as_deref()), expected, "{sandboxes:?}");
+    };
+    check(false, &[], (true, 0, None));
+    check(false, &["ready", "ready"], (true, 2, Some("sandboxID2")));
+    check(false, &["dead", "dead"], (true, 2, Some("sandboxID2")));
+    check(true, &["ready"], (true, 1, None));
+    check(false, &["ready noip"], (true, 1, Some("sandboxID1")));
+    check(false, &["ready"], (false, 0, Some("sandboxID1")));
+}
+
+/// The 30 cases of `TestShouldContainerBeRestarted`: each container by the policies `Never`, `OnFailure` and `Always`; none of
+/// them starts in a Pod that is deleted.
+#[test]
+fn containers_that_start_again() {
+    let seen = |name: &str, state, exit_code| ContainerStatus {
+        name: name.into(),
+        state,
+        exit_code,
+        ..ContainerStatus::default()
+    };
+    let observed = PodStatus {
+        containers: vec![
+            seen("alive", State::Running, 0),
+            seen("succeed", State::Exited, 0),
+            seen("failed", State::Exited, 1),
+            seen("alive", State::Exited, 2),
+            seen("unknown", State::Unknown, 0),
+            seen("failed", State::Exited, 3),
+        ],
+        ..PodStatus::default()
+    };
+    for (name, expected) in [
+        ("no-history", [true, true, true]),
+        ("alive", [false, false, false]),
+        ("succeed", [false, false, true]),
+        ("failed", [false, true, true]),
+        ("unknown", [true, true, true]),
+    ] {
+        for (policy, expected) in ["Never", "OnFailure", "Always"].into_iter().zip(expected) {
+            for deleted in [false, true] {
+                let at = deleted.then_some("2026-01-01T00:00:00Z");
+                let pod: Pod = serde_json::from_value(json!({"metadata": {"deletionTimestamp": at},
+                    "spec": {"restartPolicy": policy, "containers": [{"name": name}]}}))
+                .unwrap();
+                let got = should_start(&spec::containers(&pod)[0], &pod, &observed);
+                assert_eq!(got, expected && !deleted, "{name} {policy} {deleted}");
+            }
+        }
+    }
+}
 
 /// The 17 cases of `TestComputePodActions`, and 4 of probes and of Pods that end, by their own rules.
 #[test]

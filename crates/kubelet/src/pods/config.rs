@@ -167,10 +167,7 @@ impl Requests {
         let context = spec::spec(pod).security_context.as_ref();
         let (supplemental_groups, policy) = security::groups(context, groups_of_volumes);
         let int = |value| pb::Int64Value { value };
-        let privileged = spec::containers(pod)
-            .iter()
-            .chain(spec::init_containers(pod))
-            .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
+        let privileged = has_privileged(pod);
         let (overhead, mut whole) = resources::sandbox_resources(pod, self.cgroups.limits());
         if whole.cpu_quota > 0 && self.managers.is_unlimited(pod) {
             whole.cpu_quota = resources::NO_QUOTA;
@@ -495,6 +492,14 @@ fn envs(given: &Given, vars: &env::Env) -> Vec<pb::KeyValue> {
     of_devices.chain(own).collect()
 }
 
+/// Whether a container of any kind may do everything.
+fn has_privileged(pod: &Pod) -> bool {
+    let ephemeral = spec::ephemeral_containers(pod);
+    let all = spec::containers(pod).iter().chain(spec::init_containers(pod));
+    all.chain(ephemeral.iter().map(|(c, _)| c))
+        .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)))
+}
+
 fn annotations(config: &Config, i: &ContainerInputs<'_>) -> HashMap<String, String> {
     let (pod, c, restart_count) = (i.facts.pod, i.container, i.restart_count);
     let of_devices = i.given.annotations.iter().map(|(key, value)| (key.as_str(), value.clone()));
@@ -603,6 +608,99 @@ mod tests {
                 std::fs::write(dir.path().join(name), "a log line").unwrap();
             }
             assert_eq!(restarts_by_logs(dir.path()), expected, "{names:?}");
+        }
+    }
+
+    /// Upstream's 8 cases of `TestHasPrivilegedContainer`, and those of an ephemeral container.
+    #[test]
+    fn pods_that_may_do_everything() {
+        for kind in ["containers", "initContainers", "ephemeralContainers"] {
+            for (context, expected) in [
+                (json!(null), false),
+                (json!({}), false),
+                (json!({"privileged": false}), false),
+                (json!({"privileged": true}), true),
+            ] {
+                let mut spec = json!({"containers": []});
+                spec[kind] = json!([{"name": "c", "securityContext": context}]);
+                let pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+                assert_eq!(has_privileged(&pod), expected, "{kind} {context}");
+            }
+        }
+    }
+
+    /// What upstream's `TestContainerAnnotations` and `TestPodLabels` read back, and its 4 protocols of `TestToRuntimeProtocol`.
+    #[test]
+    fn containers_tell_of_themselves() {
+        let hook = json!({"exec": {"command": ["action1", "action2"]},
+            "httpGet": {"path": "path", "host": "host", "port": 8080, "scheme": "scheme"},
+            "tcpSocket": {"port": "80"}});
+        let ports = json!([
+            {"name": "http", "hostPort": 80, "containerPort": 8080, "protocol": "TCP"},
+            {"name": "https", "hostPort": 443, "containerPort": 6443, "protocol": "TCP"}]);
+        let pod = |hook: &serde_json::Value, grace: Option<i64>| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "test_pod", "namespace": "test_pod_namespace", "uid": "test_pod_uid",
+                    "deletionGracePeriodSeconds": grace, "labels": {"foo": "bar"}},
+                "spec": {"terminationGracePeriodSeconds": grace, "containers": [{"name": "test_container",
+                    "ports": ports, "terminationMessagePath": "/somepath", "lifecycle": hook}]}}))
+            .unwrap()
+        };
+        let read = |pod: &Pod| {
+            let c = &spec::containers(pod)[0];
+            let given =
+                Given { annotations: BTreeMap::from([("Foo".into(), "bar".into())]), ..Given::default() };
+            let facts = Facts { pod, pod_ips: &[], node_ips: &[], allocatable: &BTreeMap::default() };
+            let i = ContainerInputs {
+                facts: &facts,
+                container: c,
+                image_ref: "",
+                image_user: &security::ImageUser::default(),
+                restart_count: 5,
+                given: &given,
+                volumes: &Volumes::default(),
+                image_volumes: &HashMap::new(),
+                target: None,
+            };
+            let all = annotations(&Config::new("n"), &i);
+            assert_eq!(all["Foo"], "bar");
+            assert_eq!(all[labels::CONTAINER_HASH], format!("{:x}", spec::container_hash(c)));
+            assert_eq!(all[labels::CONTAINER_RESTART_COUNT], "5");
+            assert_eq!(all[labels::TERMINATION_MESSAGE_PATH], "/somepath");
+            let told: serde_json::Value = serde_json::from_str(&all[labels::CONTAINER_PORTS]).unwrap();
+            assert_eq!(told, ports);
+            all
+        };
+        let full = pod(&json!({ "preStop": hook }), Some(10));
+        let all = read(&full);
+        assert_eq!(all[labels::POD_DELETION_GRACE_PERIOD], "10");
+        assert_eq!(all[labels::POD_TERMINATION_GRACE_PERIOD], "10");
+        let told: serde_json::Value = serde_json::from_str(&all[labels::PRE_STOP_HANDLER]).unwrap();
+        assert_eq!(told, hook);
+        let all = read(&pod(&json!(null), None));
+        for key in [
+            labels::POD_DELETION_GRACE_PERIOD,
+            labels::POD_TERMINATION_GRACE_PERIOD,
+            labels::PRE_STOP_HANDLER,
+        ] {
+            assert_eq!(all.get(key), None, "{key}");
+        }
+        let of_pod = pod_labels(&full);
+        let expected = [
+            ("foo", "bar"),
+            (labels::POD_NAME, "test_pod"),
+            (labels::POD_NAMESPACE, "test_pod_namespace"),
+            (labels::POD_UID, "test_pod_uid"),
+        ];
+        assert_eq!(of_pod, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        for (name, expected) in [
+            ("TCP", pb::Protocol::Tcp),
+            ("UDP", pb::Protocol::Udp),
+            ("SCTP", pb::Protocol::Sctp),
+            ("unknown", pb::Protocol::Tcp),
+        ] {
+            let container = json!({"name": "c", "ports": [{"containerPort": 1, "protocol": name}]});
+            assert_eq!(port_mappings(&serde_json::from_value(container).unwrap())[0].protocol(), expected);
         }
     }
 

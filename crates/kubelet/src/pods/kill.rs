@@ -308,6 +308,32 @@ mod tests {
         assert_eq!(turns.wait("s1", 7).await, 0);
     }
 
+    /// Upstream's Pods of `TestTerminationOrderingSidecarStopAfterMain`, `TestTerminationOrderingSidecarsInReverseOrder` and
+    /// `TestTerminationOrderingObeysGrace`: how long each container waits, where it takes so long to end, and may wait at most
+    /// so many seconds.
+    #[tokio::test(start_paused = true)]
+    async fn sidecars_wait_as_long_as_they_may() {
+        async fn check(sidecars: &[&str], (most, takes): (i64, u64), expected: &[(&str, i64)]) {
+            let init: Vec<_> =
+                sidecars.iter().map(|name| json!({"name": name, "restartPolicy": "Always"})).collect();
+            let pod = json!({"spec": {"containers": [{"name": "main"}], "initContainers": init}});
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let names: Vec<&str> = sidecars.iter().copied().chain(["main"]).collect();
+            let turns = Turns::new(&pod, &names);
+            let each = names.iter().map(|name| async {
+                let waited = turns.wait(name, most).await;
+                tokio::time::sleep(Duration::from_millis(takes)).await;
+                turns.ended(name);
+                (*name, waited)
+            });
+            assert_eq!(join_all(each).await, expected);
+        }
+        check(&["init"], (30, 1000), &[("init", 1), ("main", 0)]).await;
+        let three = ["sc1", "sc2", "sc3"];
+        check(&three, (30, 1250), &[("sc1", 3), ("sc2", 2), ("sc3", 1), ("main", 0)]).await;
+        check(&three, (2, 1000), &[("sc1", 2), ("sc2", 2), ("sc3", 1), ("main", 0)]).await;
+    }
+
     /// Upstream's 11 cases of `TestKillContainerGracePeriod`. The columns are the Pod's grace, those of the startup and the
     /// liveness probe, and why the container is killed.
     #[test]

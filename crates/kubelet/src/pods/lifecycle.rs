@@ -381,3 +381,39 @@ impl Lifecycle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's 22 cases of `TestRecordAdmissionRejection`: but for the last two, a reason is counted as such.
+    #[test]
+    fn refusals_are_counted_by_their_reason() {
+        for reason in [
+            "AppArmor",
+            "VolumeAttachmentLimitExceeded",
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "PodOSNotSupported",
+            "InvalidNodeInfo",
+            "InitContainerRestartPolicyForbidden",
+            "SupplementalGroupsPolicyNotSupported",
+            "UnexpectedAdmissionError",
+            "UnknownReason",
+            "UnexpectedPredicateFailureType",
+            "node(s) had taints that the pod didn't tolerate",
+            "Evicted",
+            "SysctlForbidden",
+            "TopologyAffinityError",
+            "NodeShutdown",
+            "OutOfcpu",
+            "OutOfmemory",
+            "OutOfephemeral-storage",
+            "OutOfpods",
+            "PodLevelResourcesNotSupported",
+        ] {
+            assert_eq!(counted(reason), reason);
+        }
+        assert_eq!(counted("OutOfgpu"), "OutOfExtendedResources");
+        assert_eq!(counted("OtherReason"), "Other");
+    }
+}

@@ -276,3 +276,71 @@ impl PodStatus {
         self.containers.iter().filter(|c| c.running())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's 4 cases of `TestToKubeContainerStatus`, which have the 4 states of `TestToKubeContainerState`, with the user
+    /// of `TestToKubeContainerStatusWithUser`.
+    #[test]
+    fn containers_are_read() {
+        use pb::ContainerState::{ContainerCreated, ContainerExited, ContainerRunning, ContainerUnknown};
+        let user = pb::LinuxContainerUser { uid: 0, gid: 0, supplemental_groups: vec![10] };
+        for (cri, state, started_at, finished_at) in [
+            (ContainerCreated, State::Created, 0, 0),
+            (ContainerRunning, State::Running, 999, 0),
+            (ContainerExited, State::Exited, 999, 1278),
+            (ContainerUnknown, State::Unknown, 999, 0),
+        ] {
+            let ended = state == State::Exited;
+            let text = |text: &str| if ended { text.to_owned() } else { String::new() };
+            let status = pb::ContainerStatus {
+                id: "dummyid".into(),
+                metadata: Some(pb::ContainerMetadata { name: "cname".into(), attempt: 3 }),
+                image: Some(pb::ImageSpec { image: "fimage".into(), ..pb::ImageSpec::default() }),
+                state: cri.into(),
+                created_at: 327,
+                started_at,
+                finished_at,
+                exit_code: if ended { 121 } else { 0 },
+                reason: text("GotKilled"),
+                message: text("The container was killed"),
+                user: Some(pb::ContainerUser { linux: Some(user.clone()) }),
+                ..pb::ContainerStatus::default()
+            };
+            let expected = ContainerStatus {
+                id: "dummyid".into(),
+                sandbox_id: "s".into(),
+                name: "cname".into(),
+                state,
+                created_at: nanos(327),
+                started_at: nanos(started_at),
+                finished_at: nanos(finished_at),
+                exit_code: status.exit_code,
+                image: "fimage".into(),
+                restart_count: 3,
+                reason: status.reason.clone(),
+                message: status.message.clone(),
+                user: Some(user.clone()),
+                ..ContainerStatus::default()
+            };
+            assert_eq!(ContainerStatus::new(status, "s".into()), expected);
+        }
+    }
+
+    #[test]
+    fn images_and_signals_of_containers_are_read() {
+        let image = pb::ImageSpec { image: "sha256:1".into(), ..pb::ImageSpec::default() };
+        let mount =
+            |path: &str, image| pb::Mount { container_path: path.into(), image, ..pb::Mount::default() };
+        let status = pb::ContainerStatus {
+            mounts: vec![mount("/files", None), mount("/image", Some(image.clone()))],
+            stop_signal: pb::Signal::Sigrtminplus3.into(),
+            ..pb::ContainerStatus::default()
+        };
+        let got = ContainerStatus::new(status, String::new());
+        assert_eq!(got.image_volumes, [ImageVolume { container_path: "/image".into(), image, id: None }]);
+        assert_eq!(got.stop_signal.as_deref(), Some("SIGRTMIN+3"));
+    }
+}

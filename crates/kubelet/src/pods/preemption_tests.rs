@@ -39,6 +39,45 @@ fn wanted(cpu: i64, memory: i64, pods: i64) -> Vec<Requirement> {
     some.map(|(name, amount)| Requirement { name: name.into(), amount }).collect()
 }
 
+/// Upstream's 6 cases of `TestPreemptable`, of `TestIsCriticalPod` and its 2 of `TestIsCriticalPodBasedOnPriority`. A Pod has a
+/// source, and a priority or none.
+#[test]
+fn pods_that_others_make_room_for() {
+    let system = spec::SYSTEM_CRITICAL;
+    let pod = |(source, priority): (&str, Option<i32>)| -> Pod {
+        let annotations = match source {
+            "" => serde_json::json!(null),
+            "mirror" => serde_json::json!({"kubernetes.io/config.mirror": "mirror"}),
+            source => serde_json::json!({"kubernetes.io/config.source": source}),
+        };
+        let pod = serde_json::json!({"metadata": {"name": "p", "annotations": annotations},
+            "spec": {"priority": priority, "containers": []}});
+        serde_json::from_value(pod).unwrap()
+    };
+    for (of, expected) in [
+        (("file", None), true),
+        (("mirror", None), true),
+        (("", Some(system)), true),
+        (("", Some(system + 1000)), true),
+        (("api", None), false),
+        (("", None), false),
+        (("", Some(1_000_000_000)), false),
+    ] {
+        assert_eq!(spec::is_critical(&pod(of)), expected, "{of:?}");
+    }
+    let (high, low) = (Some(system + 1000), Some(system));
+    for (preemptor, other, expected) in [
+        (("file", None), ("", None), true),
+        (("file", high), ("file", low), true),
+        (("api", high), ("file", low), true),
+        (("file", low), ("file", high), false),
+        (("file", None), ("file", None), false),
+        (("file", low), ("file", low), false),
+    ] {
+        assert_eq!(may_preempt(&pod(preemptor), &pod(other)), expected, "{preemptor:?} {other:?}");
+    }
+}
+
 #[test]
 fn as_few_as_may_be_of_the_least_class() {
     let check = |preemptor: &str, others: &[&str], needs: [i64; 3], expected: Option<&[&str]>| {

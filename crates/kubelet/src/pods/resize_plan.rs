@@ -284,6 +284,75 @@ mod tests {
         check("1,2-3,4", "1,2", Resource::Memory, "1,2-3");
     }
 
+    /// Upstream's 17 cases of `TestComputePodActionsForPodResize`, of which those of the whole Pod's resources differ in its
+    /// limits alone: the Pod's limits, then each container `c1`, `c2`, `c3` as `WANTS/HAS` of limits of cpu and memory or, after
+    /// `|`, with its requests; `C` or `M` if it restarts for cpu or memory. Then the changes by resource, or the restart.
+    #[test]
+    fn resizes_change_or_restart_containers() {
+        let list = |text: &str| -> Value {
+            let (cpu, memory) = text.split_once(',').unwrap_or((text, ""));
+            let set = [("cpu", cpu, "m"), ("memory", memory, "Mi")];
+            let set = set.into_iter().filter(|(_, n, _)| !n.is_empty());
+            set.map(|(name, n, unit)| (name.to_owned(), json!(format!("{n}{unit}"))))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        };
+        let resources = |text: &str| -> Value {
+            let (limits, requests) = text.split_once('|').unwrap_or((text, ""));
+            json!({"limits": list(limits), "requests": list(requests)})
+        };
+        let check = |whole: &str, containers: [&str; 3], expected: &str| {
+            let mut made = Vec::new();
+            let mut has = Vec::new();
+            for (at, text) in containers.into_iter().enumerate() {
+                let (amounts, policies) = text.split_once(' ').unwrap_or((text, ""));
+                let (wanted, given) = amounts.split_once('/').unwrap_or((amounts, amounts));
+                let policy = |name: &str, mark: char| {
+                    let restart = policies.contains(mark);
+                    json!({"resourceName": name,
+                        "restartPolicy": if restart { "RestartContainer" } else { "NotRequired" }})
+                };
+                made.push(json!({"name": format!("c{}", at + 1), "resources": resources(wanted),
+                    "resizePolicy": [policy("cpu", 'C'), policy("memory", 'M')]}));
+                has.push(serde_json::from_value(resources(given)).unwrap());
+            }
+            let mut spec = json!({ "containers": made });
+            if !whole.is_empty() {
+                spec["resources"] = json!({"limits": list(whole)});
+            }
+            let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+            let mut all = has.into_iter();
+            let found = changes(&pod, |c| Some((c.name.clone(), all.next()?)));
+            let (restarts, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(Change::needs_restart);
+            let mut words: Vec<String> =
+                restarts.iter().map(|c| format!("restart:{}", c.container.name)).collect();
+            for resource in [Resource::Memory, Resource::Cpu] {
+                let of = rest.iter().filter(|c| c.shrinks(resource).is_some());
+                words.extend(of.map(|c| format!("{}:{}", resource.name(), c.container.name)));
+            }
+            assert_eq!(words.join(" "), expected, "{whole} {containers:?}");
+        };
+        let (small, large) = ("100,100", "200,200");
+        check("", ["", small, ""], "");
+        check("200,200", [small, small, small], "");
+        check("", ["", "100,100/200,200", ""], "memory:c2 cpu:c2");
+        check("600,600", [small, "200,200/100,100", small], "memory:c2 cpu:c2");
+        check("600,600", [small, "/300,300", small], "memory:c2 cpu:c2");
+        check("600,600", [small, "/300,300 C", small], "restart:c2");
+        check("", ["", "100,100/200,200", ""], "memory:c2 cpu:c2");
+        check("", ["", "100,100/200,100", ""], "cpu:c2");
+        check("", ["", "", "200,200/200,100"], "memory:c3");
+        check("100,100", ["/", "/100", "/"], "memory:c1 memory:c2 memory:c3 cpu:c1 cpu:c3");
+        check("", ["", "200/200", ""], "");
+        check("", ["", "/", ""], "");
+        check("", [&format!("{large}/{small} C"), "", ""], "restart:c1");
+        check("", ["", "", &format!("{large}/{small} M")], "restart:c3");
+        check("", ["", "100,200/100,100 C", ""], "memory:c2");
+        check("", ["", "", "200,100/100,100 M"], "cpu:c3");
+        check("", ["", "", "200,200|100,100/200,200|100,200 M"], "restart:c3");
+        check("", ["", "", "200,200|100,100/200,200|100,200"], "memory:c3");
+    }
+
     #[test]
     fn some_resources_need_a_restart() {
         let check = |policy: Value, has: &str, wants: &str, expected: bool| {

@@ -27,6 +27,17 @@ fn quota(milli_cpu: i64, period: i64) -> i64 {
     if milli_cpu == 0 { 0 } else { (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
+/// The thousandths of cpu of which shares were made.
+fn milli_of_shares(shares: i64) -> i64 {
+    i64::try_from((i128::from(shares) * 1000).div_euclid(1024) + i128::from(shares * 1000 % 1024 != 0))
+        .unwrap_or(i64::MAX)
+}
+
+/// The thousandths of cpu of which a quota in microseconds per period of as many was made.
+fn milli_of_quota(quota: i64, period: i64) -> i64 {
+    i64::try_from(i128::from(quota) * 1000 / i128::from(period.max(1))).unwrap_or(i64::MAX)
+}
+
 /// Shares as a cgroup v2 weight; runc's conversion.
 pub(crate) fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - 2) * 9999 / 262_142
@@ -242,16 +253,15 @@ pub(crate) fn actual(
         }
     };
     if reported.cpu_quota > 0 && reported.cpu_quota != expected.cpu_quota {
-        let milli = i128::from(reported.cpu_quota) * 1000 / i128::from(period);
-        put(&mut all.limits, "cpu", quantity::from_milli(milli.try_into().unwrap_or(i64::MAX)));
+        let milli = milli_of_quota(reported.cpu_quota, period);
+        put(&mut all.limits, "cpu", quantity::from_milli(milli));
     }
     if reported.memory_limit_in_bytes > 0 && reported.memory_limit_in_bytes != expected.memory_limit_in_bytes
     {
         put(&mut all.limits, "memory", Quantity(reported.memory_limit_in_bytes.to_string()));
     }
     if reported.cpu_shares > 0 && reported.cpu_shares != expected.cpu_shares {
-        let milli = (i128::from(reported.cpu_shares) * 1000 + 1023) / 1024;
-        put(&mut all.requests, "cpu", quantity::from_milli(milli.try_into().unwrap_or(i64::MAX)));
+        put(&mut all.requests, "cpu", quantity::from_milli(milli_of_shares(reported.cpu_shares)));
     }
     all
 }
@@ -420,6 +430,61 @@ mod tests {
             unified: true,
             counts_swap: true,
             ..Limits::default()
+        }
+    }
+
+    /// Upstream's figures of `TestSharesToMilliCPU`, and its 4 cases of `TestQuotaToMilliCPU`.
+    #[test]
+    fn units_of_the_kernel_are_read_back() {
+        for (milli, expected) in [
+            (0, 2),
+            (1, 2),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (32, 32),
+            (64, 65),
+            (100, 102),
+            (250, 256),
+            (500, 512),
+            (1000, 1024),
+            (1500, 1536),
+            (2000, 2048),
+        ] {
+            assert_eq!(shares(milli), expected, "{milli}");
+        }
+        for milli in 0..=2000 {
+            assert_eq!(milli_of_shares(shares(milli) as i64), milli.max(2));
+        }
+        for (quota, expected) in [(5_000, 50), (75_000, 750), (100_000, 1000), (150_000, 1500)] {
+            assert_eq!(milli_of_quota(quota, 100_000), expected);
+        }
+    }
+
+    /// Upstream's 6 cases of `TestGenerateLinuxContainerResources`: the same three for each version of cgroups, of which only
+    /// the second one ends a container as a whole.
+    #[test]
+    fn containers_of_each_class() {
+        for unified in [false, true] {
+            let limits = Limits { memory: 17_179_860_387, unified, ..Limits::default() };
+            let check = |resources: serde_json::Value, expected: (i64, i64, i64)| {
+                let pod = json!({"spec": {"containers": [{"name": "c1", "resources": resources}]}});
+                let pod: Pod = serde_json::from_value(pod).unwrap();
+                let got = container_resources(&pod, &spec::containers(&pod)[0], &limits);
+                assert_eq!(
+                    (got.cpu_shares, got.memory_limit_in_bytes, got.oom_score_adj),
+                    expected,
+                    "{resources}"
+                );
+                let whole = got.unified.get("memory.oom.group").map(String::as_str);
+                assert_eq!(whole, unified.then_some("1"));
+                assert!(got.unified.len() <= 1, "{:?}", got.unified);
+            };
+            let less = json!({"cpu": "250m", "memory": "500Mi"});
+            let more = json!({"cpu": "500m", "memory": "750Mi"});
+            check(json!({"requests": less, "limits": less}), (256, 524_288_000, -997));
+            check(json!({"requests": less, "limits": more}), (256, 786_432_000, 970));
+            check(json!({}), (2, 0, 1000));
         }
     }
 

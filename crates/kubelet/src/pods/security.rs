@@ -362,6 +362,39 @@ mod tests {
         );
     }
 
+    /// 6 of upstream's 10 cases of `TestNamespacesForPod`: the others are about a feature that is always on, and about runtimes
+    /// without users of their own (`config.rs`).
+    #[test]
+    fn namespaces_of_pods() {
+        use pb::NamespaceMode::{Container, Node, Pod as OfPod};
+        let check = |spec: Value, expected: [pb::NamespaceMode; 3]| {
+            let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+            let users = pb::UserNamespace { mode: OfPod.into(), ..pb::UserNamespace::default() };
+            let got = namespaces(&pod, users.clone());
+            assert_eq!([got.ipc(), got.network(), got.pid()], expected, "{spec}");
+            assert_eq!(got.userns_options, Some(users));
+        };
+        let own = [OfPod, OfPod, Container];
+        check(json!({"containers": []}), own);
+        check(json!({"hostIPC": true, "hostNetwork": true, "hostPID": true, "containers": []}), [Node; 3]);
+        check(json!({"shareProcessNamespace": true, "containers": []}), [OfPod; 3]);
+        check(json!({"shareProcessNamespace": false, "containers": []}), own);
+        check(json!({"hostUsers": false, "containers": []}), own);
+    }
+
+    /// 3 of upstream's 4 cases of `TestGenerateLinuxConfigSupplementalGroupsPolicy`, which its sandboxes share; the other one
+    /// has a policy that the API refuses.
+    #[test]
+    fn policies_of_groups() {
+        let check = |context: Value, expected: pb::SupplementalGroupsPolicy| {
+            let context: PodSecurityContext = serde_json::from_value(context).unwrap();
+            assert_eq!(groups(Some(&context), &BTreeSet::new()).1, expected);
+        };
+        check(json!({"supplementalGroupsPolicy": "Merge"}), pb::SupplementalGroupsPolicy::Merge);
+        check(json!({"supplementalGroupsPolicy": "Strict"}), pb::SupplementalGroupsPolicy::Strict);
+        check(json!({}), pb::SupplementalGroupsPolicy::Merge);
+    }
+
     /// Upstream's 13 cases of `TestVerifyRunAsNonRoot`.
     #[test]
     fn users_that_may_not_be_root() {

@@ -345,6 +345,26 @@ mod tests {
     // Upstream's other tests in pod_workers_test.go are about the queue of its workers and the order of their updates; a
     // worker here is one future that looks at the newest state.
 
+    /// Upstream's 5 Pods of `TestActiveDeadlineHandler`: when one started, and how long it may run; it is 100 s.
+    #[test]
+    fn a_pod_may_run_so_long() {
+        let now = Timestamp::from_second(100).unwrap();
+        for (started, seconds, over) in [
+            (Some("1970-01-01T00:00:40Z"), Some(30), true),
+            (Some("1970-01-01T00:00:40Z"), Some(120), false),
+            (Some("1970-01-01T00:00:40Z"), None, false),
+            (None, Some(120), false),
+            (None, None, false),
+        ] {
+            let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"startTime": started},
+                "spec": {"containers": [], "activeDeadlineSeconds": seconds}}))
+            .unwrap();
+            let pod = Arc::new(pod);
+            let worker = Worker::new(pod.clone());
+            assert_eq!(worker.deadline(&pod).is_some_and(|at| at <= now), over, "{started:?} {seconds:?}");
+        }
+    }
+
     /// Upstream's cases of `Test_calculateEffectiveGracePeriod` but for the first one, in which nobody asks: the Pod's own grace
     /// is the killer's affair then (`kill.rs`). The columns are what is asked for, one after the other.
     #[test]

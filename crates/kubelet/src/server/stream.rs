@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::Gate;
 use bytes::Bytes;
 use cri::runtime as pb;
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
@@ -163,20 +163,32 @@ fn extended(served: &Served) -> bool {
     served.config.gates.enabled(Gate::ExtendWebSocketsToKubelet)
 }
 
+/// The ports that a WebSocket client names; upstream's texts.
 fn ports(query: &Query) -> Result<Vec<i32>, Failure> {
-    let all: Vec<&str> = query.all("port").flat_map(|v| v.split(',')).collect();
-    if all.iter().all(|p| p.is_empty()) {
+    let all: Vec<&str> = query.all("port").collect();
+    if all.is_empty() {
         return Err(Failure::bad_request("query parameter \"port\" is required"));
     }
-    all.iter()
-        .map(|port| {
-            port.parse::<u16>()
-                .ok()
-                .filter(|p| *p > 0)
-                .map(i32::from)
-                .ok_or_else(|| Failure::bad_request(format!("unable to parse {port:?} as a port")))
-        })
-        .collect()
+    let mut ports = Vec::new();
+    for value in all {
+        if value.is_empty() {
+            return Err(Failure::bad_request("query parameter \"port\" cannot be empty"));
+        }
+        for port in value.split(',') {
+            let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+            let why = if digits { "value out of range" } else { "invalid syntax" };
+            match port.parse::<u16>().ok().filter(|_| digits) {
+                None => {
+                    return Err(Failure::bad_request(format!(
+                        "unable to parse {value:?} as a port: strconv.ParseUint: parsing {port:?}: {why}"
+                    )));
+                }
+                Some(0) => return Err(Failure::bad_request(format!("port {value:?} must be > 0"))),
+                Some(port) => ports.push(i32::from(port)),
+            }
+        }
+    }
+    Ok(ports)
 }
 
 /// Runs a command and answers with its output.
@@ -202,7 +214,9 @@ pub(super) async fn run(
         );
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
     }
-    Ok(Response::new(full([answer.stdout, answer.stderr].concat())))
+    let mut response = Response::new(full([answer.stdout, answer.stderr].concat()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
 }
 
 /// Carries the streams of a command; `kind` is `exec` or `attach`.
@@ -488,15 +502,23 @@ mod tests {
         check("", None);
     }
 
+    /// What upstream's `NewV4Options` says of ports.
     #[test]
     fn forwarded_ports() {
-        let check = |query: &str, expected: Option<&[i32]>| {
-            assert_eq!(ports(&Query::parse(query)).ok().as_deref(), expected, "{query}");
+        let check = |query: &str, expected: Result<&[i32], &str>| {
+            let got = ports(&Query::parse(query)).map_err(|failure| failure.text);
+            assert_eq!(got.as_deref().map_err(String::as_str), expected, "{query}");
         };
-        check("port=80,443&port=1", Some(&[80, 443, 1]));
-        check("port=", None);
-        check("port=0", None);
-        check("port=http", None);
-        check("", None);
+        check("port=80,443&port=1", Ok(&[80, 443, 1]));
+        check("", Err("query parameter \"port\" is required"));
+        check("port=", Err("query parameter \"port\" cannot be empty"));
+        check("port=0", Err("port \"0\" must be > 0"));
+        let unable = |value: &str, port: &str, why: &str| {
+            format!("unable to parse {value:?} as a port: strconv.ParseUint: parsing {port:?}: {why}")
+        };
+        check("port=http", Err(&unable("http", "http", "invalid syntax")));
+        check("port=80,", Err(&unable("80,", "", "invalid syntax")));
+        check("port=%2B80", Err(&unable("+80", "+80", "invalid syntax")));
+        check("port=65536", Err(&unable("65536", "65536", "value out of range")));
     }
 }

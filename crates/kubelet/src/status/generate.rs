@@ -213,14 +213,10 @@ fn volume_mounts(
 }
 
 /// The resources that a container has: of one that runs, as the runtime reports them.
-fn given_to(
-    i: &Inputs<'_>,
-    container: &Container,
-    c: &observed::ContainerStatus,
-) -> Option<ResourceRequirements> {
-    let own = container.resources.as_ref()?;
+fn given_to(i: &Inputs<'_>, container: &Container, c: &observed::ContainerStatus) -> ResourceRequirements {
+    let own = container.resources.clone().unwrap_or_default();
     if c.state != State::Running {
-        return Some(own.clone());
+        return own;
     }
     let known = i.actuated.get(&c.id).cloned().unwrap_or_else(|| resources::effective(i.pod, container));
     let shown = Container { resources: Some(known), ..Container::default() };
@@ -234,8 +230,8 @@ fn given_to(
     };
     keep(&mut all.requests, own.requests.as_ref());
     keep(&mut all.limits, own.limits.as_ref());
-    all.claims.clone_from(&own.claims);
-    Some(all)
+    all.claims = own.claims;
+    all
 }
 
 fn by_name(list: &[ContainerStatus]) -> HashMap<&str, &ContainerStatus> {
@@ -345,7 +341,7 @@ fn containers(
                         })
                     })
                     .or_else(|| Some(ContainerState::default())),
-                resources: given_to(i, container, c),
+                resources: Some(given_to(i, container, c)),
                 allocated_resources: container
                     .resources
                     .as_ref()

@@ -2,8 +2,9 @@
 //! `status/status_manager_test.go`.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::{ContainerStatus as ApiContainer, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus as ApiContainer, Pod, PodStatus, ResourceRequirements};
 use serde_json::{Value, json};
 
 use super::generate::{self, Failure, Inputs, Waiting, generate, phase, terminate};
@@ -325,16 +326,32 @@ fn probed(
     generate(&Inputs {
         pod,
         observed,
-        waiting: &given.waiting,
         probe,
-        old: &given.old,
         terminal: given.terminal,
-        pending: None,
         failed: given.failed.as_ref(),
         node_ips: &node_ips,
+        ..inputs(&given.waiting, &given.old)
+    })
+}
+
+/// The facts that a status is made of, where nothing is known but these.
+fn inputs<'a>(waiting: &'a Waiting, old: &'a PodStatus) -> Inputs<'a> {
+    static NOBODY: LazyLock<Pod> = LazyLock::new(Pod::default);
+    static NOTHING: LazyLock<observed::PodStatus> = LazyLock::new(observed::PodStatus::default);
+    static NONE: LazyLock<HashMap<String, ResourceRequirements>> = LazyLock::new(HashMap::new);
+    Inputs {
+        pod: &NOBODY,
+        observed: &NOTHING,
+        waiting,
+        probe: &|_, _| None,
+        old,
+        terminal: false,
+        pending: None,
+        failed: None,
+        node_ips: &[],
         runtime: "test",
         recursive_read_only: false,
-        actuated: &HashMap::new(),
+        actuated: &NONE,
         actuated_whole: None,
         tells_whole: true,
         resize_error: None,
@@ -342,7 +359,7 @@ fn probed(
         restarts_all: true,
         tells_stop_signals: true,
         now: jiff::Timestamp::from_second(100).unwrap(),
-    })
+    }
 }
 
 /// A container's state in a word: `run`, an exit code (`unknown` for that of one which was lost), `wait`; then reason and
@@ -409,6 +426,75 @@ fn containers_keep_their_past() {
     check(&two, "a:run b:run", failed(), &["a: run < -1 #6", "b: run < -1 #6"]);
     check(&pod("Always", "i a"), "a:run", vec![], &["i: Completed 0 <  #0"]);
     check(&pod("Always", "i* a"), "a:run", vec![], &["i: wait PodInitializing <  #0"]);
+}
+
+/// Upstream's 16 cases of `TestConvertToAPIContainerStatusesForResources`: the container's state, what it was given of the node,
+/// what was given to it if that is something else, what the runtime tells, and what is told then. The runtime tells nothing
+/// where it has what the container was given.
+#[test]
+fn containers_tell_what_they_have() {
+    let check =
+        |state: &str, allocated: Value, given: Option<Value>, runtime: Option<[i64; 2]>, expected: &Value| {
+            let pod = made(json!({"containers": [{"name": "a", "resources": allocated}]}));
+            let mut observed = observed(&format!("a:{state}"));
+            observed.containers[0].resources = runtime.map(|[cpu_shares, cpu_quota]| {
+                cri::runtime::LinuxContainerResources { cpu_shares, cpu_quota, ..Default::default() }
+            });
+            let given = given.as_ref().unwrap_or(&allocated).clone();
+            let actuated = HashMap::from([("id-a".to_owned(), serde_json::from_value(given).unwrap())]);
+            let old = PodStatus::default();
+            let waiting = Waiting::new();
+            let got = generate(&Inputs {
+                pod: &pod,
+                observed: &observed,
+                actuated: &actuated,
+                ..inputs(&waiting, &old)
+            });
+            let got = got.container_statuses.unwrap().remove(0);
+            assert_eq!(&serde_json::to_value(&got.resources).unwrap(), expected, "{allocated}");
+            let requests = allocated["requests"].as_object().filter(|r| !r.is_empty());
+            assert_eq!(
+                serde_json::to_value(&got.allocated_resources).unwrap(),
+                requests.map_or(Value::Null, |r| json!(r))
+            );
+        };
+    let (one, two) = (json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "2", "memory": "2Gi"}));
+    let both = |list: &Value| json!({"limits": list, "requests": list});
+    let with = |list: &Value, more: &[(&str, &str)]| {
+        let mut list = list.clone();
+        for (name, amount) in more {
+            list[name] = json!(amount);
+        }
+        list
+    };
+    let disk = [("ephemeral-storage", "2Gi"), ("storage", "2Gi")];
+    let extended = [("dummy.io/dummy", "1")];
+    let (one_disk, two_disk) = (with(&one, &disk), with(&two, &disk));
+    let same = |state: &str, resources: Value| check(state, resources.clone(), None, None, &resources);
+    same("run", both(&one));
+    same("run", both(&one));
+    let memory = json!({"requests": {"memory": "100M"}});
+    check("run", memory.clone(), None, Some([2, 0]), &memory);
+    let least = json!({"requests": {"memory": "100M", "cpu": "1m"}, "limits": {"cpu": "5m"}});
+    check("run", least.clone(), None, Some([2, 1000]), &least);
+    for _ in ["guaranteed", "burstable", "without an old status"] {
+        same("run", both(&one_disk));
+    }
+    same("run", json!({}));
+    same("run", json!({"requests": with(&json!({"cpu": "0", "memory": "0"}), &extended)}));
+    same("run", json!({"requests": with(&one, &extended)}));
+    same("run", json!({"requests": with(&one_disk, &extended)}));
+    same("run", both(&with(&one, &extended)));
+    same("created", both(&one_disk));
+    same("run", both(&one_disk));
+    check("0", both(&two_disk), Some(both(&one_disk)), None, &both(&two_disk));
+    check(
+        "run",
+        both(&two_disk),
+        Some(both(&one_disk)),
+        None,
+        &both(&with(&two_disk, &[("cpu", "1"), ("memory", "1Gi")])),
+    );
 }
 
 /// Upstream's 2 cases of `TestConvertToAPIContainerStatusesWithImageVolumeDigest`, and what was reported before of an image

@@ -415,24 +415,38 @@ fn tmpfs(dir: &Path, size: Option<i64>) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let size = size.filter(|bytes| *bytes > 0).map(|bytes| format!("size={bytes}"));
     let without: Vec<&str> = size.as_deref().into_iter().collect();
-    let mount = |options: &[&str]| -> io::Result<()> {
-        let data = std::ffi::CString::new(options.join(","))?;
-        Ok(rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?)
-    };
     // Secrets do not belong on a disk. A kernel before 6.4 cannot keep them from there; it is asked once, since each
     // refusal is a line in its log.
     static UNKNOWN: AtomicBool = AtomicBool::new(false);
     if UNKNOWN.load(Ordering::Relaxed) {
-        return mount(&without);
+        return mount_tmpfs(dir, &without);
     }
-    match mount(&[&without[..], &["noswap"]].concat()) {
+    match mount_tmpfs(dir, &[&without[..], &[NO_SWAP]].concat()) {
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-            mount(&without)?;
+            mount_tmpfs(dir, &without)?;
             UNKNOWN.store(true, Ordering::Relaxed);
             Ok(())
         }
         other => other,
     }
+}
+
+/// The option of a volume in memory that is never on a disk.
+const NO_SWAP: &str = "noswap";
+
+fn mount_tmpfs(dir: &Path, options: &[&str]) -> io::Result<()> {
+    let data = std::ffi::CString::new(options.join(","))?;
+    Ok(rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?)
+}
+
+/// Whether volumes in memory never are on a disk, which a mount below `root` tells.
+pub(crate) fn keeps_from_swap(root: &Path) -> bool {
+    let dir = root.join(format!("tmpfs-noswap-test-{}", std::process::id()));
+    let kept = fs::create_dir_all(&dir).and_then(|()| mount_tmpfs(&dir, &[NO_SWAP]));
+    if let Err(error) = mounts::remove_unmounted(&dir) {
+        tracing::warn!(%error, dir = %dir.display(), "a directory that was to be tried stays");
+    }
+    kept.is_ok()
 }
 
 /// The place of an `emptyDir` volume.

@@ -172,6 +172,18 @@ mod tests {
         assert_eq!(tokens.next_renewal("u"), None);
     }
 
+    /// 4 of upstream's 5 cases of `TestRequiresRefresh`, in minutes: when the token is looked at, and when it ends. The last one
+    /// does not say how long it is good for, which every request here does.
+    #[test]
+    fn tokens_are_renewed_when_upstreams_are() {
+        let at = |minutes: i64| Timestamp::from_second(minutes * 60).unwrap();
+        for (now, end, expected) in
+            [(10, 60, false), (50, 60, true), (25 * 60, 60 * 60, true), (70, 60, true)]
+        {
+            assert_eq!(renewal(at(0), at(end)) < at(now), expected, "{now} {end}");
+        }
+    }
+
     #[test]
     fn tokens_are_renewed_in_time() {
         let at = |s| Timestamp::from_second(s).unwrap();
