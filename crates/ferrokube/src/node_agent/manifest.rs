@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::codec::json;
 use api::schema::Gvk;
-use api::{FeatureGates, Schema, Struct};
+use api::{FeatureGates, Gate, Schema, Struct};
 use k8s_openapi::api::core::v1::Pod;
 use kinds::defaults::Defaults;
 use kinds::strategy::{Ctx, Strategy};
@@ -27,14 +27,14 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Those of this version, with its default features.
-    pub(crate) fn new() -> Self {
+    /// Those of this version, with these features.
+    pub(crate) fn new(gates: FeatureGates) -> Self {
         let schema = Schema::builtin();
         Self {
             schema,
             defaults: Defaults::new(schema),
             strategy: kinds::strategies::strategy("", "pods"),
-            gates: FeatureGates::default(),
+            gates,
         }
     }
 
@@ -93,6 +93,10 @@ impl Manifests for Rules {
         let errors = self.errors(pod).map_err(ManifestError::Unreadable)?;
         if errors.is_empty() { Ok(()) } else { Err(ManifestError::Invalid(errors.join(", "))) }
     }
+
+    fn may_refer(&self) -> bool {
+        !self.gates.enabled(Gate::PreventStaticPodAPIReferences)
+    }
 }
 
 #[cfg(test)]
@@ -101,7 +105,8 @@ mod tests {
 
     #[test]
     fn manifests_have_the_rules_of_the_api() {
-        let rules = Rules::new();
+        let rules = Rules::new(FeatureGates::default());
+        assert!(!rules.may_refer());
         let yaml = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: default}\n\
                     spec:\n  containers:\n  - {name: c, image: i}\n";
         let pods = rules.read(yaml.as_bytes()).unwrap();
@@ -123,5 +128,37 @@ mod tests {
         assert!(wrong("{").starts_with("couldn't parse as pod("));
         assert!(wrong("").starts_with("couldn't parse as pod("));
         assert!(wrong(&"[".repeat(1 << 20)).starts_with("couldn't parse as pod("));
+    }
+
+    /// Upstream's cases (`TestExtractInvalidPods`), each beside the Pod that it would be without its fault.
+    #[test]
+    fn pods_that_are_none() {
+        let rules = Rules::new(FeatureGates::default());
+        let check = |version: &str, container: &str, volumes: &[&str]| -> Result<(), String> {
+            let volumes = volumes.iter().map(|name| serde_json::json!({"name": name, "emptyDir": {}}));
+            let manifest = serde_json::json!({
+                "apiVersion": version,
+                "kind": "Pod",
+                "metadata": {"name": "foo", "namespace": "mynamespace", "uid": "111"},
+                "spec": {
+                    "containers": [{"name": container, "image": "foo", "restartPolicy": "Always"}],
+                    "volumes": volumes.collect::<Vec<_>>(),
+                },
+            });
+            let pods = rules.read(manifest.to_string().as_bytes()).map_err(|e| e.to_string())?;
+            rules.check(&pods[0]).map_err(|e| e.to_string())
+        };
+        assert_eq!(check("v1", "1", &["one", "two"]), Ok(()));
+        for (version, container, volumes, told) in [
+            ("", "1", &[][..], "couldn't parse as pod("),
+            ("v1betta2", "1", &[], "couldn't parse as pod("),
+            ("v1", "1", &["_INVALID_"], "spec.volumes[0].name"),
+            ("v1", "1", &["repeated", "repeated"], "spec.volumes[1].name"),
+            ("v1", "", &[], "spec.containers[0].name"),
+            ("v1", "_INVALID_", &[], "spec.containers[0].name"),
+        ] {
+            let error = check(version, container, volumes).unwrap_err();
+            assert!(error.contains(told), "{version} {container} {volumes:?}: {error}");
+        }
     }
 }

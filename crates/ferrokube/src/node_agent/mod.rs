@@ -139,7 +139,7 @@ fn config(
     let (volume_stats_period, verification) = (file.volume_stats_period(), file.verification()?);
     let container_log_monitor_interval = file.log_interval()?;
     let (change_detection, sync_frequency) = file.changes()?;
-    let statics = file.statics(|| Arc::new(manifest::Rules::new()))?;
+    let statics = file.statics(|| Arc::new(manifest::Rules::new(gates)))?;
     let port = file.port(PORT);
     let listening = file.address.unwrap_or(machine::anywhere());
     let node_ips = machine::node_ips(&flags.node_ip)?;

@@ -235,7 +235,7 @@ const OPEN_FILES: i64 = 1_000_000;
 const ALL_IMAGES: usize = usize::MAX >> 4;
 
 /// The features that this kubelet switches.
-const HONOURED_GATES: [Gate; 35] = [
+const HONOURED_GATES: [Gate; 44] = [
     Gate::CPUManagerPolicyAlphaOptions,
     Gate::CPUManagerPolicyBetaOptions,
     Gate::CRIListStreaming,
@@ -243,16 +243,22 @@ const HONOURED_GATES: [Gate; 35] = [
     Gate::ChangeContainerStatusOnKubeletRestart,
     Gate::ClusterTrustBundle,
     Gate::ClusterTrustBundleProjection,
+    Gate::ComponentFlagz,
+    Gate::ComponentStatusz,
     Gate::ContainerStopSignals,
     Gate::CustomCPUCFSQuotaPeriod,
+    Gate::DRAWorkloadResourceClaims,
     Gate::DisableCPUQuotaWithExclusiveCPUs,
     Gate::ExtendWebSocketsToKubelet,
     Gate::GracefulNodeShutdown,
     Gate::GracefulNodeShutdownBasedOnPodPriority,
     Gate::ImageVolumeWithDigest,
+    Gate::InPlacePodLevelResourcesVerticalScaling,
     Gate::InPlacePodVerticalScalingExclusiveCPUs,
     Gate::InPlacePodVerticalScalingExclusiveMemory,
+    Gate::InPlacePodVerticalScalingInitContainers,
     Gate::KubeletCrashLoopBackOffMax,
+    Gate::KubeletEnsureSecretPulledImages,
     Gate::KubeletPodResourcesListUseActivePods,
     Gate::KubeletRegistrationGetOnExistsOnly,
     Gate::KubeletServiceAccountTokenForCredentialProviders,
@@ -265,10 +271,13 @@ const HONOURED_GATES: [Gate; 35] = [
     Gate::PodLevelResourceManagers,
     Gate::PodLevelResources,
     Gate::PodLogsQuerySplitStreams,
+    Gate::PreventStaticPodAPIReferences,
     Gate::QOSReserved,
     Gate::ReduceDefaultCrashLoopBackOffDecay,
+    Gate::RestartAllContainersOnContainerExits,
     Gate::RotateKubeletServerCertificate,
     Gate::SELinuxMount,
+    Gate::TaintTolerationComparisonOperators,
     Gate::TopologyManagerPolicyAlphaOptions,
     Gate::TopologyManagerPolicyBetaOptions,
 ];

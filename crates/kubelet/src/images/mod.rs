@@ -7,6 +7,8 @@ mod keyring;
 mod names;
 mod node_files;
 mod records;
+#[cfg(test)]
+mod upstream_tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

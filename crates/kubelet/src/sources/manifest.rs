@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration, Volume};
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use sha2::{Digest, Sha256};
 
+use super::references;
 use crate::pods::labels;
 
 /// The largest manifest that is read.
@@ -26,6 +27,11 @@ pub trait Manifests: Send + Sync {
     /// # Errors
     /// The Pod is not valid.
     fn check(&self, pod: &Pod) -> Result<(), ManifestError>;
+    /// Whether a Pod may need objects of the API, of which it hears nothing; upstream's gate `PreventStaticPodAPIReferences`
+    /// forbids that.
+    fn may_refer(&self) -> bool {
+        false
+    }
 }
 
 /// Why a manifest makes no Pod.
@@ -40,6 +46,9 @@ pub enum ManifestError {
     /// The Pod needs something that only the API has.
     #[error("static pods may not reference {0}")]
     Reference(&'static str),
+    /// The Pod needs something that no static Pod can have.
+    #[error("static pods may not use {0}")]
+    Use(&'static str),
 }
 
 /// Where static Pods come from.
@@ -99,12 +108,20 @@ pub(crate) fn pods(
         if pod.metadata.name.as_deref().unwrap_or_default().is_empty() {
             return Err(ManifestError::Invalid("name is needed for the pod".into()));
         }
-        let pod = settle(pod, origin, node);
+        let mut pod = settle(pod, origin, node);
         manifests.check(&pod)?;
-        match pod.spec.as_ref().and_then(reference) {
-            Some(what) => Err(ManifestError::Reference(what)),
-            None => Ok(pod),
+        let spec = pod.spec.get_or_insert_default();
+        if manifests.may_refer() {
+            if references::has_trust_bundle(spec) {
+                return Err(ManifestError::Use("ClusterTrustBundle projected volume sources"));
+            }
+            if references::has_claims(spec) {
+                return Err(ManifestError::Use("ResourceClaims"));
+            }
+        } else if let Some(what) = references::of(spec) {
+            return Err(ManifestError::Reference(what));
         }
+        Ok(pod)
     };
     manifests.read(manifest)?.into_iter().map(settled).collect()
 }
@@ -159,82 +176,15 @@ pub(crate) fn seen(pod: &mut Pod, at: jiff::Timestamp) {
     annotations.insert(labels::CONFIG_SEEN.into(), at.to_string());
 }
 
-/// The objects of the API that a Pod needs, which it may not: upstream's names.
-fn reference(spec: &PodSpec) -> Option<&'static str> {
-    let named = |name: &Option<String>| name.as_ref().is_some_and(|n| !n.is_empty());
-    if named(&spec.service_account_name) {
-        return Some("serviceaccounts");
-    }
-    let mut containers: Vec<Container> = spec.containers.clone();
-    containers.extend(spec.init_containers.clone().unwrap_or_default());
-    let mut env: Vec<_> = containers.iter().flat_map(|c| c.env.iter().flatten()).collect();
-    let mut env_from: Vec<_> = containers.iter().flat_map(|c| c.env_from.iter().flatten()).collect();
-    for c in spec.ephemeral_containers.iter().flatten() {
-        env.extend(c.env.iter().flatten());
-        env_from.extend(c.env_from.iter().flatten());
-    }
-    let from = |pick: fn(&k8s_openapi::api::core::v1::EnvVarSource) -> bool| {
-        env.iter().filter_map(|e| e.value_from.as_ref()).any(pick)
-    };
-    let pulled = spec.image_pull_secrets.iter().flatten().any(|s| !s.name.is_empty());
-    if pulled || from(|v| v.secret_key_ref.is_some()) || env_from.iter().any(|e| e.secret_ref.is_some()) {
-        return Some("secrets");
-    }
-    if from(|v| v.config_map_key_ref.is_some()) || env_from.iter().any(|e| e.config_map_ref.is_some()) {
-        return Some("configmaps");
-    }
-    if spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
-        return Some("resourceclaims");
-    }
-    spec.volumes.iter().flatten().find_map(of_volume)
-}
-
-fn of_volume(volume: &Volume) -> Option<&'static str> {
-    if volume.config_map.is_some() {
-        return Some("configmaps (via configmap volumes)");
-    }
-    if volume.secret.is_some() {
-        return Some("secrets (via secret volumes)");
-    }
-    if volume.csi.is_some() {
-        return Some("csidrivers (via CSI volumes)");
-    }
-    if volume.glusterfs.is_some() {
-        return Some("endpoints (via glusterFS volumes)");
-    }
-    if volume.persistent_volume_claim.is_some() {
-        return Some("persistentvolumeclaims");
-    }
-    if volume.ephemeral.is_some() {
-        return Some("persistentvolumeclaims (via ephemeral volumes)");
-    }
-    if volume.azure_file.is_some() {
-        return Some("secrets (via azureFile volumes)");
-    }
-    volume.projected.iter().flat_map(|p| p.sources.iter().flatten()).find_map(|source| {
-        if source.config_map.is_some() {
-            Some("configmaps (via projected volumes)")
-        } else if source.secret.is_some() {
-            Some("secrets (via projected volumes)")
-        } else if source.service_account_token.is_some() {
-            Some("serviceaccounts (via projected volumes)")
-        } else if source.cluster_trust_bundle.is_some() {
-            Some("clustertrustbundles")
-        } else if source.pod_certificate.is_some() {
-            Some("podcertificates")
-        } else {
-            None
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
-    struct Plain;
+    struct Plain {
+        may_refer: bool,
+    }
 
     impl Manifests for Plain {
         fn read(&self, manifest: &[u8]) -> Result<Vec<Pod>, ManifestError> {
@@ -245,12 +195,19 @@ mod tests {
             let none = pod.spec.as_ref().is_none_or(|s| s.containers.is_empty());
             if none { Err(ManifestError::Invalid("no containers".into())) } else { Ok(()) }
         }
+        fn may_refer(&self) -> bool {
+            self.may_refer
+        }
+    }
+
+    fn read_by(manifests: &Plain, value: &Value, origin: Origin<'_>, node: &str) -> Result<Pod, String> {
+        pods(manifests, value.to_string().as_bytes(), origin, node)
+            .map(|mut all| all.remove(0))
+            .map_err(|e| e.to_string())
     }
 
     fn read(value: &Value, origin: Origin<'_>, node: &str) -> Result<Pod, String> {
-        pods(&Plain, value.to_string().as_bytes(), origin, node)
-            .map(|mut all| all.remove(0))
-            .map_err(|e| e.to_string())
+        read_by(&Plain { may_refer: false }, value, origin, node)
     }
 
     #[test]
@@ -263,6 +220,12 @@ mod tests {
         let (uid, annotations) = (meta.uid.clone().unwrap(), meta.annotations.clone().unwrap());
         assert_eq!((uid.len(), &annotations[labels::CONFIG_HASH]), (32, &uid));
         assert_eq!(annotations[labels::CONFIG_SOURCE], "file");
+        // Upstream's cases (`TestStaticPodNameGenerate`).
+        for node in ["node1", "Node1", "NODE1"] {
+            let named = json!({"metadata": {"name": "static-pod1"}, "spec": {"containers": [{"name": "c"}]}});
+            let name = read(&named, file, node).unwrap().metadata.name;
+            assert_eq!(name.as_deref(), Some("static-pod1-node1"), "{node}");
+        }
         let spec = pod.spec.clone().unwrap();
         assert_eq!(spec.node_name.as_deref(), Some("Node-A"));
         assert_eq!(spec.tolerations.unwrap()[0].effect.as_deref(), Some("NoExecute"));
@@ -290,55 +253,27 @@ mod tests {
 
     #[test]
     fn what_needs_the_api_is_refused() {
-        let check = |spec: Value, expected: Option<&str>| {
+        let check = |manifests: &Plain, spec: Value, expected: Option<&str>| {
             let mut value = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}});
             for (key, field) in spec.as_object().unwrap() {
                 value["spec"][key] = field.clone();
             }
-            let got = read(&value, Origin::File("/f"), "n").err();
-            let expected = expected.map(|what| format!("static pods may not reference {what}"));
-            assert_eq!(got, expected, "{spec}");
+            let got = read_by(manifests, &value, Origin::File("/f"), "n").err();
+            assert_eq!(got.as_deref(), expected, "{spec}");
         };
-        let env =
-            |from: Value| json!({"containers": [{"name": "c", "env": [{"name": "e", "valueFrom": from}]}]});
-        let volume = |source: Value| {
-            let mut volume = json!({"name": "v"});
-            for (key, field) in source.as_object().unwrap() {
-                volume[key] = field.clone();
-            }
-            json!({"volumes": [volume]})
-        };
-        let projected = |source: Value| volume(json!({"projected": {"sources": [source]}}));
-        check(json!({}), None);
-        check(json!({"serviceAccountName": "a"}), Some("serviceaccounts"));
-        check(env(json!({"secretKeyRef": {"name": "s", "key": "k"}})), Some("secrets"));
-        check(env(json!({"configMapKeyRef": {"name": "s", "key": "k"}})), Some("configmaps"));
-        check(env(json!({"fieldRef": {"fieldPath": "metadata.name"}})), None);
-        check(json!({"imagePullSecrets": [{"name": "s"}]}), Some("secrets"));
-        check(json!({"resourceClaims": [{"name": "r"}]}), Some("resourceclaims"));
-        for free in [
-            json!({"emptyDir": {}}),
-            json!({"hostPath": {"path": "/"}}),
-            json!({"downwardAPI": {}}),
-            json!({"image": {"reference": "i"}}),
-            json!({"nfs": {"server": "s", "path": "/"}}),
-        ] {
-            check(volume(free), None);
-        }
-        check(volume(json!({"configMap": {"name": "x"}})), Some("configmaps (via configmap volumes)"));
-        check(volume(json!({"secret": {"secretName": "x"}})), Some("secrets (via secret volumes)"));
-        check(volume(json!({"csi": {"driver": "d"}})), Some("csidrivers (via CSI volumes)"));
-        check(volume(json!({"persistentVolumeClaim": {"claimName": "x"}})), Some("persistentvolumeclaims"));
-        check(volume(json!({"ephemeral": {}})), Some("persistentvolumeclaims (via ephemeral volumes)"));
-        check(projected(json!({"downwardAPI": {}})), None);
-        check(projected(json!({"secret": {"name": "s"}})), Some("secrets (via projected volumes)"));
-        check(
-            projected(json!({"serviceAccountToken": {"path": "t"}})),
-            Some("serviceaccounts (via projected volumes)"),
-        );
-        check(projected(json!({"clusterTrustBundle": {"path": "t"}})), Some("clustertrustbundles"));
-        let certificate = json!({"podCertificate": {"signerName": "e.com/s", "keyType": "ED25519"}});
-        check(projected(certificate), Some("podcertificates"));
+        let (strict, lax) = (&Plain { may_refer: false }, &Plain { may_refer: true });
+        let account = json!({"serviceAccountName": "a"});
+        let claims = json!({"resourceClaims": [{"name": "r"}]});
+        let bundle = json!({"projected": {"sources": [{"clusterTrustBundle": {"path": "t"}}]}, "name": "v"});
+        let bundle = json!({"volumes": [bundle]});
+        check(strict, json!({}), None);
+        check(strict, account.clone(), Some("static pods may not reference serviceaccounts"));
+        check(strict, claims.clone(), Some("static pods may not reference resourceclaims"));
+        check(strict, bundle.clone(), Some("static pods may not reference clustertrustbundles"));
+        check(lax, account, None);
+        check(lax, claims, Some("static pods may not use ResourceClaims"));
+        let refused = "static pods may not use ClusterTrustBundle projected volume sources";
+        check(lax, bundle, Some(refused));
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod api;
 pub(crate) mod directory;
 pub mod manifest;
 pub(crate) mod mirrors;
+mod references;
 pub(crate) mod statics;
 pub(crate) mod url;
 

@@ -1,5 +1,6 @@
 //! Sources of static Pods: they say again and again which ones there are.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use super::Source;
 use super::manifest::seen;
 use crate::pods::host::PodHost;
-use crate::pods::spec;
+use crate::pods::{labels, spec};
 
 /// Reads which static Pods there are.
 pub(crate) trait Reader: Send + Sync {
@@ -41,6 +42,10 @@ impl<R: Reader> StaticSource<R> {
     /// Reads once, and tells `host` of what is new and what is gone.
     async fn look(&self, host: &PodHost) {
         let Some(read) = self.reader.read().await else { return };
+        let (read, twice) = of_different_names(read);
+        for pod in &twice {
+            host.recorder.pod(pod, "Warning", "FailedValidation", duplicate(pod));
+        }
         let before = self.pods.borrow().clone();
         let known = before.clone().unwrap_or_default();
         let now = self.clock.now();
@@ -61,6 +66,22 @@ impl<R: Reader> StaticSource<R> {
         self.pods.send_replace(Some(all.clone()));
         host.replace(&known, &all);
     }
+}
+
+/// Of Pods of the same name the first one, and apart from them the others.
+fn of_different_names(all: Vec<Pod>) -> (Vec<Pod>, Vec<Pod>) {
+    let mut names = HashSet::new();
+    all.into_iter().partition(|pod| names.insert((pod.metadata.namespace.clone(), pod.metadata.name.clone())))
+}
+
+/// What is told of a Pod whose name another one of its source has; upstream's text.
+fn duplicate(pod: &Pod) -> String {
+    let (name, namespace, uid) = (spec::name(pod), spec::namespace(pod), spec::uid(pod));
+    let annotations = pod.metadata.annotations.as_ref();
+    let source = annotations.and_then(|all| all.get(labels::CONFIG_SOURCE)).map_or("", String::as_str);
+    format!(
+        "Error validating pod {name}_{namespace}({uid}) from {source} due to duplicate pod name {name:?}, ignoring"
+    )
 }
 
 impl<R: Reader + 'static> Source for StaticSource<R> {
@@ -92,5 +113,28 @@ impl<R: Reader + 'static> Source for StaticSource<R> {
 
     fn pods(&self) -> Vec<Arc<Pod>> {
         self.pods.borrow().clone().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Upstream's case of a Pod that is there twice (`TestInvalidPodFiltered` has it for a source's updates).
+    #[test]
+    fn the_first_pod_of_a_name_counts() {
+        let pod = |namespace: &str, name: &str, uid: &str| -> Pod {
+            let source = json!({labels::CONFIG_SOURCE: "http"});
+            let meta = json!({"namespace": namespace, "name": name, "uid": uid, "annotations": source});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        let all = vec![pod("new", "foo", "1"), pod("other", "foo", "2"), pod("new", "foo", "3")];
+        let (kept, twice) = of_different_names(all);
+        let uids = |all: &[Pod]| all.iter().map(|pod| spec::uid(pod).to_owned()).collect::<Vec<_>>();
+        assert_eq!((uids(&kept), uids(&twice)), (vec!["1".into(), "2".into()], vec!["3".into()]));
+        let told = "Error validating pod foo_new(3) from http due to duplicate pod name \"foo\", ignoring";
+        assert_eq!(duplicate(&twice[0]), told);
     }
 }
