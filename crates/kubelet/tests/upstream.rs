@@ -51,7 +51,7 @@ const COUNTS: &[(&str, [usize; 3])] = &[
     ("qos", [1, 1, 0]),
     ("runtimeclass", [1, 0, 0]),
     ("secret", [1, 0, 0]),
-    ("server", [48, 2, 1]),
+    ("server", [48, 7, 0]),
     ("sharedcpus", [1, 0, 0]),
     ("stats", [27, 1, 0]),
     ("status", [41, 6, 7]),

@@ -56,12 +56,13 @@ impl Giving {
         let can = node.abilities().await?;
         let dir = room.places.device_published(&wanted.name);
         let path = dir.join(uid);
-        let link = room.places.pod_devices(uid).join(&wanted.name);
+        let own = room.places.pod_devices(uid);
+        let link = own.join(&wanted.name);
         let (attributes, secrets) = room.publication(&self.pod, wanted, &self.rules).await?;
         // The link comes first: with it, another process knows what to take back.
-        let to = path.clone();
+        let (to, all) = (path.clone(), dir.clone());
         try_blocking(move || -> io::Result<()> {
-            make_dir(&dir)?;
+            make_dir(&all)?;
             make_dir(link.parent().unwrap_or(&link))?;
             match std::os::unix::fs::symlink(&to, &link) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -72,6 +73,7 @@ impl Giving {
         let staged = can.stages().then(|| room.places.device_staged(&wanted.name));
         let texts = (self.context.clone(), attributes, secrets);
         node.publish(wanted.publish(&can, (staged.as_deref(), &path), texts, Mount::default())).await?;
+        room.giver.mapped(&self.pod, &wanted.name, [&dir, &own]);
         Ok(path)
     }
 }

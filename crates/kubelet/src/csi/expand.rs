@@ -23,7 +23,7 @@ pub(super) async fn look(
     path: &Path,
     running: bool,
 ) -> Result<(), CsiError> {
-    let Some(claim) = wanted.claim.as_ref().filter(|_| !wanted.read_only) else { return Ok(()) };
+    let Some(claim) = wanted.claim.as_ref().filter(|_| !(wanted.read_only && running)) else { return Ok(()) };
     let Ok(node) = NodeService::giving(&room.drivers, &wanted.driver, wanted.migrated) else { return Ok(()) };
     let step = if running { Step::Expand } else { Step::SetUpExpand };
     let failed = |why| CsiError::Failed { step, name: wanted.name.clone(), why };
@@ -41,6 +41,10 @@ pub(super) async fn look(
         claim,
     };
     let Some(due) = growth.due((!running).then_some(wanted.capacity)).await else { return Ok(()) };
+    if wanted.read_only {
+        growth.refuse(&due);
+        return Ok(());
+    }
     let key = wanted.key();
     if !due.is_now(room.sizes.of(key.clone(), due.has)) {
         return Ok(());

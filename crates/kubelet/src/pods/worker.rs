@@ -127,8 +127,8 @@ impl Worker {
     pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
         let status = spec::status(&pod).clone();
         // A kubelet that starts anew goes on with what the one before told of.
-        let resize = status.conditions.iter().flatten();
-        let resize = resize.filter(|c| c.type_ == "PodResizeInProgress" && c.status == "True").last();
+        let mut all = status.conditions.iter().flatten();
+        let resize = all.rfind(|c| c.type_ == "PodResizeInProgress" && c.status == "True");
         let (resizing, failed) = resize
             .map(|c| {
                 (c.observed_generation, c.message.clone().filter(|_| c.reason.as_deref() == Some("Error")))

@@ -460,6 +460,33 @@ mod tests {
         assert!(options(&Query::parse("tail=all"), now).unwrap().tail.is_none());
     }
 
+    /// Upstream's cases (`TestContainerLogs`, `TestContainerLogsWithInvalidTail` and `TestContainerLogsWithSeparateStream`).
+    #[test]
+    fn upstreams_queries() {
+        let now = Timestamp::UNIX_EPOCH;
+        for (query, expected) in [
+            ("", (Wanted::All, None, None)),
+            ("tailLines=5", (Wanted::All, Some(5), None)),
+            ("tail=5", (Wanted::All, Some(5), None)),
+            ("tail=all", (Wanted::All, None, None)),
+            ("limitBytes=100", (Wanted::All, None, Some(100))),
+            ("stream=Stdout", (Wanted::Stdout, None, None)),
+            ("stream=Stderr", (Wanted::Stderr, None, None)),
+            ("stream=All", (Wanted::All, None, None)),
+            ("stream=All&tail=1", (Wanted::All, Some(1), None)),
+            ("stream=All&tailLines=2", (Wanted::All, Some(2), None)),
+            ("stream=Stdout&limitBytes=6", (Wanted::Stdout, None, Some(6))),
+        ] {
+            let got = options(&Query::parse(query), now).unwrap();
+            assert_eq!((got.wanted, got.tail, got.limit), expected, "{query}");
+        }
+        for query in ["tail=-1", "stream=invalid"] {
+            let failure = options(&Query::parse(query), now).unwrap_err();
+            let expected = (StatusCode::UNPROCESSABLE_ENTITY, r#"{"message": "Invalid request."}"#);
+            assert_eq!((failure.code, failure.text.as_str()), expected, "{query}");
+        }
+    }
+
     #[test]
     fn which_container() {
         let check = |state: serde_json::Value,

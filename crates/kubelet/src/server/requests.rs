@@ -47,6 +47,11 @@ fn bucket(path: &str) -> String {
     }
 }
 
+/// The method under which a request is counted.
+fn bucket_of_method(method: &Method) -> &str {
+    if METHODS.contains(&method.as_str()) { method.as_str() } else { "other" }
+}
+
 /// A request that is under way. Its end is counted; a stream goes on without it.
 pub(super) struct UnderWay<'a> {
     metrics: &'a Metrics,
@@ -59,8 +64,7 @@ impl<'a> UnderWay<'a> {
     pub(super) fn new(metrics: &'a Metrics, method: &Method, path: &str) -> Self {
         let bucket = bucket(path);
         let long = if LONG.contains(&bucket.as_str()) { "true" } else { "false" };
-        let method = if METHODS.contains(&method.as_str()) { method.as_str() } else { "other" };
-        let labels = [long, method, &bucket, "readwrite"].map(str::to_owned);
+        let labels = [long, bucket_of_method(method), &bucket, "readwrite"].map(str::to_owned);
         let under_way = Self { metrics, labels, began: Instant::now() };
         metrics.count(&metrics::HTTP_REQUESTS_TOTAL, &under_way.labels());
         metrics.add(&metrics::HTTP_INFLIGHT_REQUESTS, &under_way.labels(), 1.0);
@@ -85,19 +89,45 @@ mod tests {
 
     use super::*;
 
+    /// Upstream's cases (`TestMetricBuckets`), and some more.
     #[test]
     fn paths_are_counted_by_their_beginning() {
-        for (path, expected) in [
-            ("/pods", "pods"),
-            ("/metrics", "metrics"),
-            ("/metrics/cadvisor", "metrics/cadvisor"),
-            ("/metrics/slis", "other"),
-            ("/containerLogs/a/b/c", "containerLogs"),
-            ("/stats/summary", "stats"),
-            ("/evil", "other"),
-            ("/", "other"),
+        for (expected, paths) in [
+            (
+                "attach",
+                "/attach/podNamespace/podID/containerName /attach/podNamespace/podID/uid/containerName",
+            ),
+            ("configz", "/configz"),
+            ("containerLogs", "/containerLogs/podNamespace/podID/containerName"),
+            ("debug", "/debug/flags/v /debug/pprof/subpath"),
+            ("exec", "/exec/podNamespace/podID/containerName /exec/podNamespace/podID/uid/containerName"),
+            ("healthz", "/healthz /healthz/ /healthz/log /healthz/ping /healthz/syncloop"),
+            ("logs", "/logs/ /logs/logpath"),
+            ("metrics", "/metrics"),
+            ("metrics/cadvisor", "/metrics/cadvisor"),
+            ("metrics/probes", "/metrics/probes"),
+            ("metrics/resource", "/metrics/resource"),
+            ("pods", "/pods/ /pods"),
+            ("portForward", "/portForward/podNamespace/podID /portForward/podNamespace/podID/uid"),
+            ("run", "/run/podNamespace/podID/containerName /run/podNamespace/podID/uid/containerName"),
+            ("runningpods", "/runningpods/"),
+            ("stats", "/stats/ /stats/summary"),
+            ("statusz", "/statusz"),
+            ("flagz", "/flagz"),
+            ("other", "/junk /healthzjunk /metrics/slis /"),
         ] {
-            assert_eq!(bucket(path), expected, "{path}");
+            for path in paths.split(' ') {
+                assert_eq!(bucket(path), expected, "{path}");
+            }
+        }
+    }
+
+    /// Upstream's cases (`TestMetricMethodBuckets`).
+    #[test]
+    fn methods_are_counted_by_their_names() {
+        for (method, expected) in [("GET", "GET"), ("POST", "POST"), ("WEIRD", "other")] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            assert_eq!(bucket_of_method(&method), expected);
         }
     }
 

@@ -27,6 +27,15 @@ pub(crate) struct Giver {
 }
 
 impl Giver {
+    /// Tells that a Pod was given a device: it is in a directory of all Pods, and in one of the Pod's own. Upstream's texts.
+    pub(crate) fn mapped(&self, pod: &Pod, volume: &str, directories: [&Path; 2]) {
+        for (name, path) in ["globalMapPath", "volumeMapPath"].into_iter().zip(directories) {
+            let path = path.display().to_string();
+            let message = format!("MapVolume.MapPodDevice succeeded for volume {volume:?} {name} {path:?}");
+            self.recorder.pod(pod, "Normal", "SuccessfulMountVolume", message);
+        }
+    }
+
     /// Gives a volume's files to the Pod's group, and tells when that takes long.
     pub(crate) async fn give(&self, pod: &Pod, of: Ownership, target: &Path) -> io::Result<()> {
         let done = Arc::new(AtomicU64::new(0));

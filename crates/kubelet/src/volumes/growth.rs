@@ -159,6 +159,18 @@ impl Growth<'_> {
         }
     }
 
+    /// Tells that it cannot grow, if it is to: the Pod only reads it.
+    pub(crate) fn refuse(&self, due: &Due) {
+        if due.has < due.capacity {
+            let message = format!(
+                "MountVolume.NodeExpandVolume failed for volume {:?} requested read-only file system",
+                self.volume
+            );
+            self.recorder.pod(self.pod, "Warning", "FileSystemResizeFailed", message.clone());
+            self.recorder.0.event(&due.claim, EventType::Warning, "FileSystemResizeFailed", message);
+        }
+    }
+
     /// Says that it has grown.
     ///
     /// # Errors

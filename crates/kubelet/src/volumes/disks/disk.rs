@@ -193,7 +193,7 @@ impl Disk {
             Kind::Local(_) => true,
             Kind::Iscsi(_) | Kind::Fc(_) => false,
         };
-        resizes && self.claim.is_some() && !self.read_only
+        resizes && self.claim.is_some()
     }
 
     /// The parts of it on which its SELinux label depends.

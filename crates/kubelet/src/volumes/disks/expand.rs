@@ -17,9 +17,8 @@ impl Giving {
     /// Looks whether a Pod's volume, which is at `path`, is to grow, and makes it larger. `running`: containers have it.
     pub(super) async fn expand(&self, path: &Path, running: bool) -> Result<(), DiskError> {
         let (room, disk) = (&self.room, &self.disk);
-        let Some(claim) = disk.claim.as_ref().filter(|_| disk.grows(self.driver.as_deref())) else {
-            return Ok(());
-        };
+        let grows = disk.grows(self.driver.as_deref()) && !(disk.read_only && running);
+        let Some(claim) = disk.claim.as_ref().filter(|_| grows) else { return Ok(()) };
         let step = if running { Step::Expand } else { Step::SetUpExpand };
         let growth = Growth {
             client: &room.of.client,
@@ -31,6 +30,10 @@ impl Giving {
             claim,
         };
         let Some(due) = growth.due(None).await else { return Ok(()) };
+        if disk.read_only {
+            growth.refuse(&due);
+            return Ok(());
+        }
         let dir = room.dir(&disk.staged());
         let _turn = room.turn(&dir.to_string_lossy()).await;
         if !due.is_now(room.sizes.of(dir.clone(), due.has)) {

@@ -310,6 +310,7 @@ impl Giving {
         let told = self.attach(dir).await.map_err(self.failed(Step::Attach))?;
         let device = self.find(dir, &told).await.map_err(self.failed(Step::MapWaitForAttach))?;
         let link = self.room.link(uid, &self.disk.plugin(), &self.disk.name);
+        let own = link.parent().unwrap_or(&link).to_owned();
         let to = path.clone();
         let mapped = try_blocking(move || -> io::Result<()> {
             fs::OpenOptions::new().create(true).append(true).mode(0o640).open(&to)?;
@@ -321,6 +322,7 @@ impl Giving {
             }
         });
         mapped.await.map_err(|error: io::Error| self.failed(Step::MapPodDevice)(error.into()))?;
+        self.room.of.giver.mapped(&self.pod, &self.disk.name, [dir, &own]);
         Ok(path)
     }
 }

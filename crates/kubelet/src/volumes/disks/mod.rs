@@ -155,7 +155,7 @@ impl DiskVolumes {
             given.unwrap_or_else(|error| Err(failed(Step::SetUp, Why::from(error))))?
         };
         let mounted = mounted(path, relabel);
-        let next = self.later().filter(|_| disk.grows(driver.as_deref()));
+        let next = self.later().filter(|_| !disk.read_only && disk.grows(driver.as_deref()));
         let known = Known { disk, driver, relabel, next };
         self.known.lock().entry(uid.to_owned()).or_default().insert(volume.to_owned(), known);
         Ok((mounted, None))

@@ -245,6 +245,13 @@ async fn a_lun_can_be_a_device() {
     assert_eq!(fs::metadata(&at).unwrap().rdev(), fs::metadata(&device.0).unwrap().rdev());
     let link = node.path("kubelet/pods/a/volumeDevices/kubernetes.io~iscsi/pv");
     assert_eq!(fs::read_link(&link).unwrap(), at);
+    let told = [("globalMapPath", &at), ("volumeMapPath", &link)].map(|(name, path)| {
+        let dir = path.parent().unwrap().display().to_string();
+        format!("MapVolume.MapPodDevice succeeded for volume \"pv\" {name} {dir:?}")
+    });
+    let events = node.events();
+    assert!(events.iter().all(|(reason, _)| reason == "SuccessfulMountVolume"), "{events:?}");
+    assert_eq!(events.into_iter().map(|(_, message)| message).collect::<Vec<_>>(), told);
     let volumes = node.volumes();
     volumes.recover().await.unwrap();
     volumes.sweep().await.unwrap();
@@ -634,6 +641,34 @@ impl Answers for Growing {
             name => Err(Status::failure(404, "NotFound", format!("{name:?} not found"))),
         }
     }
+}
+
+#[tokio::test]
+async fn who_only_reads_makes_nothing_larger() {
+    let mut device = None;
+    let node = Node::new(|dir| {
+        device = Some(Loop::new(dir));
+        Vec::new()
+    });
+    let device = device.unwrap();
+    let attach = format!("init) ok;;\nwaitforattach) ok ', \"device\": \"{}\"';;", device.0.display());
+    install(&node, "k8s.io/d", &attach);
+    let a = pod("a", json!({"containers": []}));
+    let disk = |ro| persistent(json!({"flexVolume": {"driver": "k8s.io/d", "fsType": "ext4"}}), ro);
+    // The device gets its file system.
+    let first = node.volumes();
+    first.mount(&a, "v", disk(false), false).await.unwrap();
+    first.tear_down("a").await.unwrap();
+    let api = Arc::new(Growing(Mutex::default()));
+    let volumes = node.volumes_beside(&api);
+    volumes.mount(&a, "v", disk(true), false).await.unwrap();
+    let refused =
+        "MountVolume.NodeExpandVolume failed for volume \"pv\" requested read-only file system".to_owned();
+    assert_eq!(node.events(), vec![("FileSystemResizeFailed".to_owned(), refused); 2]);
+    assert!(api.0.lock().is_empty() && volumes.next("a").is_none());
+    assert!(!calls(node.dir.path()).iter().any(|call| call.starts_with("expandfs")));
+    volumes.tear_down("a").await.unwrap();
+    node.is_clean();
 }
 
 /// The file system of a kernel grows only for those who may resize file systems, so its program only says so.
