@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::credential::{Credential, PullAccount, PullSecret, Source, hex};
-use super::names;
+use super::names::{self, Why};
 use crate::work::blocking;
 
 /// Beyond so many Secrets of an image, further ones that match are not written down.
@@ -58,7 +58,7 @@ pub enum PatternError {
     NoRegistry,
     /// It is no image's name.
     #[error("failed to parse as an image name: {0}")]
-    NoName(&'static str),
+    NoName(String),
     /// It has a tag or a digest.
     #[error("neither tag nor digest is accepted in an image reference: {0}")]
     Tagged(String),
@@ -77,7 +77,12 @@ fn check_pattern(pattern: &str) -> Result<(), PatternError> {
         "/" if prefix.is_some() => Err(PatternError::NoRegistry),
         _ if prefix.is_some() => Ok(()),
         name => match names::parse(name) {
-            Err(e) => Err(PatternError::NoName(e.why())),
+            Err(error) => match error.into_why() {
+                // Nobody completes such a name here.
+                Why::Id(_) => Ok(()),
+                Why::UpperCase(_) => Err(PatternError::NoName("repository name must be lowercase".into())),
+                why => Err(PatternError::NoName(why.to_string())),
+            },
             Ok(parsed) if parsed.repository != name => Err(PatternError::Tagged(whole())),
             Ok(_) => Ok(()),
         },
@@ -785,10 +790,7 @@ mod tests {
         }
         check("/*", "at least registry hostname is required");
         check("image.repo/", "failed to parse as an image name: invalid reference format");
-        check(
-            "image.repo/Up",
-            "failed to parse as an image name: invalid reference format: repository name must be lowercase",
-        );
+        check("image.repo/Up", "failed to parse as an image name: repository name must be lowercase");
         check("", "the supplied pattern is too short: ");
         let tagged = "neither tag nor digest is accepted in an image reference: {}";
         check("test.io/test/image1:tagged", tagged);
