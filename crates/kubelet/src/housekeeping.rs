@@ -102,7 +102,7 @@ impl Housekeeper {
     /// Tells in an Event about the Node that containers are not listed; upstream's logs what else goes wrong, too.
     fn tell(&self, errors: &[SweepError]) {
         let unlisted = errors.iter().find_map(|error| match error {
-            SweepError::List(error) => Some(error.message()),
+            SweepError::List(error) => Some(error.to_string()),
             _ => None,
         });
         if let Some(message) = unlisted {

@@ -134,28 +134,30 @@ mod tests {
     #[test]
     fn pods_that_are_none() {
         let rules = Rules::new(FeatureGates::default());
-        let check = |version: &str, container: &str, volumes: &[&str]| -> Result<(), String> {
-            let volumes = volumes.iter().map(|name| serde_json::json!({"name": name, "emptyDir": {}}));
+        let check = |version: &str, container: &str, volumes: &str| -> Result<(), String> {
+            let names = volumes.split_whitespace();
+            let volumes: Vec<_> =
+                names.map(|name| serde_json::json!({"name": name, "emptyDir": {}})).collect();
             let manifest = serde_json::json!({
                 "apiVersion": version,
                 "kind": "Pod",
                 "metadata": {"name": "foo", "namespace": "mynamespace", "uid": "111"},
                 "spec": {
                     "containers": [{"name": container, "image": "foo", "restartPolicy": "Always"}],
-                    "volumes": volumes.collect::<Vec<_>>(),
+                    "volumes": volumes,
                 },
             });
             let pods = rules.read(manifest.to_string().as_bytes()).map_err(|e| e.to_string())?;
             rules.check(&pods[0]).map_err(|e| e.to_string())
         };
-        assert_eq!(check("v1", "1", &["one", "two"]), Ok(()));
+        assert_eq!(check("v1", "1", "one two"), Ok(()));
         for (version, container, volumes, told) in [
-            ("", "1", &[][..], "couldn't parse as pod("),
-            ("v1betta2", "1", &[], "couldn't parse as pod("),
-            ("v1", "1", &["_INVALID_"], "spec.volumes[0].name"),
-            ("v1", "1", &["repeated", "repeated"], "spec.volumes[1].name"),
-            ("v1", "", &[], "spec.containers[0].name"),
-            ("v1", "_INVALID_", &[], "spec.containers[0].name"),
+            ("", "1", "", "couldn't parse as pod("),
+            ("v1betta2", "1", "", "couldn't parse as pod("),
+            ("v1", "1", "_INVALID_", "spec.volumes[0].name"),
+            ("v1", "1", "repeated repeated", "spec.volumes[1].name"),
+            ("v1", "", "", "spec.containers[0].name"),
+            ("v1", "_INVALID_", "", "spec.containers[0].name"),
         ] {
             let error = check(version, container, volumes).unwrap_err();
             assert!(error.contains(told), "{version} {container} {volumes:?}: {error}");
