@@ -130,7 +130,7 @@ mod tests {
         assert!(left.len() < id.len() && id.starts_with(&left), "{left}");
     }
 
-    /// What becomes of a link by its log and the state of its container.
+    /// The fate of a link depends on its log and the state of its container.
     #[test]
     fn links_that_lead_nowhere_go_unless_their_container_goes_on() {
         let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 /// The longest path of a repository.
 const MAX_PATH: usize = 255;
-/// What Docker's registry has before a path of one part.
+/// The start of a path of Docker's registry that is not written if the rest has one part.
 const LIBRARY: &str = "library/";
 
 /// Why a text is no image's name; upstream's text.
@@ -80,7 +80,7 @@ fn parts(image: &str) -> Result<ImageName<'_>, Why> {
         Some((path, tag)) => (path, Some(tag)),
         None => (name, None),
     };
-    // What looks like a host may be a part of the path.
+    // A part of the path may look like a host.
     let fits = host.is_none_or(|host| is_host(host) || is_component(host));
     if !fits || !path.split('/').all(is_component) || !tag.is_none_or(is_tag) {
         return Err(Why::Format);

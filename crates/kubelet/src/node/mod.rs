@@ -58,7 +58,7 @@ pub(crate) fn start(reported: Machinery, shutdown: &Shutdown) {
     let stop = shutdown.clone();
     shutdown.spawn(async move {
         let tell = async {
-            warnings::tell(&reported).await;
+            warnings::tell(&reported.config, &reported.recorder).await;
             oom::watch(Path::new(oom::LOG), &reported.recorder, &reported.config.node_name).await;
         };
         let _ = stop.run(async { tokio::join!(Box::pin(report(reported.clone())), tell) }).await;

@@ -29,7 +29,7 @@ struct Kill {
 }
 
 impl Kill {
-    /// What an Event tells of it; nothing if a cgroup alone was short of memory.
+    /// The message of an Event about it; none if a cgroup alone was short of memory.
     fn message(&self) -> Option<String> {
         if self.cgroup.as_deref().is_some_and(|cgroup| cgroup != "/") {
             return None;
@@ -49,7 +49,7 @@ struct Kills(Option<Kill>);
 impl Kills {
     /// Takes the next record of the log; answers with a kill that is told in full.
     fn take(&mut self, record: &str) -> Option<Kill> {
-        // What comes before is the record's level, number and time; what follows in other lines is of other use.
+        // The record begins with its level, number and time; its other lines are of other use.
         let (_, message) = record.split_once(';')?;
         let message = message.lines().next()?;
         let Some(kill) = &mut self.0 else {

@@ -1,21 +1,22 @@
-//! What a kubelet warns of when it starts, in Events about its Node.
+//! A kubelet's warnings at its start, in Events about its Node.
 
 use std::path::Path;
 
+use client::Recorder;
 use client::events::EventType;
 
-use super::Machinery;
+use crate::config::Config;
 use crate::enforcement::is_unified;
 use crate::{cgroups, recorder, volumes, work};
 
 /// Warns of what this machine lacks.
-pub(super) async fn tell(reported: &Machinery) {
-    let swaps = reported.config.node.machine().swap > 0;
-    let root = reported.config.root_dir.clone();
+pub(super) async fn tell(config: &Config, recorder: &Recorder) {
+    let swaps = config.node.machine().swap > 0;
+    let root = config.root_dir.clone();
     let in_memory = !swaps || work::blocking(move || volumes::keeps_from_swap(&root)).await.unwrap_or(true);
     for (reason, message) in of(is_unified(Path::new(cgroups::MOUNT)), in_memory) {
-        let node = recorder::node(&reported.config.node_name);
-        reported.recorder.event_about(node, EventType::Warning, reason, message);
+        let node = recorder::node(&config.node_name);
+        recorder.event_about(node, EventType::Warning, reason, message);
     }
 }
 

@@ -629,7 +629,7 @@ mod tests {
         }
     }
 
-    /// What upstream's `TestContainerAnnotations` and `TestPodLabels` read back, and its 4 protocols of `TestToRuntimeProtocol`.
+    /// Upstream's `TestContainerAnnotations` and `TestPodLabels` read the same back; its 4 protocols of `TestToRuntimeProtocol`.
     #[test]
     fn containers_tell_of_themselves() {
         let hook = json!({"exec": {"command": ["action1", "action2"]},

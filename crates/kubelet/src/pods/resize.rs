@@ -508,7 +508,7 @@ mod tests {
         check("Pod resize completed", ":", 3, "", nothing);
     }
 
-    /// What upstream's `TestPodResizeConditions` and `TestBackfillPodResizeConditions` say of news: another reason or another
+    /// Upstream's `TestPodResizeConditions` and `TestBackfillPodResizeConditions` say so of news: another reason or another
     /// generation, not another message; nor what was told before this kubelet started.
     #[test]
     fn a_wait_is_told_once() {

@@ -502,7 +502,7 @@ mod tests {
         check("", None);
     }
 
-    /// What upstream's `NewV4Options` says of ports.
+    /// Upstream's `NewV4Options` reads ports so.
     #[test]
     fn forwarded_ports() {
         let check = |query: &str, expected: Result<&[i32], &str>| {

@@ -74,7 +74,7 @@ fn of_different_names(all: Vec<Pod>) -> (Vec<Pod>, Vec<Pod>) {
     all.into_iter().partition(|pod| names.insert((pod.metadata.namespace.clone(), pod.metadata.name.clone())))
 }
 
-/// What is told of a Pod whose name another one of its source has; upstream's text.
+/// The message about a Pod whose name another one of its source has; upstream's text.
 fn duplicate(pod: &Pod) -> String {
     let (name, namespace, uid) = (spec::name(pod), spec::namespace(pod), spec::uid(pod));
     let annotations = pod.metadata.annotations.as_ref();
