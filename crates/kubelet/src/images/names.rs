@@ -125,30 +125,23 @@ fn split_host(name: &str) -> (Option<&str>, &str) {
 }
 
 fn is_host(text: &str) -> bool {
-    let (fits, port) = match text.strip_prefix('[') {
-        Some(address) => {
-            let (address, rest) = address.split_once(']').unwrap_or_default();
-            let fits = !address.is_empty() && address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
-            (
-                fits,
-                Some(rest)
-                    .filter(|rest| !rest.is_empty())
-                    .map(|rest| rest.strip_prefix(':').unwrap_or_default()),
-            )
-        }
-        None => {
-            let (name, port) = match text.split_once(':') {
-                Some((name, port)) => (name, Some(port)),
-                None => (text, None),
-            };
-            let is_part = |part: &str| {
-                let whole = part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-                whole && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
-            };
-            (name.split('.').all(is_part), port)
-        }
+    let (fits, port) = if let Some(address) = text.strip_prefix('[') {
+        let (address, rest) = address.split_once(']').unwrap_or_default();
+        let fits = !address.is_empty() && address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
+        (
+            fits,
+            Some(rest).filter(|rest| !rest.is_empty()).map(|rest| rest.strip_prefix(':').unwrap_or_default()),
+        )
+    } else {
+        let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
+        (name.split('.').all(is_host_part), port)
     };
     fits && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_host_part(text: &str) -> bool {
+    let whole = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    whole && !text.is_empty() && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// Whether a text is a part of a path: small letters and digits, with separators between them.
