@@ -156,6 +156,7 @@ fn config(
             .filter(|dir| !dir.as_os_str().is_empty())
             .unwrap_or(upstream.volume_plugin_dir),
         pod_logs_dir: file.pod_logs_dir.clone().unwrap_or(upstream.pod_logs_dir),
+        container_logs_dir: upstream.container_logs_dir,
         container_runtime_endpoint: file
             .container_runtime_endpoint
             .clone()
