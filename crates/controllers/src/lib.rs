@@ -48,6 +48,8 @@ mod stateful_sets;
 mod storage_migration;
 mod storage_versions;
 mod ttl_after_finished;
+#[cfg(test)]
+mod upstream;
 pub mod views;
 
 use std::time::Duration;

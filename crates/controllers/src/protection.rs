@@ -297,6 +297,11 @@ mod tests {
     use super::*;
     use crate::views::tests::view;
 
+    /// Upstream's 8 tests of `protectionutil`, whose functions are `without` and `with` here:
+    /// `TestIsDeletionCandidateLackDeleteTimeAndFinalizer`, `TestIsDeletionCandidateLackDeleteTime`,
+    /// `TestIsDeletionCandidateLackFinalizer`, `TestIsDeletionCandidateSuccess`,
+    /// `TestNeedToAddFinalizerHasDeleteTimeAndFinalizer`, `TestNeedToAddFinalizerHasDeleteTime`,
+    /// `TestNeedToAddFinalizerHasFinalizer` and `TestNeedToAddFinalizerSuccess`.
     #[test]
     fn finalizers() {
         let check = |meta: Value, used: bool, expected: Option<&[&str]>| {

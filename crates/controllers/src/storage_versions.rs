@@ -10,7 +10,7 @@ use component::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionCondition};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions, Time};
 
 use crate::host::{Controller, Host, Next, Shared, Wiring};
 
@@ -84,7 +84,11 @@ impl Controller for StorageVersions {
         let done = match plan(live, &gone, self.clock.now()) {
             Action::Nothing => Ok(()),
             Action::Update(version) => api.update_status(&version).await.map(drop),
-            Action::Delete => api.delete(&key.name, None).await,
+            Action::Delete(seen) => {
+                // DIFFERENCE: upstream takes what a server says meanwhile with it.
+                let options = DeleteOptions { preconditions: Some(seen), ..DeleteOptions::default() };
+                api.delete(&key.name, Some(&options)).await
+            }
         };
         match done {
             Err(e) if !e.is_not_found() => Err(e),
@@ -119,7 +123,8 @@ fn servers(version: &StorageVersion) -> impl Iterator<Item = &str> {
 enum Action {
     Nothing,
     Update(Box<StorageVersion>),
-    Delete,
+    /// It goes as it was seen.
+    Delete(Preconditions),
 }
 
 /// Takes what servers said that are gone out of an object; without any server it goes as a whole.
@@ -128,10 +133,14 @@ fn plan(mut version: StorageVersion, gone: &HashSet<String>, now: Timestamp) -> 
         return Action::Nothing;
     }
     let generation = version.metadata.generation;
+    let seen = Preconditions {
+        uid: version.metadata.uid.clone(),
+        resource_version: version.metadata.resource_version.clone(),
+    };
     let status = version.status.get_or_insert_default();
     let all = status.storage_versions.get_or_insert_default();
     all.retain(|s| !gone.contains(&s.api_server_id));
-    let Some(first) = all.first().map(|s| s.encoding_version.clone()) else { return Action::Delete };
+    let Some(first) = all.first().map(|s| s.encoding_version.clone()) else { return Action::Delete(seen) };
     let common = all.iter().all(|s| s.encoding_version == first).then_some(first);
     let old = std::mem::replace(&mut status.common_encoding_version, common.clone());
     let moved = old.is_some() && common.is_some() && old != common;
@@ -173,13 +182,16 @@ mod tests {
             .map(|(id, v)| json!({"apiServerID": id, "encodingVersion": v, "decodableVersions": [v]}))
             .collect();
         serde_json::from_value(json!({
-            "metadata": {"name": "k8s.test.resources"}, "spec": {},
+            "metadata": {"name": "k8s.test.resources", "uid": "u", "resourceVersion": "7"}, "spec": {},
             "status": {"storageVersions": all, "commonEncodingVersion": common},
         }))
         .unwrap()
     }
 
-    /// Upstream's 4 tests: a Lease is gone, and the others agree; they do not; one that never was; all are gone.
+    /// Upstream's 4 tests: a Lease is gone, and the others agree
+    /// (`Test_StorageVersionUpdatedWithAllEncodingVersionsEqualOnLeaseDeletion`); they do not
+    /// (`Test_StorageVersionUpdatedWithDifferentEncodingVersionsOnLeaseDeletion`); one that never was
+    /// (`Test_StorageVersionContainsInvalidLeaseID`); all are gone (`Test_StorageVersionDeletedOnLeaseDeletion`).
     #[test]
     fn upstreams_cases() {
         type Wanted = Option<(&'static [&'static str], Option<&'static str>, &'static str)>;
@@ -196,7 +208,8 @@ mod tests {
                 }
                 (got, None) => {
                     let whole = servers.iter().all(|(id, _)| gone.contains(*id));
-                    assert_eq!(got, if whole { Action::Delete } else { Action::Nothing });
+                    let seen = Preconditions { uid: Some("u".into()), resource_version: Some("7".into()) };
+                    assert_eq!(got, if whole { Action::Delete(seen) } else { Action::Nothing });
                 }
                 (got, want) => panic!("{got:?} instead of {want:?}"),
             }

@@ -549,6 +549,36 @@ async fn a_lun_goes_from_node_to_node() -> Result<()> {
     Ok(())
 }
 
+/// Upstream's cases of `TestVolumesInUseMetricCollection` and `TestTotalVolumesMetricCollection`: the volumes that Pods use
+/// on each node, and those that are to be attached and that are.
+#[tokio::test(start_paused = true)]
+async fn volumes_are_counted() -> Result<()> {
+    let run = Run::start(&["ReadWriteOnce"]).await?;
+    let running = run.0.controllers(&[CONTROLLER])?;
+    let check = |wanted: &[&str]| {
+        let page = running.metrics.page().text();
+        let names = ["storage_count_attachable_volumes_in_use{", "attachdetach_controller_total_volumes{"];
+        let mut lines: Vec<&str> =
+            page.lines().filter(|line| names.iter().any(|name| line.starts_with(name))).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, wanted);
+    };
+    let desired = "attachdetach_controller_total_volumes{state=\"desired_state_of_world\",plugin_name=\"kubernetes.io/csi:d.io\"} 1";
+    let actual = "attachdetach_controller_total_volumes{state=\"actual_state_of_world\",plugin_name=\"kubernetes.io/csi:d.io\"} 1";
+    let used =
+        "storage_count_attachable_volumes_in_use{node=\"a\",volume_plugin=\"kubernetes.io/csi:d.io\"} 1";
+    sleep(MINUTE).await; // the time in which all is seen, in simulated time
+    check(&[]);
+    run.pod("p", "a").await?;
+    run.until_places(&["a"]).await?;
+    check(&[desired, used]);
+    run.attach().await?;
+    run.until_told("a", &[UNIQUE]).await?;
+    check(&[actual, desired, used]);
+    run.0.stop().await;
+    Ok(())
+}
+
 /// The calls of a driver, whose first one fails.
 #[derive(Debug, Default)]
 struct Driver(parking_lot::Mutex<Vec<String>>);

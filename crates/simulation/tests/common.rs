@@ -20,7 +20,12 @@ pub(crate) async fn started(controllers: &[&str]) -> Result<Cluster> {
 
 /// A cluster without controllers, in which Pods can be made.
 pub(crate) async fn bare() -> Result<Cluster> {
-    let cluster = Cluster::start().await?;
+    bare_with(|_| {}).await
+}
+
+/// The same with settings of the API server.
+pub(crate) async fn bare_with(set: impl FnOnce(&mut apiserver::Config)) -> Result<Cluster> {
+    let cluster = Cluster::start_with(set).await?;
     cluster
         .create::<ServiceAccount>(&json!({"metadata": {"name": "default", "namespace": "default"}}))
         .await?;

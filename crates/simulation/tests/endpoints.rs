@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use client::{Cached, Verb};
+use client::{Cached, Patch, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -354,6 +354,49 @@ async fn slices_of_two_families_with_a_limit() -> Result<()> {
         ["endpoint_slice_controller_endpoints_desired 6", "endpoint_slice_controller_num_endpoint_slices 4"]
     {
         assert!(page.lines().any(|l| l == line), "{line}: {page}");
+    }
+    Ok(())
+}
+
+/// Upstream's cases of `TestPodAddsBatching`, `TestPodUpdatesBatching` and `TestPodDeleteBatching` of both controllers: the
+/// milliseconds for which changes are collected, those before each of three changes, and the number of writes.
+#[tokio::test(start_paused = true)]
+async fn changes_that_come_close_together() -> Result<()> {
+    let cases = [(0, [200, 100, 100], 3), (1000, [200, 100, 100], 1), (1000, [200, 100, 1000], 2)];
+    for (batch, delays, writes) in cases {
+        for change in ["add", "update", "delete"] {
+            let cluster = bare().await?;
+            cluster.controllers_with(&["endpointslice-controller", "endpoints-controller"], |config| {
+                config.slices.batch = Duration::from_millis(batch);
+                config.endpoints.batch = config.slices.batch;
+            })?;
+            with_service(&cluster).await?;
+            for i in 1..=10 {
+                add(&cluster, i).await?;
+            }
+            sleep(MINUTE).await; // in which they are told of, in simulated time
+            cluster.faults().record();
+            let pods = cluster.admin().api::<Pod>("default");
+            for (i, delay) in (1..).zip(delays) {
+                sleep(Duration::from_millis(delay)).await; // the pace of changes, in simulated time
+                match change {
+                    "add" => add(&cluster, 10 + i).await?,
+                    "update" => {
+                        let ip = format!("10.0.1.{i}");
+                        let moved = Patch::Merge(json!({"status": {"podIP": ip, "podIPs": [{"ip": ip}]}}));
+                        pods.patch_status(&format!("p{i}"), &moved).await.map(drop)?;
+                    }
+                    _ => cluster.take::<Pod>("default", &format!("p{i}")).await?,
+                }
+            }
+            sleep(MINUTE).await; // in which all of it is told, in simulated time
+            for plural in ["endpointslices", "endpoints"] {
+                let seen = cluster.faults().seen();
+                let written = seen.iter().filter(|c| c.resource.plural == plural && c.verb == Verb::Update);
+                assert_eq!(written.count(), writes, "{plural} {change} {batch} {delays:?}");
+            }
+            cluster.stop().await;
+        }
     }
     Ok(())
 }

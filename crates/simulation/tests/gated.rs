@@ -170,6 +170,49 @@ async fn objects_are_stored_in_the_new_version() -> Result<()> {
     eventually("it fails", 10 * MINUTE, async || holds("none", "Failed").await).await
 }
 
+/// Upstream's 4 cases of `TestTypeChecking` of the status of policies: expressions about Deployments, and which of them are
+/// warned of, with parts of the warning.
+#[tokio::test(start_paused = true)]
+async fn types_of_expressions() -> Result<()> {
+    let cluster = cluster(&[], "validatingadmissionpolicy-status-controller").await?;
+    let resource = Resource {
+        group: "admissionregistration.k8s.io".into(),
+        version: "v1".into(),
+        plural: "validatingadmissionpolicies".into(),
+    };
+    let policies = cluster.admin().resource::<Value>(resource, "");
+    let check = async |name: &str, expressions: &[&str], wanted: &[(usize, &[&str])]| -> Result<()> {
+        let all: Vec<Value> = expressions.iter().map(|e| json!({ "expression": e })).collect();
+        let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]});
+        let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": all}});
+        policies.post::<Value, Value>("", "", &policy).await?;
+        let mut told = Value::Null;
+        eventually(name, MINUTE, async || {
+            told = policies.get(name).await?["status"]["typeChecking"].take();
+            Ok(!told.is_null())
+        })
+        .await?;
+        let warnings = told["expressionWarnings"].as_array().cloned().unwrap_or_default();
+        assert_eq!(warnings.len(), wanted.len(), "{name}: {warnings:?}");
+        for (warning, (at, parts)) in warnings.iter().zip(wanted) {
+            assert_eq!(warning["fieldRef"], format!("spec.validations[{at}].expression"));
+            let text = warning["warning"].as_str().unwrap_or_default();
+            assert!(parts.iter().all(|part| text.contains(part)), "{name}: {text}");
+        }
+        Ok(())
+    };
+    let confused = "found no matching overload for '_>_' applied to '(int, string)'";
+    check("right", &["object.spec.replicas > 1"], &[]).await?;
+    let second = ["object.spec.replicas < 100", "object.spec.replicas > '1'"];
+    check("second", &second, &[(1, &[confused])]).await?;
+    let both = ["object.spec.nonExistingFirst > 1", "object.spec.replicas > '1'"];
+    check("both", &both, &[(0, &["undefined field 'nonExistingFirst'"]), (1, &[confused])]).await?;
+    let twice = ["object.spec.replicas < 100", "object.spec.replicas > '1' && object.spec.nonExisting == 1"];
+    check("twice", &twice, &[(1, &["undefined field 'nonExisting'", confused])]).await
+}
+
 /// The versions that a server told go with the server.
 #[tokio::test(start_paused = true)]
 async fn versions_of_a_server_that_is_gone_go() -> Result<()> {

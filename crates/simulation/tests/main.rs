@@ -19,6 +19,7 @@ mod leader;
 mod load_balancers;
 mod namespaces;
 mod nodes;
+mod ownership;
 mod placements;
 mod pod_autoscalers;
 mod protection;

@@ -9,11 +9,11 @@ use client::Verb;
 use ferrokube_simulation::{Cluster, Fault, Rule};
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::common::{bare, condition, pod, started};
+use crate::common::{MINUTE, bare, condition, eventually, pod, started};
 
 const LEASES: &str = "kube-node-lease";
 
@@ -97,6 +97,26 @@ async fn the_time_of_day_is_set() -> Result<()> {
         seen.iter().filter(|c| !matches!(c.verb, Verb::Get | Verb::List | Verb::Watch)).collect();
     assert!(writes.is_empty(), "{writes:?}");
     Ok(())
+}
+
+/// Upstream's case of `TestNodeEventGeneration`, and the end of a node: Events are about the node with its uid.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_come_and_go_are_told() -> Result<()> {
+    let cluster = lifecycle().await?;
+    node(&cluster, "node0").await?;
+    let uid = cluster.get::<Node>("", "node0").await?.and_then(|n| n.metadata.uid);
+    let told = async |reason: &str| {
+        eventually(reason, MINUTE, async || {
+            let all = cluster.list::<Event>("").await?;
+            let mut all = all.iter().filter(|e| e.reason.as_deref() == Some(reason));
+            Ok(all
+                .any(|e| e.involved_object.uid == uid && e.involved_object.name.as_deref() == Some("node0")))
+        })
+        .await
+    };
+    told("RegisteredNode").await?;
+    cluster.take::<Node>("", "node0").await?;
+    told("RemovingNode").await
 }
 
 #[tokio::test(start_paused = true)]

@@ -271,6 +271,117 @@ async fn events_tell_what_is_done() -> Result<()> {
     Ok(())
 }
 
+/// The Events about a set that were written since the last look: type, reason, message.
+fn told(cluster: &Cluster) -> Vec<(String, String, String)> {
+    let calls = cluster.faults().seen();
+    cluster.faults().record();
+    let made = calls.iter().filter(|c| c.resource.plural == "events" && c.verb == Verb::Create);
+    let events = made.filter_map(|c| serde_json::from_slice::<Value>(&c.body).ok());
+    let text = |e: &Value, field: &str| e[field].as_str().unwrap_or_default().to_owned();
+    events.map(|e| (text(&e, "type"), text(&e, "reason"), text(&e, "message"))).collect()
+}
+
+/// Upstream's cases of `TestStatefulPodControlCreatesPods`, `TestStatefulPodControlCreatePodExists`,
+/// `TestStatefulPodControlCreatePodPvcCreateFailure`, `TestStatefulPodControlCreatePodPVCDeleting`,
+/// `TestStatefulPodControlCreatePodFailed`, `TestStatefulPodControlUpdateIdentityFailure`,
+/// `TestStatefulPodControlUpdatePodConflictSuccess`, `TestStatefulPodControlDeletesStatefulPod`,
+/// `TestStatefulPodControlDeleteStatefulPodNotFound` and `TestStatefulPodControlDeleteFailure`: a write that fails once, and
+/// the Events until it is done.
+#[tokio::test(start_paused = true)]
+async fn events_of_each_failure() -> Result<()> {
+    let down = || Fault::Refuse(Status::internal("API server down"));
+    let why = "Internal error occurred: API server down";
+    let cluster = crate::common::started(&["statefulset-controller"]).await?;
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let set = stateful_set(json!({"spec": {"replicas": 1, "volumeClaimTemplates": [claim]}}));
+    let check = async |step: &str, wanted: &[(&str, &str, String)]| {
+        tokio::time::sleep(MINUTE).await; // the time in which all of it is done, in simulated time
+        let got = told(&cluster);
+        let got: Vec<_> = got.iter().map(|(k, r, m)| (k.as_str(), r.as_str(), m.clone())).collect();
+        assert_eq!(got, wanted, "{step}");
+    };
+    let normal =
+        |reason: &'static str, text: &str| ("Normal", reason, format!("{text} in StatefulSet web success"));
+    let claimed = || normal("SuccessfulCreate", "Create Claim data-web-0 Pod web-0");
+    let pod = |verb: &'static str, reason: &'static str| {
+        ("Normal", reason, format!("{verb} Pod web-0 in StatefulSet web successful"))
+    };
+    let failed = |verb: &'static str, reason: &'static str, why: &str| {
+        ("Warning", reason, format!("{verb} Pod web-0 in StatefulSet web failed error: {why}"))
+    };
+    let created = || pod("Create", "SuccessfulCreate");
+    let claims = cluster.admin().api::<PersistentVolumeClaim>("default");
+    let gone = async || -> Result<()> {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        claims.patch("data-web-0", &free).await?;
+        claims.delete("data-web-0", None).await?;
+        Ok(())
+    };
+    cluster.faults().record();
+    cluster.create::<StatefulSet>(&set).await?;
+    check("both are made", &[claimed(), created()]).await;
+    // The Pod goes; somebody else removes it meanwhile.
+    scale(&cluster, 0).await?;
+    check("it goes", &[pod("Delete", "SuccessfulDelete")]).await;
+    scale(&cluster, 1).await?;
+    check("its claim is there", &[created()]).await;
+    cluster.faults().add(Rule::new(down()).resource("pods").verb(Verb::Delete).times(1));
+    scale(&cluster, 0).await?;
+    let deleted = [failed("Delete", "FailedDelete", why), pod("Delete", "SuccessfulDelete")];
+    check("a deletion fails", &deleted).await;
+    let missing = Fault::Refuse(Status::failure(404, "NotFound", "pods \"web-0\" not found"));
+    scale(&cluster, 1).await?;
+    check("it is made again", &[created()]).await;
+    cluster.faults().add(Rule::new(missing).resource("pods").verb(Verb::Delete).times(1));
+    scale(&cluster, 0).await?;
+    tokio::time::sleep(MINUTE).await; // the time in which it is done, in simulated time
+    assert!(told(&cluster).iter().all(|e| e.1 == "SuccessfulDelete"), "what is gone is deleted");
+    change(&cluster, &Patch::Merge(json!({"spec": {"minReadySeconds": 1}}))).await?;
+    cluster.until::<Pod>(MINUTE, "default", <[Pod]>::is_empty).await?;
+    gone().await?;
+    told(&cluster);
+    cluster.faults().add(Rule::new(down()).resource("persistentvolumeclaims").verb(Verb::Create).times(1));
+    scale(&cluster, 1).await?;
+    let claim_failed = (
+        "Warning",
+        "FailedCreate",
+        format!("Create Claim data-web-0 for Pod web-0 in StatefulSet web failed error: {why}"),
+    );
+    let pvc = format!("failed to create PVC data-web-0: {why}");
+    check("a claim fails", &[claim_failed, failed("Create", "FailedCreate", &pvc), claimed(), created()])
+        .await;
+    scale(&cluster, 0).await?;
+    check("it goes", &[pod("Delete", "SuccessfulDelete")]).await;
+    gone().await?;
+    cluster.faults().add(Rule::new(down()).resource("pods").verb(Verb::Create).subresource("").times(1));
+    scale(&cluster, 1).await?;
+    check("a Pod fails", &[claimed(), failed("Create", "FailedCreate", why), created()]).await;
+    let labels =
+        |value: Value| Patch::Merge(json!({"metadata": {"labels": {"apps.kubernetes.io/pod-index": value}}}));
+    let pods = cluster.admin().api::<Pod>("default");
+    cluster.faults().add(Rule::new(down()).resource("pods").verb(Verb::StrategicPatch).times(1));
+    pods.patch("web-0", &labels(Value::Null)).await?;
+    let updated = || pod("Update", "SuccessfulUpdate");
+    check("its identity is mended", &[failed("Update", "FailedUpdate", why), updated()]).await;
+    // A claim that is being deleted.
+    scale(&cluster, 0).await?;
+    check("it goes", &[pod("Delete", "SuccessfulDelete")]).await;
+    claims
+        .patch("data-web-0", &Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}})))
+        .await?;
+    claims.delete("data-web-0", None).await?;
+    scale(&cluster, 1).await?;
+    eventually("it is told", MINUTE, async || {
+        let all = cluster.list::<k8s_openapi::api::core::v1::Event>("default").await?;
+        let text = failed("Create", "FailedCreate", "pvc data-web-0 is being deleted").2;
+        Ok(all.iter().any(|e| e.message.as_ref() == Some(&text)))
+    })
+    .await?;
+    cluster.stop().await;
+    Ok(())
+}
+
 /// The controller loses the answer to each of its first writes in turn, and starts with what the server has: no Pod is
 /// made twice, none is lost, and nothing is left behind.
 #[tokio::test(start_paused = true)]

@@ -68,6 +68,7 @@ impl Controller for LegacyTokens {
         if candidates.is_empty() || !self.is_tracked(now).await? {
             return Ok(Next::After(PERIOD));
         }
+        let mut done = Ok(Next::After(PERIOD));
         // The Secrets that Pods mount are read when they matter, which is seldom: nothing keeps them.
         let mut mounted: HashMap<String, HashSet<String>> = HashMap::new();
         for secret in candidates {
@@ -87,9 +88,11 @@ impl Controller for LegacyTokens {
             }
             if let Err(error) = self.execute(&secret, decide(&secret, now, self.term)).await {
                 tracing::warn!(%error, namespace, name, "cannot clean up a legacy service account token");
+                // DIFFERENCE: upstream tries again a day later.
+                done = Err(error);
             }
         }
-        Ok(Next::After(PERIOD))
+        done
     }
 }
 
@@ -136,7 +139,9 @@ impl LegacyTokens {
         let done = match action {
             Action::Wait => return Ok(()),
             Action::Invalidate(day) => {
-                let patch = json!({"metadata": {"uid": meta.uid, "labels": {INVALID_SINCE: day}}});
+                // Somebody who uses it meanwhile changes it.
+                let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version,
+                    "labels": {INVALID_SINCE: day}}});
                 api.patch(name, &Patch::Merge(patch)).await.map(drop)
             }
             Action::Delete => {
@@ -147,7 +152,7 @@ impl LegacyTokens {
             }
         };
         match done {
-            Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(()),
         }
     }

@@ -40,15 +40,14 @@ impl Controller for TokenCleaner {
             Life::Forever => Ok(Next::Done),
             Life::Left(left) => Ok(Next::After(left)),
             Life::Over => {
-                let options = DeleteOptions {
-                    preconditions: Some(Preconditions {
-                        uid: secret.metadata.uid.clone(),
-                        resource_version: None,
-                    }),
-                    ..DeleteOptions::default()
+                // DIFFERENCE: upstream removes one, too, whose time somebody has made longer since it was seen.
+                let seen = Preconditions {
+                    uid: secret.metadata.uid.clone(),
+                    resource_version: secret.metadata.resource_version.clone(),
                 };
+                let options = DeleteOptions { preconditions: Some(seen), ..DeleteOptions::default() };
                 match self.client.api::<Secret>(&key.namespace).delete(&key.name, Some(&options)).await {
-                    // It is gone, or another one has its name.
+                    // It is gone, or has changed: it is looked at again when that is seen.
                     Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
                     _ => Ok(Next::Done),
                 }

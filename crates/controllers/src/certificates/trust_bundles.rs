@@ -71,8 +71,13 @@ impl Controller for TrustBundles {
         let begun = self.clock.monotonic();
         let mut done = Ok(Next::Done);
         for action in plan(&self.bundles.list(), &self.bundle) {
+            let deletes = matches!(action, Action::Delete(_));
             if let Err(error) = self.execute(action).await {
                 done = Err(error);
+                // Older ones stay until the new one is there.
+                if !deletes {
+                    break;
+                }
             }
         }
         let code = done.as_ref().map_or_else(|e| e.code.to_string(), |_| "200".to_owned());

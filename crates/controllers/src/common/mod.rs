@@ -35,9 +35,10 @@ pub(crate) fn namespace_is_terminating(error: &Status) -> bool {
     error.details.as_ref().is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"))
 }
 
-/// Makes an error that only leads to another attempt.
+/// Makes an error that only leads to another attempt. Events may tell of it, so that its text is the reason alone, as
+/// upstream's.
 pub(crate) fn retry(why: impl std::fmt::Display) -> Status {
-    Status::internal(why)
+    Status::failure(500, "InternalError", why.to_string())
 }
 
 /// The time that a request may take while other work waits for it.

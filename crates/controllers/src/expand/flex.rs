@@ -90,20 +90,20 @@ impl Expander {
         let failed = |error: Status| {
             format!("error marking pvc {}/{} for node expansion: {error}", key.namespace, key.name)
         };
-        let patch = expansion::node_pending(claim, self.clock.now());
-        self.patch_claim(claim, patch).await.map_err(failed)?;
-        if volume.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(PRE_RESIZE)) {
-            return Ok(());
+        // With it, a claim that comes after this one still has its volume's file system grow. It comes first: once the
+        // claim waits for the node, nobody would make up for it.
+        if !volume.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(PRE_RESIZE)) {
+            let before = expansion::has(claim).map(|size| size.0.clone()).unwrap_or_else(|| "0".to_owned());
+            let patch = json!({"metadata": {"annotations": {PRE_RESIZE: before}}});
+            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            self.patch_volume(volume, patch).await.map_err(|error| {
+                format!(
+                    "error updating pv {name} annotation ({PRE_RESIZE}) with pre-resize capacity {before}: {error}"
+                )
+            })?;
         }
-        // With it, a claim that comes after this one still has its volume's file system grow.
-        let before = expansion::has(claim).map(|size| size.0.clone()).unwrap_or_else(|| "0".to_owned());
-        let patch = json!({"metadata": {"annotations": {PRE_RESIZE: before}}});
-        let name = volume.metadata.name.as_deref().unwrap_or_default();
-        self.patch_volume(volume, patch).await.map_err(|error| {
-            format!(
-                "error updating pv {name} annotation ({PRE_RESIZE}) with pre-resize capacity {before}: {error}"
-            )
-        })
+        let patch = expansion::node_pending(claim, self.clock.now());
+        self.patch_claim(claim, patch).await.map(drop).map_err(failed)
     }
 
     async fn patch_claim(

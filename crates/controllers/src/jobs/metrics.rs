@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use client::Change;
 use component::metrics::{Histogram, Page};
 use k8s_openapi::api::batch::v1::JobStatus;
 use parking_lot::Mutex;
 
 use super::indexes::Indexes;
 use super::rules::Rules;
+use crate::views::PodView;
 
 /// Upstream's buckets of seconds: 0.004 and on, each twice the one before.
 const SECONDS: &[f64] = &[
@@ -117,9 +119,55 @@ impl Metrics {
     }
 }
 
+/// The event that a change of a Pod is in the count of Pods that have ended and still have the finalizer.
+pub(super) fn terminated(change: &Change<PodView>) -> Option<&'static str> {
+    let is = |pod: &PodView| pod.is_terminal() && pod.task().is_some_and(|t| t.tracked);
+    let (was, is) = match change {
+        Change::Added(new) => (false, is(new)),
+        Change::Updated { old, new } => (is(old), is(new)),
+        Change::Deleted(old) => (is(old), false),
+    };
+    (was != is).then_some(if is { "add" } else { "delete" })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::views::TRACKING;
+    use crate::views::tests::view;
+
+    /// Upstream's 5 cases of `TestRecordFinishedPodWithTrackingFinalizer`: a Pod before and after by its phase, with a `+`
+    /// if it has the finalizer.
+    #[test]
+    fn ended_pods_with_the_finalizer() {
+        let check = |old: Option<&str>, new: Option<&str>, want: Option<&str>| {
+            let pod = |text: &str| {
+                let finalizers: &[&str] = if text.ends_with('+') { &[TRACKING] } else { &[] };
+                let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": true});
+                Arc::new(view(
+                    &json!({"metadata": {"name": "p", "finalizers": finalizers, "ownerReferences": [owner]},
+                    "status": {"phase": text.trim_end_matches('+')}}),
+                ))
+            };
+            let change = match (old.map(pod), new.map(pod)) {
+                (Some(old), Some(new)) => Change::Updated { old, new },
+                (None, Some(new)) => Change::Added(new),
+                (Some(old), None) => Change::Deleted(old),
+                (None, None) => return,
+            };
+            assert_eq!(terminated(&change), want, "{old:?} {new:?}");
+        };
+        check(None, Some("Pending+"), None);
+        check(Some("Running+"), Some("Failed+"), Some("add"));
+        check(Some("Running+"), Some("Succeeded+"), Some("add"));
+        check(Some("Succeeded+"), Some("Succeeded"), Some("delete"));
+        check(Some("Succeeded"), None, None);
+        check(Some("Failed+"), None, Some("delete"));
+    }
 
     /// Upstream's cases of `TestRecordJobPodFailurePolicyActions`.
     #[test]

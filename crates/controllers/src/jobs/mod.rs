@@ -314,7 +314,11 @@ impl Jobs {
             Orphan::OfJob(key, uid) => self.pods.of_owner::<Job>(&key.namespace, uid),
         };
         let mut result = Ok(Next::Done);
-        for pod in pods.iter().filter(|p| is_orphan(p, &self.jobs)) {
+        for pod in &pods {
+            let job = |of: &_| resolve(&self.jobs, pod.namespace(), Some(of)).map(|(_, job)| job);
+            if !is_orphan(pod, job) {
+                continue;
+            }
             match self.release(pod).await {
                 Err(e) if !e.is_not_found() => result = Err(e),
                 _ => {}
@@ -615,14 +619,7 @@ impl Jobs {
     }
 
     fn count_terminated(&self, change: &Change<PodView>) {
-        let is = |pod: &PodView| pod.is_terminal() && pod.task().is_some_and(|t| t.tracked);
-        let (was, is) = match change {
-            Change::Added(new) => (false, is(new)),
-            Change::Updated { old, new } => (is(old), is(new)),
-            Change::Deleted(old) => (is(old), false),
-        };
-        if was != is {
-            let event = if is { "add" } else { "delete" };
+        if let Some(event) = metrics::terminated(change) {
             self.metrics.count("terminated_pods_tracking_finalizer_total", &[event], 1);
         }
     }

@@ -194,6 +194,32 @@ mod tests {
         check(&[("Ready", "Unknown")], UNREACHABLE);
     }
 
+    /// Upstream's 6 cases of `TestRemoveTaintOffNode` and 6 of its 8 of `TestAddOrUpdateTaintOnNode`: a node's taints by
+    /// their keys, those to add and to remove, and what is written. In the two others the node has changed or is gone, which
+    /// `write` sees when it reads the node anew.
+    #[test]
+    fn taints_come_and_go() {
+        let marks = |keys: &[&'static str]| keys.iter().map(|key| (*key, NO_EXECUTE)).collect::<Vec<_>>();
+        let check =
+            |there: &[&'static str], add: &[&'static str], remove: &[&'static str], want: Option<&[&str]>| {
+                let swap = Swap { add: marks(add), remove: marks(remove) };
+                let after = swapped(&node(&marks(there), &[], false), &swap, Timestamp::UNIX_EPOCH);
+                let keys = after.as_ref().map(|all| all.iter().map(|t| t.key.as_str()).collect::<Vec<_>>());
+                assert_eq!(keys.as_deref(), want, "{there:?} {add:?} {remove:?}");
+            };
+        let four = ["key1", "key2", "key3", "key4"];
+        check(&four[..2], &[], &["key2"], Some(&["key1"]));
+        check(&four, &[], &["key2", "key3"], Some(&["key1", "key4"]));
+        check(&four[..2], &[], &["key4"], None);
+        check(&[], &[], &["key2"], None);
+        check(&[], &[], &[], None);
+        check(&four[..2], &[], &[], None);
+        check(&["key1"], &["key2"], &[], Some(&["key1", "key2"]));
+        check(&four[..2], &["key3", "key4"], &[], Some(&four));
+        check(&four[..2], &["key2"], &[], None);
+        check(&[], &["key3"], &[], Some(&["key3"]));
+    }
+
     /// Upstream's cases of `TestApplyNoExecuteTaints`, `TestApplyNoExecuteTaintsToUnreachableNode` and
     /// `TestSwapUnreachableNotReadyTaints`: a node's readiness (none: the condition is gone), one after the other, and its
     /// taints after each.

@@ -111,7 +111,8 @@ impl Controller for PolicyStatus {
         let checking = if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };
         let object = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": key.name},
+            // DIFFERENCE: upstream may tell the next policy of this name what it has found out about the last one.
+            "metadata": {"name": key.name, "uid": policy.metadata.uid},
             "status": {"observedGeneration": policy.metadata.generation, "typeChecking": checking},
         });
         let policies = self.client.resource::<Policy>(resource(), "");

@@ -149,6 +149,51 @@ mod tests {
         check(pod("young", "n", "Running", created(999_999)), pod("old", "n", "Running", created(5)));
     }
 
+    /// The order of upstream's `TestSortingActivePods`, in which restarts of sidecars come after those of containers.
+    #[test]
+    fn upstreams_order() {
+        let now = Timestamp::from_second(10_000_000).unwrap();
+        let (then, late) = (7_000_000, 10_000_000);
+        let stamp = |at: i64| Timestamp::from_second(at).unwrap().to_string();
+        let counts = |name: &str, n: i32| json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": n});
+        let ready = |since: Option<i64>, restarts: [i32; 2], sidecar: Option<i32>, created: Option<i64>| {
+            let condition =
+                json!({"type": "Ready", "status": "True", "lastTransitionTime": since.map(stamp)});
+            let init: Vec<_> = sidecar.iter().map(|n| counts("sidecar", *n)).collect();
+            let sidecars: Vec<_> =
+                sidecar.iter().map(|_| json!({"name": "sidecar", "restartPolicy": "Always"})).collect();
+            json!({
+                "metadata": {"creationTimestamp": created.map(stamp)},
+                "spec": {"initContainers": sidecars},
+                "status": {"conditions": [condition], "initContainerStatuses": init,
+                    "containerStatuses": [counts("a", restarts[0]), counts("b", restarts[1])]},
+            })
+        };
+        let running = |name: &str, more: Value| pod(name, "foo", "Running", more);
+        let all = [
+            pod("unscheduled", "", "Pending", json!({})),
+            pod("scheduledButPending", "bar", "Pending", json!({})),
+            pod("unknownPhase", "foo", "Unknown", json!({})),
+            running("runningButNotReady", json!({})),
+            running("runningNoLastTransitionTime", ready(None, [3, 0], None, None)),
+            running("runningWithLastTransitionTime", ready(Some(late), [3, 0], None, None)),
+            running("runningLongerTime", ready(Some(then), [3, 0], None, None)),
+            running("lowerSidecarContainerRestartCount", ready(Some(then), [2, 1], Some(2), Some(late))),
+            running("lowerContainerRestartCount", ready(Some(then), [2, 1], None, Some(late))),
+            running("oldest", ready(Some(then), [2, 1], None, Some(then))),
+        ];
+        let names = |pods: &[Arc<PodView>]| pods.iter().map(|p| p.name().to_owned()).collect::<Vec<_>>();
+        let mut mixed = all.to_vec();
+        for round in 0..all.len() {
+            mixed.rotate_left(3);
+            mixed.swap(0, round);
+            for count in 1..all.len() {
+                let chosen = to_delete(&mixed, &[], count, Order::ByCost, now);
+                assert_eq!(names(&chosen), names(&all[..count]));
+            }
+        }
+    }
+
     #[test]
     fn crowded_nodes_are_thinned() {
         let now = Timestamp::from_second(1_000_000).unwrap();

@@ -22,8 +22,6 @@ use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Shared, Wiring};
 use plan::{FAILED, RUNNING, SUCCEEDED, Step, Verdict};
 
-/// The verbs that a resource must have.
-const VERBS: [&str; 3] = ["update", "patch", "list"];
 /// The time in which a new definition may not be discovered yet.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 /// The number of objects that are listed at a time.
@@ -171,14 +169,14 @@ impl StorageMigration {
             self.fail(migration, "resource does not exist in discovery").await?;
             return Ok(None);
         };
-        if VERBS.iter().all(|verb| served.can(verb)) {
+        if plan::is_migratable(&served) {
             return Ok(Some(served));
         }
         let why = format!(
             "resource \"{}, Resource={}\" does not support discovery operations: [{}]",
             served.api_version(),
             of.resource,
-            VERBS.join(" ")
+            plan::VERBS.join(" ")
         );
         self.fail(migration, &why).await?;
         Ok(None)

@@ -9,10 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use crate::common::conditions;
+use crate::discovery::Served;
 
 pub(super) const RUNNING: &str = "Running";
 pub(super) const SUCCEEDED: &str = "Succeeded";
 pub(super) const FAILED: &str = "Failed";
+/// The verbs that a resource must have.
+pub(super) const VERBS: [&str; 3] = ["update", "patch", "list"];
 /// The condition of a definition whose objects are migrated.
 const MIGRATING: &str = "StorageMigrating";
 
@@ -47,6 +50,11 @@ pub(super) fn steps(all: &[Arc<StorageVersionMigration>]) -> Vec<Step> {
         _ => Step::Migrate(m),
     });
     ended.into_iter().map(Step::Finish).chain(next).chain(goes_on).collect()
+}
+
+/// Whether the objects of a resource can be written again.
+pub(super) fn is_migratable(served: &Served) -> bool {
+    VERBS.iter().all(|verb| served.can(verb))
 }
 
 /// Whether a condition of a migration holds.
@@ -188,7 +196,28 @@ pub(super) fn is_up_to(revision: &str, limit: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use client::Resource;
+
     use super::*;
+
+    /// 4 of upstream's 7 cases of `TestIsResourceMigratable`, by their verbs; the simulation has that of a resource that is
+    /// not there, and versions other than the preferred one are not looked at.
+    #[test]
+    fn resources_that_can_be_written_again() {
+        let check = |plural: &str, verbs: &str, want: bool| {
+            let resource = Resource { group: "".into(), version: "v1".into(), plural: plural.into() };
+            let verbs: Vec<&str> = verbs.split(' ').collect();
+            assert_eq!(
+                is_migratable(&Served::new(resource, "Kind", true).with_verbs(&verbs)),
+                want,
+                "{plural}"
+            );
+        };
+        check("pods", "get list watch create update patch delete", true);
+        check("events", "get list watch create delete", false);
+        check("secrets", "get watch create delete update delete", false);
+        check("configmaps", "get watch create delete update patch delete", false);
+    }
 
     fn migration(
         name: &str,

@@ -5,19 +5,25 @@
 //! where the first change of each object meets another, and where watches are slow and end.
 
 mod accounts;
+mod autoscaling;
 mod batch;
 mod claims;
 mod collected;
+mod devices;
 mod limits;
 mod nodes;
+mod room;
 mod services;
 mod storage;
+mod tokens;
+mod versions;
 mod workloads;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::Status;
+use api::{FeatureGates, Status};
+use apiserver::served::RuntimeConfig;
 use client::KubeObject;
 use component::Shutdown;
 use ferrokube_simulation::{Cluster, Fault, Fleet, Rule, Shape};
@@ -26,7 +32,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::common::bare;
+use crate::common::bare_with;
 
 /// Longer than any back-off.
 const LONG: Duration = Duration::from_mins(40);
@@ -70,10 +76,11 @@ impl Trouble {
     }
 }
 
-/// The control plane of a story: its controllers, and their settings.
+/// The control plane of a story: its controllers, their settings, and the features that are on.
 struct Plane<'c> {
     controllers: &'c [&'c str],
     set: &'c dyn Fn(&mut controllers::Config),
+    gates: FeatureGates,
 }
 
 /// The cluster of a story, with its control plane.
@@ -92,7 +99,10 @@ impl Stage<'_> {
     fn start(&self) -> Result<()> {
         let stop = self.cluster.shutdown().child();
         *self.plane.lock() = stop.clone();
-        self.cluster.controllers_until(&stop, self.of.controllers, |c| (self.of.set)(c))?;
+        self.cluster.controllers_until(&stop, self.of.controllers, |c| {
+            c.gates = self.of.gates;
+            (self.of.set)(c);
+        })?;
         self.cluster.scheduler_until(&stop);
         Ok(())
     }
@@ -103,8 +113,13 @@ impl Stage<'_> {
             return Ok(());
         }
         *self.ends.lock() = false;
-        self.plane.lock().stop();
         self.cluster.faults().clear();
+        self.again()
+    }
+
+    /// Ends the plane, and starts another.
+    pub(crate) fn again(&self) -> Result<()> {
+        self.plane.lock().stop();
         self.start()
     }
 
@@ -206,6 +221,18 @@ const SLOW: &[&str] = &[
     "clusterroles",
     "servicecidrs",
     "ipaddresses",
+    "clustertrustbundles",
+    "csidrivers",
+    "devicetaintrules",
+    "horizontalpodautoscalers",
+    "podcertificaterequests",
+    "podgroups",
+    "resourcepoolstatusrequests",
+    "resourceslices",
+    "storageclasses",
+    "storageversionmigrations",
+    "storageversions",
+    "validatingadmissionpolicies",
 ];
 
 /// Tells a story; its end, and whether its trouble has come.
@@ -214,7 +241,10 @@ async fn told(
     trouble: Trouble,
     story: &impl AsyncFn(&Stage<'_>) -> Result<Value>,
 ) -> Result<(Value, bool)> {
-    let cluster = bare().await?;
+    // Objects of features that are off by default are in versions that are not served by default.
+    let served: &[&str] = if plane.gates == FeatureGates::default() { &[] } else { &["api/all=true"] };
+    let served = RuntimeConfig::parse(served.iter().copied())?;
+    let cluster = bare_with(|c| (c.gates, c.runtime_config) = (plane.gates, served)).await?;
     trouble.rules().into_iter().for_each(|rule| cluster.faults().add(rule));
     let stage = Stage {
         cluster: &cluster,
@@ -262,8 +292,19 @@ pub(crate) async fn disturbed_with(
     set: &dyn Fn(&mut controllers::Config),
     story: impl AsyncFn(&Stage<'_>) -> Result<Value>,
 ) -> Result<()> {
+    disturbed_where(&[], controllers, set, story).await
+}
+
+/// The same where these features are set, as `--feature-gates` sets them.
+pub(crate) async fn disturbed_where(
+    features: &[&str],
+    controllers: &[&str],
+    set: &dyn Fn(&mut controllers::Config),
+    story: impl AsyncFn(&Stage<'_>) -> Result<Value>,
+) -> Result<()> {
+    let gates = FeatureGates::parse(features.iter().copied())?;
     let controllers: Vec<&str> = controllers.iter().chain(&["node-lifecycle-controller"]).copied().collect();
-    let plane = Plane { controllers: &controllers, set };
+    let plane = Plane { controllers: &controllers, set, gates };
     let (calm, _) = told(&plane, Trouble::None, &story).await?;
     for trouble in [Trouble::Conflicts, Trouble::Slow] {
         let (end, _) = told(&plane, trouble, &story).await?;
@@ -334,4 +375,32 @@ pub(crate) async fn state<T: KubeObject>(cluster: &Cluster) -> Result<Value> {
     }
     all.sort_by_key(Value::to_string);
     Ok(Value::Array(all))
+}
+
+/// Every controller has a part in a story.
+#[test]
+fn no_controller_is_left_out() {
+    const STORIES: [&str; 15] = [
+        include_str!("accounts.rs"),
+        include_str!("autoscaling.rs"),
+        include_str!("batch.rs"),
+        include_str!("claims.rs"),
+        include_str!("collected.rs"),
+        include_str!("devices.rs"),
+        include_str!("limits.rs"),
+        include_str!("mod.rs"),
+        include_str!("nodes.rs"),
+        include_str!("room.rs"),
+        include_str!("services.rs"),
+        include_str!("storage.rs"),
+        include_str!("tokens.rs"),
+        include_str!("versions.rs"),
+        include_str!("workloads.rs"),
+    ];
+    let told = |name: &str| {
+        let quoted = format!("\"{name}\"");
+        STORIES.iter().any(|story| story.contains(&quoted))
+    };
+    let missing: Vec<&str> = controllers::known().iter().map(|c| c.name).filter(|name| !told(name)).collect();
+    assert!(missing.is_empty(), "without a story: {missing:?}");
 }
