@@ -19,6 +19,7 @@ use serde_json::Value;
 use storage::Store;
 use tokio::time::Instant;
 
+use crate::documents::Plain;
 use crate::faults::Faults;
 use crate::loads::Loads;
 
@@ -86,6 +87,7 @@ impl Cluster {
         config.services.cidrs.push("fd00:10:96::/112".to_owned());
         let loads = Loads::new(clock);
         config.pages = Some(Arc::new(loads.clone()));
+        config.documents = Arc::new(Plain);
         set(&mut config);
         let server = in_process::start(config, keys, Store::inline(clock), &shutdown).await?;
         let cluster = Self {

@@ -7,6 +7,7 @@
 //! work on a thread of its own.
 
 mod cluster;
+mod documents;
 pub mod faults;
 pub mod hollow;
 mod loads;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use client::{Patch, Resource};
-use ferrokube_simulation::Cluster;
-use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment, ReplicaSet, StatefulSet};
+use ferrokube_simulation::{Cluster, Shape};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::common::{MINUTE, eventually, pod, started};
+use crate::workloads::{cluster_with, deployment};
 
 /// A kind of owner of Pods.
 struct Kind {
@@ -62,6 +63,13 @@ impl Run<'_> {
         let (group, version, plural, _) = self.kind.of;
         let resource = Resource { group: group.into(), version: version.into(), plural: plural.into() };
         self.cluster.admin().resource::<Value>(resource, "default")
+    }
+
+    /// Makes a node on which Pods may run.
+    async fn node(&self) -> Result<()> {
+        self.cluster.create::<Node>(&json!({"metadata": {"name": "n"}})).await?;
+        let ready = Patch::Merge(json!({"spec": {"taints": null}}));
+        self.cluster.admin().api::<Node>("").patch("n", &ready).await.map(drop).context("a node")
     }
 
     /// Makes an owner of a Pod with the label of its own name.
@@ -135,7 +143,11 @@ impl Run<'_> {
 
     /// Makes a Pod of nobody.
     async fn orphan(&self, name: &str, label: &str) -> Result<()> {
-        let more = json!({"metadata": {"labels": {"app": label}}, "spec": {"nodeName": "n"}});
+        // For the node, and not on it: there it would not go at once.
+        let field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
+        let required = json!({"nodeSelectorTerms": [field]});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        let more = json!({"metadata": {"labels": {"app": label}}, "spec": {"affinity": affinity}});
         self.cluster.create::<Pod>(&pod(name, more)).await.map(drop)
     }
 
@@ -158,7 +170,7 @@ impl Run<'_> {
 async fn pods_change_hands() -> Result<()> {
     for kind in &kinds() {
         let run = Run { cluster: started(&[kind.controller]).await?, kind };
-        run.cluster.create::<Node>(&json!({"metadata": {"name": "n"}})).await?;
+        run.node().await?;
         for name in ["a", "b"] {
             run.owner(name).await?;
         }
@@ -198,7 +210,7 @@ async fn pods_change_hands() -> Result<()> {
 async fn owners_that_go_adopt_nothing() -> Result<()> {
     for (kind, seen) in kinds().iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let run = Run { cluster: started(&[kind.controller]).await?, kind };
-        run.cluster.create::<Node>(&json!({"metadata": {"name": "n"}})).await?;
+        run.node().await?;
         run.owner("a").await?;
         run.until("it has its Pod", &[("a", "a")]).await?;
         let held = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
@@ -242,11 +254,15 @@ async fn sets(cluster: &Cluster) -> Result<(Vec<(String, String)>, i32)> {
 /// adopt ReplicaSets, let them go, and want one Pod each all the time.
 #[tokio::test(start_paused = true)]
 async fn replica_sets_change_hands() -> Result<()> {
-    let cluster = started(&["deployment-controller"]).await?;
+    let controllers = [
+        "deployment-controller",
+        "replicaset-controller",
+        "serviceaccount-controller",
+        "node-lifecycle-controller",
+    ];
+    let (cluster, _fleet) = cluster_with(&controllers, 1, &Shape::default()).await?;
     for name in ["a", "b"] {
-        cluster
-            .create::<k8s_openapi::api::apps::v1::Deployment>(&crate::workloads::deployment(name, 1, "1"))
-            .await?;
+        cluster.create::<k8s_openapi::api::apps::v1::Deployment>(&deployment(name, 1, "1")).await?;
     }
     let until = async |step: &str, wanted: &[(&str, &str)]| {
         let is = async || {
@@ -295,7 +311,7 @@ async fn replica_sets_change_hands() -> Result<()> {
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_goes_adopts_nothing() -> Result<()> {
     let cluster = started(&["deployment-controller"]).await?;
-    let mut web = crate::workloads::deployment("a", 1, "1");
+    let mut web = deployment("a", 1, "1");
     web["metadata"]["finalizers"] = json!(["example.com/held"]);
     cluster.create::<Deployment>(&web).await?;
     eventually("it has its set", MINUTE, async || Ok(sets(&cluster).await?.0.len() == 1)).await?;
@@ -327,7 +343,7 @@ async fn a_deployment_that_goes_adopts_nothing() -> Result<()> {
 /// name that another revision has, one that is adopted, let go, owned by another, numbered anew, and removed.
 #[tokio::test(start_paused = true)]
 async fn revisions_change_hands() -> Result<()> {
-    let cluster = started(&["statefulset-controller"]).await?;
+    let cluster = started(&["statefulset-controller", "daemonset-controller"]).await?;
     let labels = json!({"app": "a"});
     let set = |image: &str| {
         json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": 0, "serviceName": "a",
@@ -408,12 +424,29 @@ async fn revisions_change_hands() -> Result<()> {
     until("two", &[(1, &second, "a"), (2, &third, "a")]).await?;
     image("i").await?;
     until("the first one is the newest", &[(2, &third, "a"), (3, &second, "a")]).await?;
-    change(json!({"labels": {"app": "x"}})).await?;
-    eventually("it is let go", MINUTE, async || {
-        Ok(state().await?.iter().any(|r| r.1 == second && r.2.is_empty()))
+    ensure!(mine.is_some_and(|all| all.len() == 1), "it had one owner");
+    // A DaemonSet lets a revision go that it does not select, and makes no second one of its content.
+    let labels = json!({"app": "d"});
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let daemon = json!({"metadata": {"name": "d", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template}});
+    cluster.create::<DaemonSet>(&daemon).await?;
+    let of = async |name: &str| {
+        let all = state().await?.into_iter();
+        anyhow::Ok(all.filter(|r| r.1.starts_with(name)).map(|r| (r.1, r.2)).collect::<Vec<_>>())
+    };
+    eventually("it has a revision", MINUTE, async || {
+        Ok(of("d-").await?.iter().map(|r| r.1.as_str()).eq(["d"]))
     })
     .await?;
-    ensure!(mine.is_some_and(|all| all.len() == 1), "it had one owner");
+    let name = of("d-").await?.remove(0).0;
+    let away = Patch::Merge(json!({"metadata": {"labels": {"app": "x"}}}));
+    api.patch(&name, &away).await?;
+    let look = Patch::Merge(json!({"metadata": {"annotations": {"look": "again"}}}));
+    cluster.admin().api::<DaemonSet>("default").patch("d", &look).await?;
+    eventually("it is let go", MINUTE, async || Ok(of("d-").await? == [(name.clone(), String::new())]))
+        .await?;
     cluster.stop().await;
     Ok(())
 }

@@ -271,14 +271,42 @@ async fn events_tell_what_is_done() -> Result<()> {
     Ok(())
 }
 
-/// The Events about a set that were written since the last look: type, reason, message.
-fn told(cluster: &Cluster) -> Vec<(String, String, String)> {
-    let calls = cluster.faults().seen();
-    cluster.faults().record();
-    let made = calls.iter().filter(|c| c.resource.plural == "events" && c.verb == Verb::Create);
-    let events = made.filter_map(|c| serde_json::from_slice::<Value>(&c.body).ok());
-    let text = |e: &Value, field: &str| e[field].as_str().unwrap_or_default().to_owned();
-    events.map(|e| (text(&e, "type"), text(&e, "reason"), text(&e, "message"))).collect()
+/// A StatefulSet of one Pod with a claim, and the Events about it.
+struct Told(Cluster);
+
+type Said = (&'static str, &'static str, String);
+
+impl Told {
+    async fn start() -> Result<Self> {
+        let cluster = crate::common::started(&["statefulset-controller"]).await?;
+        let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+        let set = stateful_set(json!({"spec": {"replicas": 0, "volumeClaimTemplates": [claim]}}));
+        cluster.create::<StatefulSet>(&set).await?;
+        Ok(Self(cluster))
+    }
+
+    /// Gives the set another size, and lets time pass. The Events until then.
+    async fn size(&self, replicas: i32) -> Result<Vec<(String, String, String)>> {
+        self.0.faults().record();
+        scale(&self.0, replicas).await?;
+        self.events().await
+    }
+
+    /// Lets time pass; the Events since they are recorded.
+    async fn events(&self) -> Result<Vec<(String, String, String)>> {
+        tokio::time::sleep(MINUTE).await; // the time in which all of it is done, in simulated time
+        let calls = self.0.faults().seen();
+        let made = calls.iter().filter(|c| c.resource.plural == "events" && c.verb == Verb::Create);
+        let events = made.filter_map(|c| serde_json::from_slice::<Value>(&c.body).ok());
+        let text = |e: &Value, field: &str| e[field].as_str().unwrap_or_default().to_owned();
+        Ok(events.map(|e| (text(&e, "type"), text(&e, "reason"), text(&e, "message"))).collect())
+    }
+
+    fn fails(&self, verb: Verb, plural: &str, status: Status) {
+        let rule = Rule::new(Fault::Refuse(status)).resource(plural).subresource("").verb(verb);
+        self.0.faults().add(rule.times(1));
+    }
 }
 
 /// Upstream's cases of `TestStatefulPodControlCreatesPods`, `TestStatefulPodControlCreatePodExists`,
@@ -289,96 +317,77 @@ fn told(cluster: &Cluster) -> Vec<(String, String, String)> {
 /// the Events until it is done.
 #[tokio::test(start_paused = true)]
 async fn events_of_each_failure() -> Result<()> {
-    let down = || Fault::Refuse(Status::internal("API server down"));
+    let down = || Status::internal("API server down");
     let why = "Internal error occurred: API server down";
-    let cluster = crate::common::started(&["statefulset-controller"]).await?;
-    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}}}});
-    let set = stateful_set(json!({"spec": {"replicas": 1, "volumeClaimTemplates": [claim]}}));
-    let check = async |step: &str, wanted: &[(&str, &str, String)]| {
-        tokio::time::sleep(MINUTE).await; // the time in which all of it is done, in simulated time
-        let got = told(&cluster);
-        let got: Vec<_> = got.iter().map(|(k, r, m)| (k.as_str(), r.as_str(), m.clone())).collect();
-        assert_eq!(got, wanted, "{step}");
-    };
-    let normal =
-        |reason: &'static str, text: &str| ("Normal", reason, format!("{text} in StatefulSet web success"));
-    let claimed = || normal("SuccessfulCreate", "Create Claim data-web-0 Pod web-0");
-    let pod = |verb: &'static str, reason: &'static str| {
+    let pod = |verb: &str, reason: &'static str| -> Said {
         ("Normal", reason, format!("{verb} Pod web-0 in StatefulSet web successful"))
     };
-    let failed = |verb: &'static str, reason: &'static str, why: &str| {
+    let failed = |verb: &str, reason: &'static str, why: &str| -> Said {
         ("Warning", reason, format!("{verb} Pod web-0 in StatefulSet web failed error: {why}"))
     };
-    let created = || pod("Create", "SuccessfulCreate");
-    let claims = cluster.admin().api::<PersistentVolumeClaim>("default");
-    let gone = async || -> Result<()> {
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        claims.patch("data-web-0", &free).await?;
-        claims.delete("data-web-0", None).await?;
-        Ok(())
+    let claimed = || -> Said {
+        (
+            "Normal",
+            "SuccessfulCreate",
+            "Create Claim data-web-0 Pod web-0 in StatefulSet web success".to_owned(),
+        )
     };
-    cluster.faults().record();
-    cluster.create::<StatefulSet>(&set).await?;
-    check("both are made", &[claimed(), created()]).await;
-    // The Pod goes; somebody else removes it meanwhile.
-    scale(&cluster, 0).await?;
-    check("it goes", &[pod("Delete", "SuccessfulDelete")]).await;
-    scale(&cluster, 1).await?;
-    check("its claim is there", &[created()]).await;
-    cluster.faults().add(Rule::new(down()).resource("pods").verb(Verb::Delete).times(1));
-    scale(&cluster, 0).await?;
-    let deleted = [failed("Delete", "FailedDelete", why), pod("Delete", "SuccessfulDelete")];
-    check("a deletion fails", &deleted).await;
-    let missing = Fault::Refuse(Status::failure(404, "NotFound", "pods \"web-0\" not found"));
-    scale(&cluster, 1).await?;
-    check("it is made again", &[created()]).await;
-    cluster.faults().add(Rule::new(missing).resource("pods").verb(Verb::Delete).times(1));
-    scale(&cluster, 0).await?;
-    tokio::time::sleep(MINUTE).await; // the time in which it is done, in simulated time
-    assert!(told(&cluster).iter().all(|e| e.1 == "SuccessfulDelete"), "what is gone is deleted");
-    change(&cluster, &Patch::Merge(json!({"spec": {"minReadySeconds": 1}}))).await?;
-    cluster.until::<Pod>(MINUTE, "default", <[Pod]>::is_empty).await?;
-    gone().await?;
-    told(&cluster);
-    cluster.faults().add(Rule::new(down()).resource("persistentvolumeclaims").verb(Verb::Create).times(1));
-    scale(&cluster, 1).await?;
-    let claim_failed = (
-        "Warning",
-        "FailedCreate",
-        format!("Create Claim data-web-0 for Pod web-0 in StatefulSet web failed error: {why}"),
-    );
-    let pvc = format!("failed to create PVC data-web-0: {why}");
-    check("a claim fails", &[claim_failed, failed("Create", "FailedCreate", &pvc), claimed(), created()])
-        .await;
-    scale(&cluster, 0).await?;
-    check("it goes", &[pod("Delete", "SuccessfulDelete")]).await;
-    gone().await?;
-    cluster.faults().add(Rule::new(down()).resource("pods").verb(Verb::Create).subresource("").times(1));
-    scale(&cluster, 1).await?;
-    check("a Pod fails", &[claimed(), failed("Create", "FailedCreate", why), created()]).await;
-    let labels =
-        |value: Value| Patch::Merge(json!({"metadata": {"labels": {"apps.kubernetes.io/pod-index": value}}}));
-    let pods = cluster.admin().api::<Pod>("default");
-    cluster.faults().add(Rule::new(down()).resource("pods").verb(Verb::StrategicPatch).times(1));
-    pods.patch("web-0", &labels(Value::Null)).await?;
-    let updated = || pod("Update", "SuccessfulUpdate");
-    check("its identity is mended", &[failed("Update", "FailedUpdate", why), updated()]).await;
+    let created = || pod("Create", "SuccessfulCreate");
+    let check = |got: Vec<(String, String, String)>, wanted: &[Said]| {
+        let got: Vec<_> = got.iter().map(|(k, r, m)| (k.as_str(), r.as_str(), m.clone())).collect();
+        assert_eq!(got, wanted);
+    };
+    let told = Told::start().await?;
+    check(told.size(1).await?, &[claimed(), created()]);
+    check(told.size(0).await?, &[pod("Delete", "SuccessfulDelete")]);
+    // A claim that cannot be made, and a Pod.
+    let told = Told::start().await?;
+    told.fails(Verb::Create, "persistentvolumeclaims", down());
+    let text = format!("Create Claim data-web-0 for Pod web-0 in StatefulSet web failed error: {why}");
+    let of_pod = failed("Create", "FailedCreate", &format!("failed to create PVC data-web-0: {why}"));
+    check(told.size(1).await?, &[("Warning", "FailedCreate", text), of_pod, claimed(), created()]);
+    let told = Told::start().await?;
+    told.fails(Verb::Create, "pods", down());
+    check(told.size(1).await?, &[claimed(), failed("Create", "FailedCreate", why), created()]);
+    let told = Told::start().await?;
+    told.fails(Verb::Create, "pods", Status::failure(409, "AlreadyExists", "pods \"web-0\" already exists"));
+    check(told.size(1).await?, &[claimed(), created()]);
     // A claim that is being deleted.
-    scale(&cluster, 0).await?;
-    check("it goes", &[pod("Delete", "SuccessfulDelete")]).await;
-    claims
-        .patch("data-web-0", &Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}})))
-        .await?;
+    let claims = told.0.admin().api::<PersistentVolumeClaim>("default");
+    told.size(0).await?;
+    let held = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
+    claims.patch("data-web-0", &held).await?;
     claims.delete("data-web-0", None).await?;
-    scale(&cluster, 1).await?;
-    eventually("it is told", MINUTE, async || {
-        let all = cluster.list::<k8s_openapi::api::core::v1::Event>("default").await?;
-        let text = failed("Create", "FailedCreate", "pvc data-web-0 is being deleted").2;
-        Ok(all.iter().any(|e| e.message.as_ref() == Some(&text)))
-    })
-    .await?;
-    cluster.stop().await;
+    let said = told.size(1).await?;
+    let wanted = failed("Create", "FailedCreate", "pvc data-web-0 is being deleted");
+    assert!(said.iter().any(|e| e.2 == wanted.2), "{said:?}");
+    assert!(said.iter().all(|e| e.1 == "FailedCreate"), "{said:?}");
+    // A deletion that fails, and one of a Pod that is gone.
+    let told = Told::start().await?;
+    told.size(1).await?;
+    told.fails(Verb::Delete, "pods", down());
+    check(told.size(0).await?, &[failed("Delete", "FailedDelete", why), pod("Delete", "SuccessfulDelete")]);
+    let told = Told::start().await?;
+    told.size(1).await?;
+    told.fails(Verb::Delete, "pods", Status::failure(404, "NotFound", "pods \"web-0\" not found"));
+    check(told.size(0).await?, &[pod("Delete", "SuccessfulDelete")]);
+    // An identity that is mended, at once and not.
+    for status in [down(), Status::conflict("", "pods", "web-0", "it has been changed meanwhile")] {
+        let told = Told::start().await?;
+        told.size(1).await?;
+        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        let ready = Patch::Merge(json!({ "status": ready }));
+        told.0.admin().api::<Pod>("default").patch_status("web-0", &ready).await?;
+        told.events().await?;
+        let text = status.message.clone();
+        told.fails(Verb::StrategicPatch, "pods", status);
+        told.0.faults().record();
+        let lost =
+            Patch::Merge(json!({"metadata": {"labels": {"statefulset.kubernetes.io/pod-name": null}}}));
+        told.0.admin().api::<Pod>("default").patch("web-0", &lost).await?;
+        let updated = pod("Update", "SuccessfulUpdate");
+        check(told.events().await?, &[failed("Update", "FailedUpdate", &text), updated]);
+    }
     Ok(())
 }
 
