@@ -1,15 +1,17 @@
 //! Stored versions: objects that are written anew, servers that are gone; the types of policies' expressions.
 
-use anyhow::{Result, ensure};
-use client::{Patch, Resource};
-use ferrokube_simulation::Cluster;
+use anyhow::{Context, Result, ensure};
+use api::FeatureGates;
+use apiserver::served::RuntimeConfig;
+use client::{Patch, Resource, Verb};
+use ferrokube_simulation::{Cluster, Rule};
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
 use serde_json::{Value, json};
 
 use super::{Stage, disturbed, disturbed_where};
-use crate::common::MINUTE;
+use crate::common::{MINUTE, bare, bare_with, eventually};
 
 const SYSTEM: &str = "kube-system";
 /// The number of objects.
@@ -231,4 +233,75 @@ async fn types_of_policies() -> Result<()> {
         Ok(Value::Null)
     })
     .await
+}
+
+/// The versions of a resource stay if another server says something while those of one that is gone are taken away.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_meanwhile() -> Result<()> {
+    let gates = FeatureGates::parse(["StorageVersionAPI=true", "APIServerIdentity=true"])?;
+    let served = RuntimeConfig::parse(["api/all=true"])?;
+    let cluster = bare_with(|c| (c.gates, c.runtime_config) = (gates, served)).await?;
+    let now = cluster.clock().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let meta = json!({"name": "apiserver-own", "namespace": SYSTEM,
+        "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}});
+    let spec = json!({"holderIdentity": "own", "renewTime": now, "leaseDurationSeconds": 36000});
+    cluster.create::<Lease>(&json!({"metadata": meta, "spec": spec})).await?;
+    let said = |servers: &[&str]| {
+        let all = servers
+            .iter()
+            .map(|s| json!({"apiServerID": s, "encodingVersion": "v1", "decodableVersions": ["v1"]}));
+        json!({"metadata": {"name": "test.example.com"}, "spec": {},
+            "status": {"storageVersions": all.collect::<Vec<_>>(), "commonEncodingVersion": "v1"}})
+    };
+    let gate = cluster.faults().hold(|fault| Rule::new(fault).resource("storageversions").verb(Verb::Delete));
+    cluster.put::<StorageVersion>(&said(&["apiserver-gone"])).await?;
+    cluster.controllers_with(&["storageversion-garbage-collector-controller"], |c| c.gates = gates)?;
+    tokio::time::sleep(MINUTE).await; // the time in which it is to be removed, in simulated time
+    ensure!(cluster.faults().met() == 1, "nobody removes it");
+    cluster.put::<StorageVersion>(&said(&["apiserver-gone", "apiserver-own"])).await?;
+    gate.open(Ok(()));
+    eventually("the own version is left", MINUTE, async || {
+        let found = cluster.get::<StorageVersion>("", "test.example.com").await?;
+        let status = found.context("it is gone")?.status.unwrap_or_default();
+        let servers = status.storage_versions.into_iter().flatten().map(|s| s.api_server_id);
+        Ok(servers.eq(["apiserver-own"]))
+    })
+    .await?;
+    cluster.stop().await;
+    Ok(())
+}
+
+/// A policy that is made anew while the last one of its name is looked at is not told of that one.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_made_anew_meanwhile() -> Result<()> {
+    let cluster = bare().await?;
+    let plural = "validatingadmissionpolicies";
+    let policies =
+        cluster.admin().resource::<Value>(resource("admissionregistration.k8s.io", "v1", plural), "");
+    let create = async |expression: &str| -> Result<()> {
+        let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["deployments"]});
+        let spec = json!({"matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": expression}]});
+        let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "p"}, "spec": spec});
+        policies.post::<Value, Value>("", "", &policy).await?;
+        Ok(())
+    };
+    create("object.spec.replicas > 1").await?;
+    let gate = cluster.faults().hold(|fault| Rule::new(fault).resource(plural).subresource("status"));
+    cluster.controllers(&["validatingadmissionpolicy-status-controller"])?;
+    tokio::time::sleep(MINUTE).await; // the time in which it is looked at, in simulated time
+    ensure!(cluster.faults().met() == 1, "nobody looks at it");
+    policies.delete("p", None).await?;
+    create("object.spec.replicas > '1'").await?;
+    gate.open(Ok(()));
+    eventually("the new one is told", 20 * MINUTE, async || {
+        let status = policies.get("p").await?["status"].take();
+        let warnings = status["typeChecking"]["expressionWarnings"].as_array().map_or(0, Vec::len);
+        Ok(status["observedGeneration"] == 1 && warnings == 1)
+    })
+    .await?;
+    cluster.stop().await;
+    Ok(())
 }
