@@ -54,6 +54,15 @@ pub(crate) fn pod(name: &str, more: Value) -> Value {
     pod
 }
 
+/// A Pod with an SELinux label of this level, which mounts the claim `c`.
+pub(crate) fn labelled(name: &str, level: &str) -> Value {
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    let context = json!({"seLinuxOptions": {"level": level}});
+    let mut pod = pod(name, json!({"spec": {"securityContext": context, "volumes": volumes}}));
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    pod
+}
+
 /// A condition of a Pod.
 pub(crate) fn condition<'a>(
     pod: &'a Pod,

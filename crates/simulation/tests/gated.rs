@@ -21,7 +21,7 @@ use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::common::{MINUTE, eventually, pod, said};
+use crate::common::{MINUTE, eventually, labelled, pod, said};
 
 /// A cluster with these features and every API, and one controller.
 async fn cluster(features: &[&str], controller: &str) -> Result<Cluster> {
@@ -344,13 +344,7 @@ async fn labels_that_exclude_each_other_are_told() -> Result<()> {
         "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
         "uid": claim.metadata.uid}}});
     cluster.create::<PersistentVolume>(&volume).await?;
-    let labelled = async |name: &str, level: &str| {
-        let more = json!({"spec": {"securityContext": {"seLinuxOptions": {"level": level}},
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
-        let mut pod = pod(name, more);
-        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-        cluster.create::<Pod>(&pod).await
-    };
+    let labelled = async |name: &str, level: &str| cluster.create::<Pod>(&labelled(name, level)).await;
     labelled("one", "s0:c1").await?;
     labelled("two", "s0:c2").await?;
     let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));

@@ -555,37 +555,51 @@ pub(crate) mod tests {
         check(200, 10, false, Some(110));
     }
 
+    /// The readiness of a Pod.
+    #[derive(Debug, Clone, Copy)]
+    enum Ready {
+        No,
+        /// Nobody knows since when.
+        Yes,
+        /// For so many seconds.
+        For(i64),
+    }
+
     /// Upstream's cases of `TestNextPodAvailabilityCheck`, `TestFindMinNextPodAvailabilitySimpleCheck` and
-    /// `TestFindMinNextPodAvailability`: for how many seconds each Pod has been ready (`None`: it is not, `Some(None)`:
-    /// nobody knows), `minReadySeconds`, the seconds that passed since, and the time until the next one is available. A look
-    /// that is late is not made at once here, since its status counts all that are available by then.
+    /// `TestFindMinNextPodAvailability`: Pods, `minReadySeconds`, the seconds that passed since, and the time until the next
+    /// one is available. A look that is late is not made at once here, since its status counts all that are available by
+    /// then.
     #[test]
     fn the_next_available_pod() {
         let start = Timestamp::from_second(1000).unwrap();
-        let pod = |ready: &Option<Option<i64>>| {
-            let since = ready.flatten().map(|s| Timestamp::from_second(1000 - s).unwrap().to_string());
-            let status = if ready.is_some() { "True" } else { "False" };
+        let pod = |ready: &Ready| {
+            let (status, since) = match ready {
+                Ready::No => ("False", None),
+                Ready::Yes => ("True", None),
+                Ready::For(seconds) => ("True", Some(start - SignedDuration::from_secs(*seconds))),
+            };
+            let since = since.map(|at| at.to_string());
             let ready = json!([{"type": "Ready", "status": status, "lastTransitionTime": since}]);
             view(&json!({"metadata": {}, "status": {"conditions": ready}}))
         };
-        let check = |pods: &[Option<Option<i64>>], min: i32, later: i64, left: Option<u64>| {
+        let check = |pods: &[Ready], min: i32, later: i64, left: Option<u64>| {
             let now = start + SignedDuration::from_secs(later);
             let next = pods.iter().map(pod).filter_map(|p| p.available_in(min, now)).min();
             assert_eq!(next, left.map(Duration::from_secs), "{pods:?} {min} {later}");
         };
-        let since = |seconds: i64| Some(Some(seconds));
-        check(&[None], 0, 0, None);
+        let (no, since) = (Ready::No, Ready::For);
+        check(&[no], 0, 0, None);
         check(&[since(0)], 0, 0, None);
-        check(&[Some(None)], 1, 0, None);
+        check(&[Ready::Yes], 1, 0, None);
         check(&[since(0)], 1, 0, Some(1));
         check(&[since(20)], 30, 0, Some(10));
         check(&[since(51)], 50, 0, None);
         check(&[], 0, 0, None);
-        check(&[None, None], 0, 0, None);
+        check(&[no, no], 0, 0, None);
         check(&[since(0), since(0)], 0, 0, None);
-        let mixed = [None, since(2), since(0), since(4), None];
+        let mixed = [no, since(2), since(0), since(4), no];
         check(&mixed, 10, 0, Some(6));
-        check(&[None, since(15), since(11), since(10), None], 10, 0, None);
+        check(&[no, since(15), since(11), since(10), no], 10, 0, None);
         check(&mixed, 10, 2, Some(4));
         check(&mixed, 10, 7, Some(1));
     }

@@ -15,18 +15,20 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{disturbed_where, state};
-use crate::common::{MINUTE, pod};
+use crate::common::{MINUTE, merge, pod};
 use crate::workloads::phase;
 
 const DRIVER: &str = "gpu.example.com";
 
-/// A claim on a device; `tolerates` for so many seconds that it is broken, `None` for not at all.
-fn claim(name: &str, tolerates: Option<Option<i64>>) -> Value {
-    let toleration = tolerates.map(|seconds| {
-        json!({"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds})
-    });
-    let exactly =
-        json!({"deviceClassName": "gpu", "tolerations": toleration.into_iter().collect::<Vec<_>>()});
+/// A claim on a device that tolerates a broken one with these additions.
+fn claim(name: &str, tolerates: &[Value]) -> Value {
+    let toleration = |more: &Value| {
+        let mut toleration = json!({"key": "broken", "operator": "Exists", "effect": "NoExecute"});
+        merge(&mut toleration, more);
+        toleration
+    };
+    let all: Vec<Value> = tolerates.iter().map(toleration).collect();
+    let exactly = json!({"deviceClassName": "gpu", "tolerations": all});
     let requests = json!([{"name": "r", "exactly": exactly}]);
     json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": requests}}})
 }
@@ -55,8 +57,8 @@ async fn pods_of_tainted_devices() -> Result<()> {
         let cluster = stage.cluster;
         cluster.create::<DeviceClass>(&json!({"metadata": {"name": "gpu"}, "spec": {}})).await?;
         cluster.create::<ResourceSlice>(&slice("a", 1, 1, &json!([]))).await?;
-        for (name, tolerates) in [("now", None), ("later", Some(Some(90))), ("never", Some(None))] {
-            cluster.create::<ResourceClaim>(&claim(name, tolerates)).await?;
+        for (name, tolerates) in [("now", vec![]), ("later", vec![json!({"tolerationSeconds": 90})]), ("never", vec![json!({})])] {
+            cluster.create::<ResourceClaim>(&claim(name, &tolerates)).await?;
             let place = json!([{"name": "device", "resourceClaimName": name}]);
             cluster.create::<Pod>(&pod(name, json!({"spec": {"resourceClaims": place}}))).await?;
         }

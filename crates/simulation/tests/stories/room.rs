@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use serde_json::{Value, json};
 
 use super::{Stage, disturbed_with};
-use crate::common::{MINUTE, pod};
+use crate::common::{MINUTE, labelled, merge, pod};
 use crate::workloads::{node_of, phase};
 
 const GIB: i64 = 1 << 30;
@@ -85,7 +85,7 @@ async fn bound(stage: &Stage<'_>) -> Result<()> {
                 "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name,
                     "uid": claim.metadata.uid}},
             "status": {"phase": "Bound"}});
-        crate::common::merge(&mut volume, &json!({ "spec": source }));
+        merge(&mut volume, &json!({ "spec": source }));
         cluster.put::<PersistentVolume>(&volume).await?;
     }
     Ok(())
@@ -112,7 +112,7 @@ async fn growth(cluster: &Cluster, name: &str) -> Result<Value> {
 #[tokio::test(start_paused = true)]
 async fn claims_that_grow() -> Result<()> {
     let set = |c: &mut controllers::Config| c.flex_drivers = Some(Arc::new(Grows));
-    disturbed_with(&["persistentvolume-expander-controller"], &set, async |stage| {
+    Box::pin(disturbed_with(&["persistentvolume-expander-controller"], &set, async |stage| {
         let cluster = stage.cluster;
         bound(stage).await?;
         let more = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
@@ -156,7 +156,7 @@ async fn claims_that_grow() -> Result<()> {
         claims.patch_status("node", &Patch::Merge(done)).await?;
         until("node", json!([null, "2Gi", [], "2Gi", null])).await?;
         Ok(json!([resizer(cluster, "node").await?, resizer(cluster, "whole").await?]))
-    })
+    }))
     .await
 }
 
@@ -242,11 +242,8 @@ async fn labels_of_pods() -> Result<()> {
     disturbed_with(&["selinux-warning-controller"], &|_| {}, async |stage| {
         let cluster = stage.cluster;
         let labelled = async |name: &str, level: &str| {
-            let more = json!({"spec": {"securityContext": {"seLinuxOptions": {"level": level}},
-                "nodeName": "node-0",
-                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
-            let mut pod = pod(name, more);
-            pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+            let mut pod = labelled(name, level);
+            pod["spec"]["nodeName"] = json!("node-0");
             cluster.create::<Pod>(&pod).await
         };
         labelled("one", "s0:c1").await?;

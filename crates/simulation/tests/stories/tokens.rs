@@ -60,7 +60,7 @@ async fn tokens_of_machines_that_join() -> Result<()> {
                         let signature = data.get(&format!("jws-kubeconfig-{}", token.id()));
                         signature.is_some_and(|s| is_signed(s, content, token))
                     };
-                    Ok(data.len() == 2 + by.len() && by.iter().all(|token| signed(token)))
+                    Ok(data.len() == 2 + by.len() && by.iter().all(signed))
                 })
                 .await
         };
