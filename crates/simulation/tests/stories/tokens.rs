@@ -37,7 +37,7 @@ fn token(cluster: &Cluster, token: &Token, seconds: Option<i64>) -> Value {
     })
 }
 
-/// What machines that join are told is signed with each token, as long as the token lasts.
+/// The ConfigMap by which machines join is signed with each token, as long as the token lasts.
 #[tokio::test(start_paused = true)]
 async fn tokens_of_machines_that_join() -> Result<()> {
     let controllers = ["bootstrap-signer-controller", "token-cleaner-controller"];
