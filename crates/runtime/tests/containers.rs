@@ -68,8 +68,11 @@ async fn a_container_that_never_started_does_not_end() -> Result<()> {
     assert_eq!((status.started_at, status.finished_at, status.exit_code), (0, 0, 0));
     let start = pb::StartContainerRequest { container_id: id.clone() };
     assert!(runtime.cri().start_container(start).await.is_err(), "its sandbox is gone");
+    let log = runtime.host.path("logs").join("unstarted/c.log");
+    assert!(log.exists());
     runtime.cri().remove_container(pb::RemoveContainerRequest { container_id: id.clone() }).await?;
     assert!(runtime.status(&id).await.is_err());
+    assert!(!log.exists(), "a kubelet would count a start by it");
     Ok(())
 }
 

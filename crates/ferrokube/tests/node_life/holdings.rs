@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::{Cluster, eventually};
 
-/// What is there, by kind: a text that is the same when the same is there.
+/// The things that are there, by kind: a text that is the same when the same is there.
 pub(super) type Holdings = BTreeMap<&'static str, String>;
 
 /// The directories of a node's cgroups in every hierarchy.
@@ -20,7 +20,7 @@ fn cgroups(cluster: &Cluster) -> Result<Vec<PathBuf>> {
     Ok(all.filter(|dir| dir.is_dir()).collect())
 }
 
-/// What a node has on its machine now.
+/// The things that a node has on its machine now.
 pub(super) fn of(cluster: &Cluster) -> Result<Holdings> {
     let sh = |script: &str| cluster.host().run("sh", &["-c", script]);
     let (own, data) = (cluster.host().dir().display(), cluster.data_dir().display().to_string());
@@ -65,7 +65,7 @@ pub(super) fn open_files(cluster: &Cluster) -> Result<BTreeMap<String, usize>> {
     Ok(all)
 }
 
-/// What a node has once nothing is left of its Pods.
+/// The things that a node has once nothing is left of its Pods.
 pub(super) fn without_pods(cluster: &Cluster) -> Result<Holdings> {
     eventually("nothing is left of Pods", || {
         let now = of(cluster)?;

@@ -107,7 +107,7 @@ async fn remove(pods: &Api<Pod>, called: &str, grace: i64) -> Result<()> {
     .with_context(|| called.to_owned())
 }
 
-/// What must not change about the Pods that stay: container, start, address; and the number of starts.
+/// The facts that must not change about the Pods that stay: container, start, address; and the number of starts.
 type Staying = BTreeMap<String, (String, String, i32)>;
 
 async fn staying(pods: &Api<Pod>) -> Result<Staying> {

@@ -144,7 +144,8 @@ pub(crate) async fn remove(core: Arc<Core>, id: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Removes what is left of a container that does not run; its record goes last.
+/// Removes what is left of a container that does not run; its record goes last. The log of one that never ran goes, too:
+/// a kubelet that finds it would count a start.
 pub(crate) async fn forget(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), CallError> {
     if container.live().is_some()
         && let Some(shim) = container.sandbox.shim()
@@ -153,7 +154,19 @@ pub(crate) async fn forget(core: &Arc<Core>, container: &Arc<Container>) -> Resu
     }
     *container.live.lock() = None;
     let (all, id, views) = (core.clone(), container.id.clone(), container.record.lock().views.clone());
+    let unused_log = {
+        let record = container.record.lock();
+        (record.started_at == 0 && !record.log_path.is_empty()).then(|| record.log_path.clone())
+    };
     blocking(move || {
+        if let Some(log) = unused_log
+            && let Ok(found) = std::fs::symlink_metadata(&log)
+            && found.is_file()
+            && found.len() == 0
+        {
+            // The kubelet removes it with its Pod otherwise.
+            let _ = std::fs::remove_file(log);
+        }
         for key in views.iter().chain([&id]) {
             all.images.release(key)?;
         }
