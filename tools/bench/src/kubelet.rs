@@ -41,13 +41,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pods: u32,
     /// Pods at rest
-    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=250))]
+    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=110))]
     idle: u32,
     /// Seconds for which CPU at rest is measured
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     idle_seconds: u64,
     /// Pods whose containers end while the node is away
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2000))]
+    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=110))]
     restarted: u32,
 }
 
@@ -58,11 +58,8 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
         None => build(root)?,
     };
     // The space on the machine's disk must not matter.
-    let most = args.idle.max(args.restarted) + 10;
-    let flags = vec![
-        "--eviction-hard=memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".to_owned(),
-        format!("--max-pods={most}"),
-    ];
+    let flags =
+        vec!["--eviction-hard=memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".to_owned()];
     let images = vec![Image::busybox(IMAGE)?];
     let mut cluster =
         Cluster::start("bench", Options { binary: Some(bin), flags, images, ..Options::default() })?;
@@ -87,7 +84,7 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
         Ok((process::anonymous(pids[0])?, (process::cpu(&pids)? - before) / args.idle_seconds as f64 * 100.0))
     };
     let (memory, cpu) = rest()?;
-    node.fill(args.idle, false)?;
+    node.fill(args.idle)?;
     let (with, cpu_with) = rest()?;
     row(format!("{} Pods at rest, MiB more of the whole process", args.idle), with - memory);
     row(format!("CPU without Pods over {} s, % of a core", args.idle_seconds), cpu);
@@ -95,7 +92,7 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     node.clear()?;
 
     eprintln!("bench: {} Pods whose containers end while the node is away", args.restarted);
-    node.fill(args.restarted, true)?;
+    node.fill(args.restarted)?;
     cluster.stop_ferrokube(testkit::Signal::KILL)?;
     let ended = node.end_all()?;
     ensure!(ended >= args.restarted as usize, "{ended} containers of {}", args.restarted);
@@ -154,9 +151,9 @@ impl Node {
     }
 
     /// A Pod of this node, whose container waits to be killed.
-    fn pod(&self, name: &str, host_network: bool) -> Result<Pod> {
+    fn pod(&self, name: &str) -> Result<Pod> {
         Ok(serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
-            "nodeName": self.name, "hostNetwork": host_network, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "nodeName": self.name, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": false,
             "containers": [{"name": "c", "image": IMAGE, "command": ["tail", "-f", "/dev/null", "-s", "1000000"],
                 "env": [{"name": "MARK", "value": self.mark}]}],
@@ -208,7 +205,7 @@ impl Node {
                 let name = format!("single-{number}");
                 let before = if number == 0 { 0.0 } else { self.runtime(&client).await? };
                 let start = Instant::now();
-                pods.create(&self.pod(&name, false)?).await?;
+                pods.create(&self.pod(&name)?).await?;
                 changes.until(|pod| is_named(pod, &name) && is_ready(pod)).await?;
                 let took = start.elapsed();
                 let spent = self.runtime(&client).await? - before;
@@ -235,13 +232,12 @@ impl Node {
         })
     }
 
-    /// Fills the node with Pods that are all Ready. A node has some 250 addresses, so many Pods share the machine's own.
-    fn fill(&self, count: u32, host_network: bool) -> Result<()> {
+    /// Fills the node with Pods that are all Ready.
+    fn fill(&self, count: u32) -> Result<()> {
         self.network.run(|| async {
             let pods = self.pods()?;
             let mut changes = Changes::of(&pods).await?;
-            let all: Vec<Pod> =
-                (0..count).map(|n| self.pod(&format!("p{n}"), host_network)).collect::<Result<_>>()?;
+            let all: Vec<Pod> = (0..count).map(|n| self.pod(&format!("p{n}"))).collect::<Result<_>>()?;
             let create = |pod| {
                 let pods = &pods;
                 async move { pods.create(&pod).await }
