@@ -242,19 +242,19 @@ impl Node {
                 let pods = &pods;
                 async move { pods.create(&pod).await }
             };
-            stream::iter(all.into_iter().map(create))
+            let created = stream::iter(all.into_iter().map(create))
                 .buffer_unordered(AT_ONCE)
-                .try_for_each(|_| async { Ok(()) })
-                .await?;
+                .map_err(anyhow::Error::from)
+                .try_for_each(|_| async { Ok(()) });
             let mut ready = HashSet::new();
-            changes
-                .until(|pod| {
-                    if is_ready(pod) {
-                        ready.insert(pod.metadata.name.clone());
-                    }
-                    ready.len() == count as usize
-                })
-                .await
+            let come = changes.until(|pod| {
+                if is_ready(pod) {
+                    ready.insert(pod.metadata.name.clone());
+                }
+                ready.len() == count as usize
+            });
+            // A watch that nobody reads would hold up the answers on its connection.
+            tokio::try_join!(created, come).map(|_| ())
         })
     }
 
