@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use cri::runtime as pb;
 use parking_lot::Mutex;
+use testkit::Numbers;
 
 use crate::support::{RUNC, Runtime, container};
 
@@ -17,18 +18,6 @@ use crate::support::{RUNC, Runtime, container};
 const CLIENTS: u64 = 4;
 /// How long a thing may take on a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_mins(3);
-
-/// Numbers that a seed gives.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// The things that all clients share.
 struct Shared {
@@ -221,7 +210,7 @@ async fn kills_at_any_moment_lose_and_leave_nothing() -> Result<()> {
     let seed =
         std::env::var("FERROKUBE_RUNTIME_KILL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
     eprintln!("FERROKUBE_RUNTIME_KILL_SEED={seed}");
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers::new(seed);
     let mut runtime = Runtime::start_with("kills", "", &RUNC).await?;
     let before = holdings(&runtime)?;
     let (stays, container) = runtime.script("stays", "while :; do sleep 0.1; done").await?;

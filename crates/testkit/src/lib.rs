@@ -42,7 +42,7 @@ pub use logind::Logind;
 pub use network::Network;
 pub use ports::free_port;
 pub use registry::Registry;
-pub use seeds::{Property, try_seeds};
+pub use seeds::{Numbers, Property, try_seeds};
 pub use server::Server;
 pub use supplies::{Image, PAUSE, containerd_config, eventually, within};
 pub use webhook::{Question, Reply, Webhook, own_address};

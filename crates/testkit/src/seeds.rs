@@ -37,3 +37,23 @@ pub fn try_seeds(properties: &[Property]) -> Result<()> {
     }
     Ok(())
 }
+
+/// Numbers that a seed gives, the same each time.
+#[derive(Debug)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// Those of a seed.
+    pub fn new(seed: u64) -> Self {
+        // Nought would give nothing else.
+        Self(seed.max(1))
+    }
+
+    /// The next one, below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end.max(1)
+    }
+}

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use client::{Api, ListParams};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
-use testkit::{Cluster, Signal};
+use testkit::{Cluster, Numbers, Signal};
 
 use super::{account, client, container, holdings, name, node, number, phase, pod, until, with_grace};
 
@@ -23,18 +23,6 @@ const STAY: usize = 5;
 /// Pods whose container ends again and again.
 const AGAIN: &str = "again";
 const CODE_OF_AGAIN: i32 = 7;
-
-/// Numbers that a seed gives.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// The things that all clients share.
 struct Shared {
@@ -182,7 +170,7 @@ fn kills(
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let seed = number("FERROKUBE_NODE_KILL_SEED").unwrap_or(u64::from(now.subsec_nanos()) | 1);
     eprintln!("FERROKUBE_NODE_KILL_SEED={seed}");
-    let (mut numbers, mut starts) = (Numbers(seed), 0);
+    let (mut numbers, mut starts) = (Numbers::new(seed), 0);
     for at in 0..kills {
         std::thread::sleep(Duration::from_millis(numbers.below(1200)));
         kill(cluster).with_context(|| format!("kill {at}"))?;
