@@ -1,5 +1,6 @@
 //! Links: network interfaces.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -25,6 +26,8 @@ const VXLAN_LOCAL: u16 = 4;
 const VXLAN_LEARNING: u16 = 7;
 const VXLAN_PORT: u16 = 15;
 const VXLAN_LOCAL6: u16 = 17;
+/// The first of the groups into which links come that are removed together.
+const OWN_GROUPS: u32 = 0x666b_0000;
 
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub struct Link {
     pub below: Option<u32>,
     /// The text that somebody gave it.
     pub alias: String,
+    /// The number of its group; 0 unless somebody put it into another one.
+    pub group: u32,
 }
 
 /// Changes of a link; what is `None` stays.
@@ -66,6 +71,8 @@ pub struct LinkChange<'a> {
     pub namespace: Option<BorrowedFd<'a>>,
     /// The bridge to which it belongs; 0 for none.
     pub master: Option<u32>,
+    /// The number of its group.
+    pub group: Option<u32>,
 }
 
 /// A VXLAN device whose remote ends are told by forwarding entries, not learnt.
@@ -111,6 +118,9 @@ fn change<T: Pusher>(mut to: PushLinkAttrs<T>, change: &LinkChange<'_>) {
     }
     if let Some(master) = change.master {
         to = to.push_master(master);
+    }
+    if let Some(group) = change.group {
+        to = to.push_group(group);
     }
     to.end_nested();
 }
@@ -248,6 +258,35 @@ impl Routing {
             _ => Ok(()),
         }
     }
+
+    /// Removes links, and the other ends of those that have one; any that is not there is no error.
+    ///
+    /// For each removal the kernel waits until no processor can see the link, some 20 ms; that is as long for many. So
+    /// they become a group that nobody else has, which goes at once.
+    pub fn delete_links(&mut self, indexes: &[u32]) -> Result<(), Error> {
+        if let &[index] = indexes {
+            return self.delete_link(index);
+        }
+        let taken: BTreeSet<u32> = self.links()?.iter().map(|link| link.group).collect();
+        let Some(group) = (OWN_GROUPS..=u32::MAX).find(|group| !taken.contains(group)) else { return Ok(()) };
+        let mut any = false;
+        for index in indexes {
+            match self.change_link(*index, &LinkChange { group: Some(group), ..LinkChange::default() }) {
+                Ok(()) => any = true,
+                Err(error) if error.is_missing() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !any {
+            return Ok(());
+        }
+        let mut request = Request::new().op_dellink_do(&header(0));
+        change(request.encode(), &LinkChange { group: Some(group), ..LinkChange::default() });
+        match self.0.call("cannot remove a group of links", &request) {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn set_up(header: &mut Ifinfomsg, up: Option<bool>) {
@@ -268,5 +307,6 @@ fn read(header: &Ifinfomsg, attributes: &netlink_bindings::rt_link::IterableLink
         master: attributes.get_master().ok(),
         below: attributes.get_link().ok(),
         alias: text(attributes.get_ifalias()),
+        group: attributes.get_group().unwrap_or_default(),
     }
 }

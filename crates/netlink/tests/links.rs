@@ -119,6 +119,36 @@ fn two_ends_of_a_link_reach_each_other_until_something_is_missing() {
 }
 
 #[test]
+fn many_links_go_together_and_no_other() {
+    let host = Host::new("many").unwrap();
+    within(&host, || {
+        let mut routing = Routing::open().unwrap();
+        let mut indexes = Vec::new();
+        let own = LinkChange { group: Some(0x666b_0000), ..LinkChange::default() };
+        for (name, change) in [("a", &LinkChange::default()), ("b", &own), ("c", &LinkChange::default())] {
+            let far = format!("{name}-far");
+            routing.add_veth(name, &LinkChange::default(), &far, &LinkChange::default()).unwrap();
+            let link = routing.link(name).unwrap().unwrap();
+            routing.change_link(link.index, change).unwrap();
+            indexes.push(link.index);
+        }
+        assert_eq!(routing.link("b").unwrap().unwrap().group, 0x666b_0000);
+        let names = |routing: &mut Routing| {
+            let links = routing.links().unwrap().into_iter().map(|link| link.name);
+            links.filter(|name| name != "lo").collect::<std::collections::BTreeSet<_>>()
+        };
+        let gone = [indexes[0], indexes[2], 4_000_000];
+        routing.delete_links(&gone).unwrap();
+        assert_eq!(names(&mut routing), ["b".to_owned(), "b-far".to_owned()].into());
+        routing.delete_links(&gone).unwrap();
+        routing.delete_links(&[]).unwrap();
+        assert_eq!(names(&mut routing).len(), 2);
+        routing.delete_links(&[indexes[1]]).unwrap();
+        assert!(names(&mut routing).is_empty());
+    });
+}
+
+#[test]
 fn a_vxlan_joins_machines_behind_a_gateway() {
     let (near, far) = linked();
     let ends = [

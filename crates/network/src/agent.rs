@@ -1,11 +1,12 @@
 //! The agent: it owns the addresses of a node's Pods, and answers the plugin at a socket.
 
+use std::collections::HashSet;
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use component::Shutdown;
@@ -19,6 +20,7 @@ use crate::guard::Guard;
 use crate::place::Place;
 use crate::plugin::{ANSWER, LONGEST};
 use crate::pods::{Facts, Pods};
+use crate::records::Key;
 use crate::steps::Steps;
 
 /// The number of calls that are read or answered at a time; others wait to be accepted.
@@ -43,6 +45,15 @@ pub struct Agent {
     place: Place,
     pods: Arc<Mutex<Pods>>,
     guard: Option<Arc<dyn Guard>>,
+    leaving: Arc<Leaving>,
+}
+
+/// The containers that are to leave. The kernel takes as long for one as for many, so all that come while some leave
+/// go together after them.
+#[derive(Default)]
+struct Leaving {
+    waiting: Mutex<Vec<(Key, Arc<OnceLock<Result<(), CniError>>>)>>,
+    turn: Mutex<()>,
 }
 
 impl Agent {
@@ -60,7 +71,7 @@ impl Agent {
         if let Some(guard) = &guard {
             guard.adopt(pods.joined());
         }
-        let agent = Self { place, pods: Arc::new(Mutex::new(pods)), guard };
+        let agent = Self { place, pods: Arc::new(Mutex::new(pods)), guard, leaving: Arc::default() };
         agent.serve(shutdown)?;
         Ok(agent)
     }
@@ -156,23 +167,49 @@ impl Agent {
 
     /// Does what a runtime asks, and lets the guard know. Nobody else waits while the guard does.
     fn work(&self, request: &Request) -> Result<Value, CniError> {
-        let Some(guard) = &self.guard else { return self.pods.lock().answer(request) };
-        let mut pods = self.pods.lock();
-        let before = pods.joined();
-        let result = pods.answer(request);
-        let after = pods.joined();
-        let new = pods.joined_by(request);
-        drop(pods);
-        for gone in before.iter().filter(|one| after.iter().all(|other| other.id != one.id)) {
-            guard.release(&gone.id);
+        if request.command == Command::Del {
+            return self.leave(request).map(|()| Value::Null);
         }
+        let (result, new) = self.change(|pods| (pods.answer(request), pods.joined_by(request)));
         if result.is_ok()
             && request.command == Command::Add
+            && let Some(guard) = &self.guard
             && let Some(new) = new
             && let Err(why) = guard.admit(new)
         {
             self.pods.lock().refuse(request);
             return Err(CniError::because(code::LATER, "the Pod cannot be in the network yet", why));
+        }
+        result
+    }
+
+    /// Takes a container out, with all others that wait for the same.
+    fn leave(&self, request: &Request) -> Result<(), CniError> {
+        let (key, done) = ((request.container.clone(), request.interface.clone()), Arc::new(OnceLock::new()));
+        self.leaving.waiting.lock().push((key, done.clone()));
+        let _turn = self.leaving.turn.lock();
+        if let Some(done) = done.get() {
+            return done.clone();
+        }
+        let (keys, all): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *self.leaving.waiting.lock()).into_iter().unzip();
+        let result = self.change(|pods| pods.leave_together(&keys));
+        for other in all {
+            let _ = other.set(result.clone());
+        }
+        result
+    }
+
+    /// Changes the Pods, and tells the guard which are gone.
+    fn change<T>(&self, work: impl FnOnce(&mut Pods) -> T) -> T {
+        let mut pods = self.pods.lock();
+        let Some(guard) = &self.guard else { return work(&mut pods) };
+        let before = pods.joined();
+        let result = work(&mut pods);
+        let after: HashSet<String> = pods.joined().into_iter().map(|one| one.id).collect();
+        drop(pods);
+        for gone in before.iter().filter(|one| !after.contains(&one.id)) {
+            guard.release(&gone.id);
         }
         result
     }
@@ -208,6 +245,49 @@ mod tests {
         }
     }
 
+    fn agent_of(node: &Host, pods: Pods, guard: Option<Arc<dyn Guard>>) -> Agent {
+        let (place, pods) = (place(node.dir()), Arc::new(Mutex::new(pods)));
+        Agent { place, pods, guard, leaving: Arc::default() }
+    }
+
+    /// Those that come while another one leaves go together, and each gets its answer; one that comes back is in.
+    #[test]
+    fn many_leave_together() {
+        let node = Host::new("node").unwrap();
+        let containers: Vec<Host> = (0..12).map(|n| Host::new(&format!("c{n}")).unwrap()).collect();
+        let mut pods = Pods::open(place(node.dir()), Steps::default()).unwrap();
+        let ranges = Ranges { pods: blocks(&["10.244.0.0/16"]), inside: Vec::new() };
+        let facts = Facts { blocks: blocks(&["10.244.7.0/24"]), ranges, mtu: 1400 };
+        within(&node, || pods.learn(facts)).unwrap();
+        let told = Arc::new(Told::default());
+        let agent = agent_of(&node, pods, Some(told.clone()));
+        let ask = |command: &str, n: usize| {
+            let request = request(command, &format!("c{n}"), &containers[n].network(), json!({}));
+            within(&node, || agent.work(&request)).unwrap()
+        };
+        for round in 0..3 {
+            for n in 0..containers.len() {
+                ask("ADD", n);
+            }
+            told.calls.lock().clear();
+            std::thread::scope(|scope| {
+                for n in 0..containers.len() {
+                    scope.spawn(move || ask("DEL", n));
+                }
+            });
+            let mut calls = std::mem::take(&mut *told.calls.lock());
+            calls.sort();
+            let mut expected: Vec<String> =
+                (0..containers.len()).map(|n| format!("release c{n}@eth0")).collect();
+            expected.sort();
+            assert_eq!(calls, expected, "{round}");
+            assert_eq!(agent.pods.lock().joined(), []);
+            assert!(agent.leaving.waiting.lock().is_empty());
+        }
+        let left = within(&node, || netlink::Routing::open().unwrap().links().unwrap());
+        assert_eq!(left.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["lo"]);
+    }
+
     #[test]
     fn a_guard_is_asked_before_a_container_is_in_and_told_when_it_is_gone() {
         let (node, pod) = (Host::new("node").unwrap(), Host::new("pod").unwrap());
@@ -216,8 +296,7 @@ mod tests {
         let facts = Facts { blocks: blocks(&["10.244.7.0/24"]), ranges, mtu: 1400 };
         within(&node, || pods.learn(facts)).unwrap();
         let told = Arc::new(Told::default());
-        let agent =
-            Agent { place: place(node.dir()), pods: Arc::new(Mutex::new(pods)), guard: Some(told.clone()) };
+        let agent = agent_of(&node, pods, Some(told.clone()));
         let ask = |command: &str, container: &str| {
             within(&node, || agent.work(&request(command, container, &pod.network(), json!({}))))
         };

@@ -203,12 +203,16 @@ fn pod_route(link: u32, own: Own) -> Route {
     }
 }
 
-/// Removes the link `name`, and with it all that belongs to it on both sides; none is no error.
-pub(crate) fn remove(name: &str, steps: &Steps) -> Result<(), LinkError> {
+/// Removes links, and with them all that belongs to them on both sides; one that is not there is no error.
+pub(crate) fn remove(names: impl Iterator<Item = String>, steps: &Steps) -> Result<(), LinkError> {
     let mut routing = Routing::open()?;
-    if let Some(link) = routing.link(name)? {
+    let mut there = Vec::new();
+    for name in names {
+        there.extend(routing.link(&name)?.map(|link| link.index));
+    }
+    if !there.is_empty() {
         steps.next()?;
-        routing.delete_link(link.index)?;
+        routing.delete_links(&there)?;
     }
     Ok(())
 }

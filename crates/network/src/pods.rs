@@ -1,6 +1,7 @@
 //! Joins containers to the network and takes them out, so that a process that dies at any step leaves what the next one
 //! can finish: the record is written first and removed last.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
@@ -50,11 +51,12 @@ impl Pods {
         let key = (request.container.clone(), request.interface.clone());
         match request.command {
             Command::Add => self.add(&key, request),
-            Command::Del => self.leave(&key).map(|()| Value::Null).map_err(|e| failed("DEL", e)),
+            Command::Del => self.leave_together(&[key]).map(|()| Value::Null),
             Command::Check => self.check(&key, request).map(|()| Value::Null),
             Command::Gc => {
-                let gone = |one: &Key| !request.valid.contains(one);
-                self.leave_all(gone).map(|()| Value::Null).map_err(|e| failed("GC", e))
+                let keys = self.records.all().map(key_of);
+                let gone: Vec<Key> = keys.filter(|key| !request.valid.contains(key)).collect();
+                self.leave(&gone).map(|()| Value::Null).map_err(|e| failed("GC", e))
             }
             Command::Status if self.facts.blocks.is_empty() => {
                 Err(CniError::new(code::UNAVAILABLE, "the node has no pod CIDR yet"))
@@ -76,7 +78,7 @@ impl Pods {
         for one in &all {
             let done = match pod_link::open(&one.namespace) {
                 Ok(_) => self.make_link(one).map_err(|e| (e, "made")),
-                Err(_) => self.leave(&key_of(one)).map_err(|e| (e, "removed")),
+                Err(_) => self.leave(&[key_of(one)]).map_err(|e| (e, "removed")),
             };
             if let Err((error, what)) = done {
                 tracing::warn!(container = one.container, %error, "a link of the pod network cannot be {what}");
@@ -96,7 +98,7 @@ impl Pods {
 
     /// Takes out a container that was joined and must not be.
     pub(crate) fn refuse(&mut self, request: &Request) {
-        if let Err(error) = self.leave(&(request.container.clone(), request.interface.clone())) {
+        if let Err(error) = self.leave(&[(request.container.clone(), request.interface.clone())]) {
             // The record stays, so the runtime's DEL or the next start tries again.
             tracing::warn!(container = request.container, %error, "a container cannot be taken out of the network");
         }
@@ -125,7 +127,7 @@ impl Pods {
         let number = match self.records.get(key) {
             Some(old) if old.namespace == request.namespace => old.number,
             Some(_) => {
-                self.leave(key).map_err(|e| failed("ADD", e))?;
+                self.leave(std::slice::from_ref(key)).map_err(|e| failed("ADD", e))?;
                 self.number()?
             }
             None => self.number()?,
@@ -149,10 +151,18 @@ impl Pods {
     fn number(&self) -> Result<u16, CniError> {
         let greatest = attachment::last_number(&self.facts.blocks);
         let mut routing = Routing::open().map_err(|e| failed("ADD", e.into()))?;
+        let mut refused = None;
         // A link without a record is somebody's all the same: the file was lost.
-        let taken: std::collections::BTreeSet<String> =
-            routing.links().map_err(|e| failed("ADD", e.into()))?.into_iter().map(|link| link.name).collect();
-        let number = self.records.free_number(greatest, |n| taken.contains(&self.place.link(n)));
+        let number = self.records.free_number(greatest, |n| match routing.link(&self.place.link(n)) {
+            Ok(link) => link.is_some(),
+            Err(error) => {
+                refused = Some(error);
+                false
+            }
+        });
+        if let Some(error) = refused {
+            return Err(failed("ADD", error.into()));
+        }
         number.ok_or_else(|| {
             let blocks: Vec<String> = self.facts.blocks.iter().map(ToString::to_string).collect();
             let msg = format!("no address is free in {}", blocks.join(", "));
@@ -171,28 +181,35 @@ impl Pods {
             tracing::warn!(%error, "the pod network's packet filter is not as it should be");
         }
         self.steps.next()?;
-        Ok(filter::forget(one)?)
+        Ok(filter::forget(std::iter::once(one))?)
     }
 
-    /// Takes a container out; one that is not there is no error.
-    fn leave(&mut self, key: &Key) -> Result<(), LinkError> {
-        let Some(one) = self.records.get(key).cloned() else { return Ok(()) };
+    /// Takes containers out, as one DEL of each would.
+    pub(crate) fn leave_together(&mut self, keys: &[Key]) -> Result<(), CniError> {
+        self.leave(keys).map_err(|e| failed("DEL", e))
+    }
+
+    /// Takes containers out, all together: the kernel takes as long for many links as for one. One that is not there is
+    /// no error. After an error each is still in, or out without a record.
+    fn leave(&mut self, keys: &[Key]) -> Result<(), LinkError> {
+        let gone: BTreeMap<&Key, Attachment> =
+            keys.iter().filter_map(|key| Some((key, self.records.get(key)?.clone()))).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
         self.steps.next()?;
-        let others = self.records.all().filter(|other| *other != &one);
+        let others = self.records.all().filter(|other| !gone.contains_key(&key_of(other)));
         if let Err(error) = self.filter.write(others, &self.facts.ranges) {
             tracing::warn!(%error, "the pod network's packet filter is not as it should be");
         }
-        pod_link::remove(&self.place.link(one.number), &self.steps)?;
+        pod_link::remove(gone.values().map(|one| self.place.link(one.number)), &self.steps)?;
         self.steps.next()?;
-        filter::forget(&one)?;
-        self.steps.next()?;
-        Ok(self.records.remove(key)?)
-    }
-
-    /// Takes all out that are `gone`; each is tried, and the first error is returned.
-    pub(crate) fn leave_all(&mut self, gone: impl Fn(&Key) -> bool) -> Result<(), LinkError> {
-        let keys: Vec<Key> = self.records.all().map(key_of).filter(|key| gone(key)).collect();
-        keys.iter().map(|key| self.leave(key)).fold(Ok(()), Result::and)
+        filter::forget(gone.values())?;
+        for key in gone.keys() {
+            self.steps.next()?;
+            self.records.remove(key)?;
+        }
+        Ok(())
     }
 
     fn check(&self, key: &Key, request: &Request) -> Result<(), CniError> {

@@ -57,7 +57,7 @@ impl Records {
 
     /// The least number behind the one that was given last, up to `greatest`, that nobody has; so a number rests
     /// before it is given again.
-    pub(crate) fn free_number(&self, greatest: u16, taken: impl Fn(u16) -> bool) -> Option<u16> {
+    pub(crate) fn free_number(&self, greatest: u16, mut taken: impl FnMut(u16) -> bool) -> Option<u16> {
         /// 0 is the network's, 1 the node's.
         const FIRST: u16 = 2;
         let used: std::collections::BTreeSet<u16> = self.all.values().map(|one| one.number).collect();

@@ -81,10 +81,10 @@ impl Filter {
     }
 }
 
-/// Forgets connections of a Pod's UDP ports of the node: they would go on as they began.
-pub(crate) fn forget(one: &Attachment) -> Result<(), netlink::Error> {
-    let ports: BTreeSet<u16> =
-        one.ports.iter().filter(|port| port.protocol == Protocol::Udp).map(|port| port.port).collect();
+/// Forgets connections of Pods' UDP ports of the node: they would go on as they began.
+pub(crate) fn forget<'a>(all: impl Iterator<Item = &'a Attachment>) -> Result<(), netlink::Error> {
+    let udp = all.flat_map(|one| &one.ports).filter(|port| port.protocol == Protocol::Udp);
+    let ports: BTreeSet<u16> = udp.map(|port| port.port).collect();
     if ports.is_empty() {
         return Ok(());
     }

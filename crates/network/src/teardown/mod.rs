@@ -29,8 +29,6 @@ pub async fn teardown(place: &Place) -> Result<(), TeardownError> {
 fn remove_links(place: &Place) -> Result<(), netlink::Error> {
     let mut routing = Routing::open()?;
     let prefix = place.links();
-    for link in routing.links()?.into_iter().filter(|link| link.name.starts_with(&prefix)) {
-        routing.delete_link(link.index)?;
-    }
-    Ok(())
+    let own = routing.links()?.into_iter().filter(|link| link.name.starts_with(&prefix));
+    routing.delete_links(&own.map(|link| link.index).collect::<Vec<_>>())
 }
