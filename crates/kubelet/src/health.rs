@@ -92,6 +92,12 @@ impl Health {
         self.state.read().errors(Instant::now())
     }
 
+    /// Whether the runtime said a short while ago that it has a network for Pods.
+    pub(crate) fn has_network(&self) -> bool {
+        let state = self.state.read();
+        state.network_error.is_none() && state.ready.is_some_and(|at| at.elapsed() < 2 * ASK)
+    }
+
     /// Notes that containers were listed at `at`.
     pub(crate) fn relisted(&self, at: Instant) {
         self.update(|state| state.relisted = Some(at));
@@ -280,9 +286,12 @@ mod tests {
         check(&[
             "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no network",
         ]);
+        assert!(!health.has_network());
         health.update(|s| note(s, good.clone()));
         check(&[]);
+        assert!(health.has_network());
         tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(!health.has_network());
         check(&[]);
         tokio::time::advance(Duration::from_secs(1)).await;
         check(&["container runtime is down"]);

@@ -304,6 +304,7 @@ impl Base {
             runtime: self.runtime.clone(),
             recorder: self.recorder.clone(),
             requests,
+            health: self.health.clone(),
         };
         let resizer = Resizer {
             cgroups: self.cgroups.clone(),

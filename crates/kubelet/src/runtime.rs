@@ -98,6 +98,16 @@ impl Runtime {
         }
     }
 
+    /// A sandbox; none if it is gone.
+    pub(crate) async fn sandbox_status(&self, id: &str) -> Result<Option<SandboxStatus>, tonic::Status> {
+        let request = pb::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        match self.service().pod_sandbox_status(request).await {
+            Ok(answer) => Ok(answer.into_inner().status.map(SandboxStatus::from)),
+            Err(gone) if gone.code() == Code::NotFound => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
     /// Everything the runtime has of a Pod.
     pub async fn pod_status(
         &self,
@@ -122,12 +132,7 @@ impl Runtime {
             ..PodStatus::default()
         };
         for sandbox in sandboxes.into_inner().items {
-            let request = pb::PodSandboxStatusRequest { pod_sandbox_id: sandbox.id, verbose: false };
-            match self.service().pod_sandbox_status(request).await {
-                Ok(answer) => status.sandboxes.extend(answer.into_inner().status.map(SandboxStatus::from)),
-                Err(gone) if gone.code() == Code::NotFound => {}
-                Err(other) => return Err(other),
-            }
+            status.sandboxes.extend(self.sandbox_status(&sandbox.id).await?);
         }
         for container in containers.into_inner().containers {
             let sandbox = container.pod_sandbox_id;

@@ -65,6 +65,19 @@ pub(crate) struct ImageManager {
     reconciled: OnceCell<()>,
 }
 
+/// An image that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Present {
+    /// The name by which the runtime knows it.
+    pub(crate) reference: String,
+    /// The user that its configuration names; none if the runtime was not asked.
+    user: Option<ImageUser>,
+}
+
+fn user_of(image: &pb::Image) -> ImageUser {
+    ImageUser::of(image.uid.as_ref().map(|u| u.value), image.username.clone())
+}
+
 impl ImageManager {
     /// Keeps its records below the kubelet's directory.
     pub(crate) fn new(
@@ -107,13 +120,13 @@ impl ImageManager {
         credentials::of_pod(&self.secrets, others, &self.recorder, pod, image).await
     }
 
-    /// Makes sure that a container's image is there; answers its reference.
+    /// Makes sure that a container's image is there.
     pub(crate) async fn ensure(
         &self,
         pod: &Pod,
         container: &Container,
         sandbox: &pb::PodSandboxConfig,
-    ) -> Result<String, ImageError> {
+    ) -> Result<Present, ImageError> {
         let wanted = container.image.as_deref().unwrap_or_default();
         let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let tell = |kind: &str, reason: &str, message: String| {
@@ -151,7 +164,8 @@ impl ImageManager {
                 self.asked(policy, Local::There { may }.labels(policy));
                 if may {
                     tell("Normal", "Pulled", present(wanted, self.verifies));
-                    return Ok(found.id);
+                    let user = Some(user_of(&found));
+                    return Ok(Present { reference: found.id, user });
                 }
                 if policy == "Never" {
                     return Err(absent());
@@ -187,7 +201,7 @@ impl ImageManager {
                     go_millis(began.elapsed())
                 );
                 tell("Normal", "Pulled", message);
-                Ok(reference)
+                Ok(Present { reference, user: None })
             }
             Err(error) => {
                 tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {error}"));
@@ -233,11 +247,13 @@ impl ImageManager {
     }
 
     /// The user that an image's configuration names.
-    pub(crate) async fn user(&self, image_ref: &str) -> Result<ImageUser, ImageUserError> {
-        let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
-        let image =
-            self.inspect(&image_spec).await?.ok_or_else(|| ImageUserError::Missing(image_ref.to_owned()))?;
-        Ok(ImageUser::of(image.uid.map(|u| u.value), image.username))
+    pub(crate) async fn user(&self, image: &Present) -> Result<ImageUser, ImageUserError> {
+        if let Some(user) = &image.user {
+            return Ok(user.clone());
+        }
+        let spec = pb::ImageSpec { image: image.reference.clone(), ..pb::ImageSpec::default() };
+        let found = self.inspect(&spec).await?;
+        found.as_ref().map(user_of).ok_or_else(|| ImageUserError::Missing(image.reference.clone()))
     }
 
     /// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::Gate;
 use cri::runtime as pb;
+use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
 use super::manager::PodManager;
@@ -53,8 +54,33 @@ impl Observer {
         let pod = worker.pod();
         let uid = spec::uid(&pod);
         let began = Instant::now();
-        let mut observed = self.runtime.pod_status(uid, spec::namespace(&pod), spec::name(&pod)).await?;
+        let observed = self.runtime.pod_status(uid, spec::namespace(&pod), spec::name(&pod)).await?;
         self.runtime.metrics.took(&metrics::PLEG_POD_RELIST_DURATION_SECONDS, &[], began.elapsed());
+        Ok(self.note(worker, &pod, observed).await)
+    }
+
+    /// Asks for the first sandbox of a Pod of which the runtime had nothing `before`, and notes the answer.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub(crate) async fn observe_first(
+        &self,
+        worker: &Worker,
+        before: &PodStatus,
+        id: &str,
+    ) -> Result<Arc<PodStatus>, CallError> {
+        match self.runtime.sandbox_status(id).await? {
+            Some(sandbox) if before.sandboxes.is_empty() && before.containers.is_empty() => {
+                let observed = PodStatus { sandboxes: vec![sandbox], ..before.clone() };
+                Ok(self.note(worker, &worker.pod(), observed).await)
+            }
+            _ => self.observe(worker).await,
+        }
+    }
+
+    /// Completes an observation, and lets others know of it.
+    async fn note(&self, worker: &Worker, pod: &Pod, mut observed: PodStatus) -> Arc<PodStatus> {
+        let uid = spec::uid(pod);
         for sandbox in &mut observed.sandboxes {
             sandbox.ips = addresses::preferred(&sandbox.ips, self.node.as_ref());
         }
@@ -65,11 +91,11 @@ impl Observer {
         if self.image_volumes {
             self.identify_images(&mut observed).await;
         }
-        observed.cgroup = self.figures.then(|| self.cgroups.figures(&pod)).flatten();
+        observed.cgroup = self.figures.then(|| self.cgroups.figures(pod)).flatten();
         let observed = Arc::new(observed);
         worker.note(observed.clone());
         self.pods.observe(&worker.uid, observed.clone());
-        Ok(observed)
+        observed
     }
 
     /// Asks which images the containers have as volumes, each image once. An image of which nothing is known is asked for

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::config::{Requests, SandboxConfigError};
 use super::spec;
+use crate::health::Health;
 use crate::metrics;
 use crate::recorder::PodRecorder;
 use crate::runtime::{CallError, Runtime};
@@ -55,6 +56,8 @@ pub(crate) struct Sandboxes {
     pub(crate) runtime: Runtime,
     pub(crate) recorder: PodRecorder,
     pub(crate) requests: Arc<Requests>,
+    /// Knows what the runtime said of its network.
+    pub(crate) health: Arc<Health>,
 }
 
 impl Sandboxes {
@@ -117,8 +120,12 @@ impl Sandboxes {
         Ok(answer.map_err(CallError::from)?.into_inner().pod_sandbox_id)
     }
 
-    /// Whether the runtime has a network for Pods. A runtime that does not say is taken to have one.
+    /// Whether the runtime has a network for Pods. A runtime that does not say is taken to have one. One that had none when
+    /// it was asked last is asked again: the Pod may have been waited for by the network.
     async fn network_ready(&self) -> Result<(), NetworkNotReady> {
+        if self.health.has_network() {
+            return Ok(());
+        }
         let answer = self.runtime.service().status(pb::StatusRequest { verbose: false }).await;
         let conditions = answer.ok().and_then(|a| a.into_inner().status).map(|s| s.conditions);
         let lacking = conditions.into_iter().flatten().find(|c| c.r#type == "NetworkReady" && !c.status);

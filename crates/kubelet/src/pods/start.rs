@@ -231,10 +231,10 @@ impl Starter {
     ) -> Result<pb::CreateContainerRequest, ContainerError> {
         let pod = place.pod;
         let began = Instant::now();
-        let image_ref = self.images.ensure(pod, c, place.sandbox).await.map_err(ContainerError::Image)?;
+        let image = self.images.ensure(pod, c, place.sandbox).await.map_err(ContainerError::Image)?;
         place.worker.state.lock().start.pulled += began.elapsed();
         let image_volumes = self.image_volumes(place, c).await?;
-        let image_user = self.images.user(&image_ref).await?;
+        let image_user = self.images.user(&image).await?;
         let target = match target.filter(|t| !t.is_empty()) {
             None => None,
             Some(name) => {
@@ -246,7 +246,8 @@ impl Starter {
         if !spec::is_static(pod) && timeout(SERVICES, self.services.synced()).await.is_err() {
             return Err(ContainerError::NoServices);
         }
-        let config = self.config(place, c, (image_ref, image_user), image_volumes, target, observed).await?;
+        let config =
+            self.config(place, c, (image.reference, image_user), image_volumes, target, observed).await?;
         Ok(pb::CreateContainerRequest {
             pod_sandbox_id: place.sandbox_id.to_owned(),
             config: Some(config),
@@ -353,7 +354,7 @@ impl Starter {
                 },
                 &[],
             );
-            found.insert(mount.name.clone(), pulled.map_err(ContainerError::ImageVolume)?);
+            found.insert(mount.name.clone(), pulled.map_err(ContainerError::ImageVolume)?.reference);
         }
         Ok(found)
     }

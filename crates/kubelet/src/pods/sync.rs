@@ -292,7 +292,7 @@ impl Attempt<'_> {
             })?;
             acted = true;
             sandbox_id = by.sandboxes.create(self.pod, &sandbox).await?;
-            self.observed = by.observer.observe(self.worker).await?;
+            self.observed = by.observer.observe_first(self.worker, &self.observed, &sandbox_id).await?;
         }
         let ips = by.pod_ips(self.pod, &self.observed);
         let (worker, pod, volumes) = (self.worker, self.pod, self.volumes);

@@ -67,16 +67,17 @@ fn points_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(mount_points()?.into_iter().filter(|point| point.starts_with(&dir)).collect())
 }
 
-/// Unmounts everything below a directory and on it, the last mounted first.
-pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
-    for point in points_below(dir)?.into_iter().rev() {
+/// Unmounts everything below a directory and on it, the last mounted first; answers whether there was anything.
+pub(crate) fn unmount_below(dir: &Path) -> io::Result<bool> {
+    let points = points_below(dir)?;
+    for point in points.iter().rev() {
         // The kernel's list has no links in it: one that is there now was put there since.
-        match rustix::mount::unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        match rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
     }
-    Ok(())
+    Ok(!points.is_empty())
 }
 
 /// Unmounts what is mounted on exactly this path, however often.
@@ -138,8 +139,13 @@ pub(crate) fn share(dir: &Path) -> io::Result<()> {
 
 /// Unmounts what is mounted in a directory tree, and removes it.
 pub(crate) fn remove_unmounted(dir: &Path) -> io::Result<()> {
-    unmount_below(dir)?;
-    if !points_below(dir)?.is_empty() {
+    // One that is empty goes without a look at the kernel's list, which has some mounts of each Pod.
+    match std::fs::remove_dir(dir) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => {}
+    }
+    if unmount_below(dir)? && !points_below(dir)?.is_empty() {
         return Err(io::Error::other(format!("{} still has mounts", dir.display())));
     }
     crate::files::remove_tree(dir)

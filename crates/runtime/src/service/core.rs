@@ -164,7 +164,10 @@ impl Container {
 
     /// Its state as CRI has it.
     pub(crate) fn state(&self) -> pb::ContainerState {
-        state_of(&self.now())
+        match self.unrecorded() {
+            Some(_) => pb::ContainerState::ContainerExited,
+            None => state_of(&self.record.lock()),
+        }
     }
 }
 

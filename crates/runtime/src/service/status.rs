@@ -16,28 +16,31 @@ fn sandbox_state(sandbox: &Sandbox) -> pb::PodSandboxState {
 
 /// The sandboxes that a filter shows.
 pub(crate) fn list_sandboxes(core: &Core, filter: Option<&pb::PodSandboxFilter>) -> Vec<pb::PodSandbox> {
-    let shown = core.sandboxes.all().into_iter().map(|sandbox| {
+    let none = pb::PodSandboxConfig::default();
+    let shown = core.sandboxes.all().into_iter().filter_map(|sandbox| {
         let state = sandbox_state(&sandbox);
         let record = sandbox.record.lock();
-        let config = record.config.clone().unwrap_or_default();
-        pb::PodSandbox {
+        let config = record.config.as_ref().unwrap_or(&none);
+        // Each Pod asks for its own, so the others are not copied.
+        filter::sandbox(&record.id, state, &config.labels, filter).then(|| pb::PodSandbox {
             id: record.id.clone(),
-            metadata: config.metadata,
+            metadata: config.metadata.clone(),
             state: state.into(),
             created_at: record.created_at,
-            labels: config.labels,
-            annotations: config.annotations,
+            labels: config.labels.clone(),
+            annotations: config.annotations.clone(),
             runtime_handler: record.handler.clone(),
-        }
+        })
     });
-    shown.filter(|one| filter::sandbox(one, filter)).collect()
+    shown.collect()
 }
 
 /// The status of a sandbox.
 pub(crate) fn sandbox_status(sandbox: &Sandbox) -> pb::PodSandboxStatus {
     let state = sandbox_state(sandbox);
     let record = sandbox.record.lock();
-    let config = record.config.clone().unwrap_or_default();
+    let none = pb::PodSandboxConfig::default();
+    let config = record.config.as_ref().unwrap_or(&none);
     let mut ips = record.ips.iter().cloned();
     let network = ips.next().map(|ip| pb::PodSandboxNetworkStatus {
         ip,
@@ -45,15 +48,15 @@ pub(crate) fn sandbox_status(sandbox: &Sandbox) -> pb::PodSandboxStatus {
     });
     pb::PodSandboxStatus {
         id: record.id.clone(),
-        metadata: config.metadata,
+        metadata: config.metadata.clone(),
         state: state.into(),
         created_at: record.created_at,
         network: Some(network.unwrap_or_default()),
         linux: Some(pb::LinuxPodSandboxStatus {
             namespaces: Some(pb::Namespace { options: Some(record.namespaces()) }),
         }),
-        labels: config.labels,
-        annotations: config.annotations,
+        labels: config.labels.clone(),
+        annotations: config.annotations.clone(),
         runtime_handler: record.handler.clone(),
     }
 }
@@ -91,29 +94,34 @@ fn image(core: &Core, container: &pb::ContainerConfig, id: &str) -> (pb::ImageSp
 
 /// The containers that a filter shows.
 pub(crate) fn list_containers(core: &Core, filter: Option<&pb::ContainerFilter>) -> Vec<pb::Container> {
-    let shown = core.containers.all().into_iter().map(|container| {
-        let record = container.now();
-        let config = record.config.clone().unwrap_or_default();
-        pb::Container {
-            state: state_of(&record).into(),
-            id: record.id,
-            pod_sandbox_id: record.sandbox,
-            metadata: config.metadata,
-            image: config.image,
-            image_ref: record.image.clone(),
-            created_at: record.created_at,
-            labels: config.labels,
-            annotations: config.annotations,
-            image_id: record.image,
-        }
+    let none = pb::ContainerConfig::default();
+    let shown = core.containers.all().into_iter().filter_map(|container| {
+        let state = container.state();
+        let record = container.record.lock();
+        let config = record.config.as_ref().unwrap_or(&none);
+        // Each Pod asks for its own, so the others are not copied.
+        filter::container((&record.id, &record.sandbox), state, &config.labels, filter).then(|| {
+            pb::Container {
+                state: state.into(),
+                id: record.id.clone(),
+                pod_sandbox_id: record.sandbox.clone(),
+                metadata: config.metadata.clone(),
+                image: config.image.clone(),
+                image_ref: record.image.clone(),
+                created_at: record.created_at,
+                labels: config.labels.clone(),
+                annotations: config.annotations.clone(),
+                image_id: record.image.clone(),
+            }
+        })
     });
-    shown.filter(|one| filter::container(one, filter)).collect()
+    shown.collect()
 }
 
 /// The status of a container.
 pub(crate) fn container_status(core: &Core, container: &Container) -> pb::ContainerStatus {
-    let record = container.now();
-    let config = record.config.clone().unwrap_or_default();
+    let mut record = container.now();
+    let config = record.config.take().unwrap_or_default();
     let state = state_of(&record);
     let (image, image_ref) = image(core, &config, &record.image);
     let exited = state == pb::ContainerState::ContainerExited;

@@ -13,21 +13,31 @@ fn begins(id: &str, with: &str) -> bool {
 }
 
 /// Whether a list shows a sandbox.
-pub(crate) fn sandbox(one: &pb::PodSandbox, filter: Option<&pb::PodSandboxFilter>) -> bool {
+pub(crate) fn sandbox(
+    id: &str,
+    state: pb::PodSandboxState,
+    labels: &HashMap<String, String>,
+    filter: Option<&pb::PodSandboxFilter>,
+) -> bool {
     filter.is_none_or(|filter| {
-        begins(&one.id, &filter.id)
-            && filter.state.as_ref().is_none_or(|state| state.state == one.state)
-            && has(&one.labels, &filter.label_selector)
+        begins(id, &filter.id)
+            && filter.state.as_ref().is_none_or(|wanted| wanted.state == i32::from(state))
+            && has(labels, &filter.label_selector)
     })
 }
 
 /// Whether a list shows a container.
-pub(crate) fn container(one: &pb::Container, filter: Option<&pb::ContainerFilter>) -> bool {
+pub(crate) fn container(
+    (id, sandbox): (&str, &str),
+    state: pb::ContainerState,
+    labels: &HashMap<String, String>,
+    filter: Option<&pb::ContainerFilter>,
+) -> bool {
     filter.is_none_or(|filter| {
-        begins(&one.id, &filter.id)
-            && begins(&one.pod_sandbox_id, &filter.pod_sandbox_id)
-            && filter.state.as_ref().is_none_or(|state| state.state == one.state)
-            && has(&one.labels, &filter.label_selector)
+        begins(id, &filter.id)
+            && begins(sandbox, &filter.pod_sandbox_id)
+            && filter.state.as_ref().is_none_or(|wanted| wanted.state == i32::from(state))
+            && has(labels, &filter.label_selector)
     })
 }
 
@@ -63,15 +73,12 @@ mod tests {
 
     #[test]
     fn containers() {
-        let one = pb::Container {
-            id: "abc".into(),
-            pod_sandbox_id: "pod1".into(),
-            state: 1,
-            labels: labels(&[("a", "1"), ("b", "2")]),
-            ..Default::default()
+        let labels_of = labels(&[("a", "1"), ("b", "2")]);
+        let shows = |filter: Option<&pb::ContainerFilter>| {
+            container(("abc", "pod1"), pb::ContainerState::ContainerRunning, &labels_of, filter)
         };
         let check = |filter: pb::ContainerFilter, expected: bool| {
-            assert_eq!(container(&one, Some(&filter)), expected, "{filter:?}");
+            assert_eq!(shows(Some(&filter)), expected, "{filter:?}");
         };
         let none = pb::ContainerFilter::default();
         check(none.clone(), true);
@@ -85,6 +92,6 @@ mod tests {
         check(pb::ContainerFilter { label_selector: labels(&[("a", "1")]), ..none.clone() }, true);
         check(pb::ContainerFilter { label_selector: labels(&[("a", "2")]), ..none.clone() }, false);
         check(pb::ContainerFilter { label_selector: labels(&[("c", "")]), ..none }, false);
-        assert!(container(&one, None));
+        assert!(shows(None));
     }
 }
