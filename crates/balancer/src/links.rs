@@ -59,6 +59,7 @@ mod tests {
                 master: None,
                 below: None,
                 alias: String::new(),
+                group: 0,
             };
             let (ip, prefix) = address.split_once('/').unwrap();
             let address = Address { link: 7, address: ip.parse().unwrap(), prefix: prefix.parse().unwrap() };
