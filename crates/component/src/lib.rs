@@ -1,7 +1,7 @@
 //! The parts that every component has: a clock, shutdown, metrics, health checks, sockets to listen on, its log,
 //! programs that are run for their answer.
 //!
-//! Each component has its own instances, and there are no globals but the log: several components run in one process, and
+//! Each component has its own instances, and there are no globals but the log and the number of threads that block: several components run in one process, and
 //! several clusters in one test. The crate depends on no other crate of the workspace; it must never know a component by name.
 
 pub mod clock;
@@ -14,6 +14,7 @@ pub mod settings;
 pub mod shown;
 pub mod shutdown;
 pub mod slis;
+pub mod threads;
 pub mod turns;
 pub mod version;
 pub mod worker;
@@ -26,5 +27,6 @@ pub use settings::{SettingError, Table};
 pub use shown::Shown;
 pub use shutdown::{Shutdown, boxed, boxed_work};
 pub use slis::Slis;
+pub use threads::blocking;
 pub use turns::Turns;
 pub use worker::Worker;

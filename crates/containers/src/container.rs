@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::cgroups::Group;
 use crate::clean::{PATIENCE, clean_up, is_started, outer_of};
-use crate::core::{Core, Ended, spawn_blocking};
+use crate::core::{Core, Ended, blocking};
 use crate::error::{Doing, Error, Result};
 use crate::exec::Exec;
 use crate::hooks::{self, Moment, Of};
@@ -115,7 +115,7 @@ impl Container {
         let outer = outer_of(core, record);
         if let Some(group) = group.cloned().filter(|_| outer.is_none()) {
             let resources = spec.linux().as_ref().and_then(|l| l.resources().clone());
-            spawn_blocking(move || group.create(resources.as_ref())).await?;
+            blocking(move || group.create(resources.as_ref())).await?;
         }
         let target_pid = target.as_ref().map(Self::pid);
         let pid = match (target, core.record.spec.pid) {
@@ -131,7 +131,7 @@ impl Container {
             hooks::check(spec)?;
             let (bundle, made) = (bundle.clone(), bundle.of_hooks(spec));
             let path = bundle.rootfs();
-            spawn_blocking(move || {
+            blocking(move || {
                 let root = match root {
                     Root::Mount(mount) => mount,
                     Root::Path(path) => sources::whole_tree(&path)?,
@@ -463,7 +463,7 @@ impl Container {
             return Box::pin(outer.update(resources)).await;
         }
         let resources = resources.clone();
-        spawn_blocking(move || group.apply(&resources, false)).await
+        blocking(move || group.apply(&resources, false)).await
     }
 
     /// The resources that it has used.

@@ -328,9 +328,8 @@ fn end(core: &Core, answer: &Answer) {
 }
 
 /// Says which deed an asked shim refused.
-pub(crate) fn spawn_blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> impl Future<Output = Result<T>> {
-    let task = tokio::task::spawn_blocking(component::boxed_work(work));
-    async move { task.await.map_err(std::io::Error::other).doing(|| "wait for a thread")? }
+) -> Result<T> {
+    component::blocking(work).await.map_err(std::io::Error::other).doing(|| "wait for a thread")?
 }

@@ -16,7 +16,7 @@ use tokio::io::Interest;
 
 use crate::cgroups::Group;
 use crate::container::Container;
-use crate::core::{Core, HOLDER, Machine, spawn_blocking};
+use crate::core::{Core, HOLDER, Machine, blocking};
 use crate::error::{Doing, Error, Result};
 use crate::plan;
 use crate::raw;
@@ -68,7 +68,7 @@ impl Sandbox {
         let group = spec.cgroup.as_deref().map(|path| machine.cgroups.group(path)).transpose()?;
         if let Some(group) = group.clone() {
             let resources = spec.resources.clone();
-            spawn_blocking(move || group.create(resources.as_ref())).await?;
+            blocking(move || group.create(resources.as_ref())).await?;
         }
         let held = match &spec.user {
             Some(maps) => users::sandbox(machine, &spec, maps).await?,
@@ -213,7 +213,7 @@ impl Sandbox {
     pub async fn update(&self, resources: &LinuxResources) -> Result<()> {
         let Some(group) = self.0.group.clone() else { return Ok(()) };
         let resources = resources.clone();
-        spawn_blocking(move || group.apply(&resources, false)).await
+        blocking(move || group.apply(&resources, false)).await
     }
 
     /// Makes a container, whose process waits to be started. On failure nothing is left of it. The work goes on to its
@@ -343,7 +343,7 @@ async fn launch(
             given.cgroup = under_way::in_scope(group, spec.resources.clone(), first).await?;
         }
         let sources = plan.sources.clone();
-        let opened = spawn_blocking(move || sources::open(&sources, given)).await?;
+        let opened = blocking(move || sources::open(&sources, given)).await?;
         let fds: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
         setup::send(&ours, &plan, &fds).await?;
         match setup::next(&ours, &plan).await? {

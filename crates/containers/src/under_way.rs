@@ -6,7 +6,7 @@ use std::sync::Arc;
 use oci_spec::runtime::LinuxResources;
 
 use crate::cgroups::Group;
-use crate::core::{Core, spawn_blocking};
+use crate::core::{Core, blocking};
 use crate::error::{Doing, Result};
 use crate::plan::Plan;
 use crate::shim::setup::{self, Note};
@@ -75,7 +75,7 @@ pub(crate) async fn begin(
     let scope = given.scope.take();
     let open = |given: Given| {
         let sources = plan.sources.clone();
-        spawn_blocking(move || sources::open(&sources, given))
+        blocking(move || sources::open(&sources, given))
     };
     // Without a scope the files are opened while the process is made.
     let (opened, given) = if scope.is_none() { (Some(open(given)), None) } else { (None, Some(given)) };
@@ -108,7 +108,7 @@ pub(crate) async fn in_scope(
     resources: Option<LinuxResources>,
     first: i32,
 ) -> Result<Vec<OwnedFd>> {
-    spawn_blocking(move || {
+    blocking(move || {
         group.start(first, resources.as_ref())?;
         group.join_files_of_first()
     })

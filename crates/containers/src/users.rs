@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::process::Child;
 
-use crate::core::{Machine, spawn_blocking};
+use crate::core::{Machine, blocking};
 use crate::error::{Doing, Error, Result};
 use crate::plan::{self, Plan, sync};
 use crate::shim::setup::{self, Note};
@@ -49,7 +49,7 @@ async fn make(
             _ => return Err(Error::Invalid("the namespaces were not made".to_owned())),
         }
     }
-    spawn_blocking(move || {
+    blocking(move || {
         drop(helper);
         Ok(())
     })

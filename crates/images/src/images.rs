@@ -158,7 +158,7 @@ impl Images {
     ) -> Result<T, StoreError> {
         let store = Arc::clone(&self.store);
         let root = self.store.settings.root.clone();
-        let done = tokio::task::spawn_blocking(component::boxed_work(move || work(&store))).await;
+        let done = component::blocking(move || work(&store)).await;
         done.unwrap_or_else(|e| Err(files::at(&root)(e.into())))
     }
 
@@ -167,7 +167,7 @@ impl Images {
         work: impl FnOnce(&Arc<Store>) -> Result<T, ArchiveError> + Send + 'static,
     ) -> Result<T, ArchiveError> {
         let store = Arc::clone(&self.store);
-        let done = tokio::task::spawn_blocking(component::boxed_work(move || work(&store))).await;
+        let done = component::blocking(move || work(&store)).await;
         done.unwrap_or_else(|e| Err(ArchiveError::Io(e.into())))
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 
-use component::{boxed, boxed_work};
+use component::boxed;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
@@ -50,12 +50,12 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let counted = OF_POD.try_with(TaskTracker::token).ok();
-    let task = tokio::task::spawn_blocking(boxed_work(move || {
+    let done = component::blocking(move || {
         let result = work();
         drop(counted);
         result
-    }));
-    Ok(task.await?)
+    });
+    Ok(done.await?)
 }
 
 /// Runs work that may wait for another program where it stands: the other tasks of this thread go on in another one.

@@ -497,7 +497,7 @@ impl Group {
         if let Some(scope) = self.scope.clone() {
             let layout = self.layout.clone();
             let stop = move || layout.0.units.stop(&scope.unit).map_err(|e| (scope.unit.clone(), e));
-            let stopped = tokio::task::spawn_blocking(component::boxed_work(stop)).await;
+            let stopped = component::blocking(stop).await;
             // Its cgroups go in any case: a unit without any ends by itself.
             if let Ok(Err((unit, e))) = stopped {
                 tracing::warn!("cannot stop the unit {unit}: {e}");

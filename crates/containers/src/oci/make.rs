@@ -14,7 +14,7 @@ use rustix::net::{
 
 use super::bundle::{Namespaces, Pid};
 use super::{LIMIT, Outer, told};
-use crate::core::{Core, HOLDER, spawn_blocking};
+use crate::core::{Core, HOLDER, blocking};
 use crate::error::{Doing, Error, Result};
 use crate::make::{self, New, PidPlace};
 use crate::plan;
@@ -64,7 +64,7 @@ pub(crate) async fn create(
         let (bundle, root) = (outer.bundle.clone(), new.root);
         let mounts: Vec<OwnedFd> = new.mounts.into_iter().map(|(_, mount)| mount).collect();
         let state = outer.root.clone();
-        spawn_blocking(move || {
+        blocking(move || {
             fs::create_dir_all(&state).doing(|| format!("make {}", state.display()))?;
             let root = match root {
                 Root::Mount(mount) => mount,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use network::{Agent, Asked};
 use runtime::network::{Bandwidth, Cni, Directories, Network, NetworkError, Pod, Work, bandwidth};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// A Pod's interface.
 const INTERFACE: &str = "eth0";
@@ -17,6 +17,8 @@ const INTERFACE: &str = "eth0";
 const NOT_YET: &str = "the node's Pod network has not begun yet";
 /// How long a Pod waits for an agent that is not there yet.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The number of questions to the agent at a time.
+const CALLS: usize = 16;
 
 /// The directories in which a Pod network of somebody else's is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +55,9 @@ pub(crate) struct PodNetwork {
     cache: PathBuf,
     /// Nobody before the node has begun.
     by: watch::Sender<Option<Arc<Makers>>>,
+    /// The places of those who ask the agent. It answers one after the other but for those that leave, so more threads
+    /// would only wait.
+    places: Semaphore,
 }
 
 impl std::fmt::Debug for PodNetwork {
@@ -64,7 +69,7 @@ impl std::fmt::Debug for PodNetwork {
 impl PodNetwork {
     /// A network of which nothing is there yet. `cache` keeps what plugins did.
     pub(crate) fn new(cache: PathBuf) -> Self {
-        Self { cache, by: watch::Sender::new(None) }
+        Self { cache, by: watch::Sender::new(None), places: Semaphore::new(CALLS) }
     }
 
     /// Leaves the network to an agent, unless `dirs` has a configuration of somebody else's.
@@ -97,7 +102,7 @@ impl PodNetwork {
         let Some(agent) = makers.agent() else { return makers.plugins.attach(pod).await };
         let limits = bandwidth::of(&pod.annotations).map_err(|error| NetworkError(error.to_string()))?;
         let settings = json!({ "runtimeConfig": settings(pod, limits) });
-        let result = ask(agent.clone(), "ADD", pod.clone(), settings).await?;
+        let result = self.ask(agent.clone(), "ADD", pod.clone(), settings).await?;
         Ok(addresses(&result))
     }
 
@@ -108,7 +113,7 @@ impl PodNetwork {
             return makers.plugins.detach(pod).await;
         }
         match &makers.agent {
-            Some(agent) => ask(agent.clone(), "DEL", pod.clone(), Value::Null).await.map(drop),
+            Some(agent) => self.ask(agent.clone(), "DEL", pod.clone(), Value::Null).await.map(drop),
             None => Ok(()),
         }
     }
@@ -120,7 +125,28 @@ impl PodNetwork {
         let valid: Vec<Value> =
             present.iter().map(|id| json!({ "containerID": id, "ifname": INTERFACE })).collect();
         let settings = json!({ "cni.dev/valid-attachments": valid });
-        ask(agent.clone(), "GC", Pod::default(), settings).await.map(drop)
+        self.ask(agent.clone(), "GC", Pod::default(), settings).await.map(drop)
+    }
+
+    /// Asks the agent, whose calls of the kernel block.
+    async fn ask(
+        &self,
+        agent: Agent,
+        command: &'static str,
+        pod: Pod,
+        settings: Value,
+    ) -> Result<Value, NetworkError> {
+        let _place = self.places.acquire().await;
+        let asked = tokio::task::spawn_blocking(move || {
+            let container = Asked {
+                id: &pod.id,
+                namespace: pod.netns.as_deref().unwrap_or(Path::new("")),
+                interface: INTERFACE,
+                arguments: &pod.arguments(),
+            };
+            agent.ask(command, &container, settings)
+        });
+        asked.await.map_err(|error| NetworkError(error.to_string()))?.map_err(NetworkError)
     }
 
     async fn state(&self) -> Result<(), String> {
@@ -128,26 +154,12 @@ impl PodNetwork {
         let Some(makers) = by else { return Err(NOT_YET.to_owned()) };
         match makers.agent() {
             Some(agent) => {
-                let asked = ask(agent.clone(), "STATUS", Pod::default(), Value::Null).await;
+                let asked = self.ask(agent.clone(), "STATUS", Pod::default(), Value::Null).await;
                 asked.map(drop).map_err(|error| error.0)
             }
             None => makers.plugins.status().await,
         }
     }
-}
-
-/// Asks the agent, whose calls of the kernel block.
-async fn ask(agent: Agent, command: &'static str, pod: Pod, settings: Value) -> Result<Value, NetworkError> {
-    let asked = tokio::task::spawn_blocking(move || {
-        let container = Asked {
-            id: &pod.id,
-            namespace: pod.netns.as_deref().unwrap_or(Path::new("")),
-            interface: INTERFACE,
-            arguments: &pod.arguments(),
-        };
-        agent.ask(command, &container, settings)
-    });
-    asked.await.map_err(|error| NetworkError(error.to_string()))?.map_err(NetworkError)
 }
 
 /// The wishes of a Pod, as a configuration of CNI has it.

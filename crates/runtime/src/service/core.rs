@@ -344,7 +344,7 @@ impl Core {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, CallError> {
-    tokio::task::spawn_blocking(component::boxed_work(work)).await?
+    component::blocking(work).await?
 }
 
 /// Runs a change to its end, also when its caller goes away.
