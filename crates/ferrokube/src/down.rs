@@ -50,6 +50,10 @@ async fn remove_lost(lost: Lost) -> Result<()> {
         if footprint.built_in {
             footprint.marks().end().await?;
             let root = footprint.kubelet_root(&path);
+            let config =
+                settings(&footprint.node_name, &root, &footprint.runtime_endpoint, &footprint.cgroup_root);
+            let removed = kubelet::teardown::remove_logs(&config).await;
+            removed.context("the Pods' logs could not all be removed")?;
             if root.starts_with(&path) || is_owned(&root, &path) {
                 let removed = kubelet::teardown::remove_dir(root).await;
                 removed.context("the kubelet's files could not all be removed")?;
@@ -85,7 +89,7 @@ async fn remove_lost(lost: Lost) -> Result<()> {
 async fn remove_node(data_dir: &Path, footprint: &Footprint) -> Result<()> {
     let root = footprint.kubelet_root(data_dir);
     let (name, endpoint) = (&footprint.node_name, &footprint.runtime_endpoint);
-    let config = settings(name, (data_dir, &root), endpoint, &footprint.cgroup_root);
+    let config = settings(name, &root, endpoint, &footprint.cgroup_root);
     let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, data_dir);
     let shutdown = Shutdown::new();
     // The runtime takes each Pod out of the network before it removes it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -182,7 +182,8 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
             tls: Arc::new(seat.tls.clone()),
             flags: BTreeMap::new(),
         }),
-        ..settings(&seat.name, (seat.dir.path(), &kubelet_root), &endpoint, &cgroup_root)
+        former_pod_logs_dir: former_logs(&whole),
+        ..settings(&seat.name, &kubelet_root, &endpoint, &cgroup_root)
     };
     let clients = (seat.clients)("kubelet");
     let (clock, shutdown, failure) = (seat.clock, seat.shutdown.clone(), seat.failure.clone());
@@ -349,17 +350,27 @@ fn listening(flags: &Flags, bind: IpAddr) -> IpAddr {
     flags.kubelet_address.unwrap_or(if bind.is_unspecified() { machine::anywhere() } else { bind })
 }
 
-/// The settings by which a kubelet finds its own things again.
+/// The directory in which nodes of earlier versions had their Pods' logs, if this one has any there. The links beside it
+/// were of use to nobody.
+fn former_logs(data_dir: &Path) -> Option<PathBuf> {
+    let logs = data_dir.join("pod-logs");
+    let _ = std::fs::remove_dir_all(data_dir.join("container-logs"));
+    // It goes once it is empty.
+    let _ = std::fs::remove_dir(&logs);
+    logs.is_dir().then_some(logs)
+}
+
+/// The settings by which a kubelet finds its own things again. Its logs are where collectors of logs look, beside those of
+/// other nodes of the machine.
 pub(crate) fn settings(
     name: &str,
-    (dir, kubelet_root): (&Path, &Path),
+    kubelet_root: &Path,
     endpoint: &str,
     cgroup_root: &str,
 ) -> kubelet::Config {
     kubelet::Config {
         root_dir: kubelet_root.to_owned(),
-        pod_logs_dir: dir.join("pod-logs"),
-        container_logs_dir: dir.join("container-logs"),
+        logs_owner: Some(cgroup_root.trim_matches('/').to_owned()).filter(|owner| !owner.is_empty()),
         container_runtime_endpoint: endpoint.to_owned(),
         cgroup_root: cgroup_root.to_owned(),
         ..kubelet::Config::new(name)
@@ -385,6 +396,21 @@ pub(crate) async fn ready(client: &Client, name: &str, shutdown: &component::Shu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn former_logs_are_known_until_they_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(former_logs(dir.path()), None);
+        let (logs, links) = (dir.path().join("pod-logs"), dir.path().join("container-logs"));
+        std::fs::create_dir_all(logs.join("ns_p_uid")).unwrap();
+        std::fs::create_dir(&links).unwrap();
+        std::os::unix::fs::symlink(&logs, links.join("link")).unwrap();
+        assert_eq!(former_logs(dir.path()), Some(logs.clone()));
+        assert!(!links.exists() && logs.join("ns_p_uid").exists());
+        std::fs::remove_dir(logs.join("ns_p_uid")).unwrap();
+        assert_eq!(former_logs(dir.path()), None);
+        assert!(!logs.exists());
+    }
 
     #[test]
     fn full_disks() {

@@ -41,6 +41,7 @@ fn traces(cluster: &Cluster) -> Result<BTreeMap<&'static str, String>> {
         ("routes", sh("ip route; ip -6 route")?),
         ("tables", sh("nft list tables")?),
         ("mounts", sh("cut -d' ' -f5 /proc/self/mountinfo | sort")?),
+        ("logs", sh("find /var/log/pods /var/log/containers | sort")?),
         (
             "processes",
             sh(
@@ -138,6 +139,20 @@ fn two_nodes_on_one_machine() -> Result<()> {
         ensure!(name.trim() == *node, "the API server reaches Pods: {name}");
     }
 
+    // Each node has its own Pods' logs where collectors look.
+    for (node, (pod, _)) in &pods {
+        let pid = agent(node, &cluster.data_dir().display().to_string())?.as_raw_nonzero();
+        let root = format!("/proc/{pid}/root");
+        let links = std::fs::read_dir(format!("{root}/var/log/containers"))?.collect::<Result<Vec<_>, _>>()?;
+        let web = |link: &&std::fs::DirEntry| link.file_name().to_string_lossy().starts_with("web-");
+        let logs = links.iter().filter(web).map(|link| std::fs::read_link(link.path()));
+        let logs: Vec<_> = logs.collect::<Result<_, _>>()?;
+        let [log] = &logs[..] else { anyhow::bail!("{node}: {logs:?}") };
+        ensure!(log.starts_with("/var/log/pods") && log.to_string_lossy().contains(pod), "{node}: {logs:?}");
+        let text = std::fs::read_to_string(format!("{root}{}", log.display()))?;
+        ensure!(text.ends_with(&format!(" stdout F started on {node}\n")), "{text}");
+    }
+
     // An image that is put among the archives later comes to every node.
     let later = cluster.host().path("later.tar");
     Image::busybox("test.local/later:1")?.write(&later)?;
@@ -206,6 +221,8 @@ fn nothing_is_left(name: &str, nodes: usize, lost: bool) -> Result<()> {
     for key in ["links", "tables", "processes", "namespaces"] {
         ensure!(during[key] != before[key], "{key}");
     }
+    // Nodes on this machine have logs of their own.
+    ensure!((during["logs"] != before["logs"]) == (nodes == 0), "{}", during["logs"]);
     let cgroups = cgroups(&cluster)?;
     ensure!(cgroups.len() >= nodes.max(1), "{cgroups:?}");
     cluster.stop_ferrokube(testkit::Signal::KILL)?;

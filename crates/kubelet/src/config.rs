@@ -24,8 +24,8 @@ use crate::sources::manifest::Statics;
 /// Upstream's place of drivers of FlexVolumes.
 pub const VOLUME_PLUGIN_DIR: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
 
-/// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, log directory,
-/// cgroup root and runtime socket.
+/// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, cgroup root, runtime socket, and in
+/// the directory of logs or the name by which each marks its own there.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Name of the Node object.
@@ -43,6 +43,12 @@ pub struct Config {
     pub pod_logs_dir: PathBuf,
     /// Where links to them are, for collectors of logs; upstream's is always `/var/log/containers`.
     pub container_logs_dir: PathBuf,
+    /// The name by which this kubelet marks its directories in `pod_logs_dir`, where others may have logs, too: then it
+    /// removes no others, and no links to others' logs. Without, it removes the logs of all Pods that it does not know, as
+    /// upstream's does. A part of a file's name.
+    pub logs_owner: Option<String>,
+    /// Where an earlier version of this kubelet had Pods' logs, alone; they are removed with their Pods.
+    pub former_pod_logs_dir: Option<PathBuf>,
     /// The CRI socket: `unix:///path` or a path.
     pub container_runtime_endpoint: String,
     /// The socket of the image service, if it is not the runtime's; upstream's `imageServiceEndpoint`.
@@ -224,6 +230,8 @@ impl Config {
             volume_plugin_dir: PathBuf::from(VOLUME_PLUGIN_DIR),
             pod_logs_dir: PathBuf::from("/var/log/pods"),
             container_logs_dir: PathBuf::from("/var/log/containers"),
+            logs_owner: None,
+            former_pod_logs_dir: None,
             container_runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             image_service_endpoint: None,
             runtime_request_timeout: Duration::from_mins(2),

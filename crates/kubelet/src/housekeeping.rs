@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::files;
 use crate::garbage::containers::{ContainerCollector, GarbageError};
 use crate::listing::Listing;
+use crate::log_dirs::{self, LogDirs};
 use crate::log_links::LogLinks;
 use crate::metrics;
 use crate::pods::allocated::Record;
@@ -165,9 +166,8 @@ impl Housekeeper {
             );
         }
         errors.extend(self.allocated.keep(|uid| !nobodys(uid)).err().map(SweepError::Allocated));
-        for name in remains.logs.iter().filter(|name| nobodys(uid_of_logs(name))) {
-            let dir = self.config.pod_logs_dir.join(name);
-            let path = dir.clone();
+        for path in remains.logs.into_iter().filter(|path| nobodys(uid_of_logs(path))) {
+            let dir = path.clone();
             let removed = try_blocking(move || files::remove_tree(&dir)).await;
             errors.extend(removed.err().map(|error| SweepError::Path { path, error }));
         }
@@ -178,7 +178,8 @@ impl Housekeeper {
     }
 
     async fn remains(&self) -> Result<Remains, SweepError> {
-        let (dirs, logs) = (self.config.root_dir.join("pods"), self.config.pod_logs_dir.clone());
+        let (dirs, path) = (self.config.root_dir.join("pods"), self.config.pod_logs_dir.clone());
+        let logs = LogDirs::new(&self.config);
         let cgroups = self.cgroups.clone();
         try_blocking(move || {
             let names = |dir: &Path| {
@@ -187,32 +188,22 @@ impl Housekeeper {
                 let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
                 Ok::<_, SweepError>(names.collect())
             };
-            Ok(Remains { dirs: names(&dirs)?, cgroups: cgroups.pods(), logs: names(&logs)? })
+            let logs = logs.own().map_err(|error| SweepError::Path { path, error })?;
+            Ok(Remains { dirs: names(&dirs)?, cgroups: cgroups.pods(), logs })
         })
         .await
     }
 }
 
-/// The things of Pods on this machine beside the runtime: uids, and names of directories of logs.
+/// The things of Pods on this machine beside the runtime: uids, and directories of logs.
 #[derive(Debug, Default)]
 struct Remains {
     dirs: Vec<String>,
     cgroups: BTreeSet<String>,
-    logs: Vec<String>,
+    logs: Vec<PathBuf>,
 }
 
-/// The Pod's uid in the name of its directory of logs, `namespace_name_uid`.
-fn uid_of_logs(name: &str) -> &str {
-    name.rsplit('_').next().unwrap_or(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logs_name_their_pod() {
-        assert_eq!(uid_of_logs("ns_name_1234-5"), "1234-5");
-        assert_eq!(uid_of_logs("odd"), "odd");
-    }
+/// The uid of the Pod whose logs are in a directory.
+fn uid_of_logs(dir: &Path) -> &str {
+    dir.file_name().and_then(|name| name.to_str()).map_or("", log_dirs::uid_of)
 }

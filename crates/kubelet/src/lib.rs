@@ -27,6 +27,7 @@ mod housekeeping;
 mod images;
 mod kubelet;
 mod listing;
+mod log_dirs;
 mod log_links;
 mod logs;
 pub mod memory_manager;

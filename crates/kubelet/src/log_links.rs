@@ -2,7 +2,7 @@
 //! `POD_NAMESPACE_CONTAINER-ID.log`.
 //!
 //! A link is made once its container has started, and goes with the log. DIFFERENCE: upstream removes any link there that
-//! leads nowhere; here only those that lead below the directory of this kubelet's logs.
+//! leads nowhere; here only those that lead below the directory of logs, and to no directory that another kubelet made.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use cri::runtime as pb;
 
 use crate::config::Config;
+use crate::log_dirs::LogDirs;
 
 /// The longest name of a file.
 const LONGEST: usize = 255;
@@ -25,13 +26,13 @@ pub(crate) struct LogLinks {
     /// Where they are.
     dir: PathBuf,
     /// Where the logs are.
-    logs: PathBuf,
+    logs: LogDirs,
 }
 
 impl LogLinks {
     /// Where the settings say.
     pub(crate) fn new(config: &Config) -> Self {
-        Self { dir: config.container_logs_dir.clone(), logs: config.pod_logs_dir.clone() }
+        Self { dir: config.container_logs_dir.clone(), logs: LogDirs::new(config) }
     }
 
     /// Links a container's log, if it is there.
@@ -45,19 +46,14 @@ impl LogLinks {
 
     /// Removes the link to a container's log, if there is one.
     pub(crate) fn remove(&self, log: &Path, id: &str) -> io::Result<()> {
-        match self.link(log, id).map(std::fs::remove_file) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        self.link(log, id).map_or(Ok(()), |link| remove(&link))
     }
 
     /// Removes the links to logs that are gone, except those of containers that have not ended: their logs come back, since
     /// they are only being rotated.
     pub(crate) fn sweep(&self, containers: &[pb::Container]) -> io::Result<()> {
-        for entry in std::fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            let Ok(log) = std::fs::read_link(&path) else { continue };
-            if !log.starts_with(&self.logs) || !log.symlink_metadata().is_err_and(is_missing) {
+        for (path, log) in self.all()? {
+            if !log.symlink_metadata().is_err_and(is_missing) || !self.logs.may_unlink(&log) {
                 continue;
             }
             let id = path.file_name().and_then(|name| id_of(name.to_str()?));
@@ -65,14 +61,39 @@ impl LogLinks {
                 c.state() != pb::ContainerState::ContainerExited && id.is_some_and(|id| c.id.starts_with(id))
             };
             if !containers.iter().any(goes_on) {
-                std::fs::remove_file(&path)?;
+                remove(&path)?;
             }
         }
         Ok(())
     }
 
+    /// Removes all links to logs of this kubelet, whether they are there or not.
+    pub(crate) fn remove_all(&self) -> io::Result<()> {
+        for (path, log) in self.all()? {
+            if self.logs.may_unlink(&log) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All links with what they lead to.
+    fn all(&self) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+        let paths = std::fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        let target = |path: PathBuf| Some((path.clone(), std::fs::read_link(&path).ok()?));
+        Ok(paths.into_iter().filter_map(target).collect())
+    }
+
     fn link(&self, log: &Path, id: &str) -> Option<PathBuf> {
         Some(self.dir.join(name(log, id)?))
+    }
+}
+
+/// Removes a link, if it is there: others may remove it, too.
+fn remove(link: &Path) -> io::Result<()> {
+    match std::fs::remove_file(link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -130,13 +151,31 @@ mod tests {
         assert!(left.len() < id.len() && id.starts_with(&left), "{left}");
     }
 
+    /// The links of a kubelet whose directories are below this one.
+    fn links(dir: &Path, owner: Option<&str>) -> LogLinks {
+        LogLinks::new(&Config {
+            pod_logs_dir: dir.join("logs"),
+            container_logs_dir: dir.join("links"),
+            logs_owner: owner.map(str::to_owned),
+            ..Config::new("node")
+        })
+    }
+
+    /// The names of the links that are there.
+    fn names(links: &LogLinks) -> Vec<String> {
+        let entries = std::fs::read_dir(&links.dir).unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     /// The fate of a link depends on its log and the state of its container.
     #[test]
     fn links_that_lead_nowhere_go_unless_their_container_goes_on() {
         let dir = tempfile::tempdir().unwrap();
-        let links = LogLinks { dir: dir.path().join("links"), logs: dir.path().join("logs") };
+        let links = links(dir.path(), None);
         std::fs::create_dir(&links.dir).unwrap();
-        let log = |pod: &str| links.logs.join(format!("ns_{pod}_uid/c/0.log"));
+        let log = |pod: &str| dir.path().join(format!("logs/ns_{pod}_uid/c/0.log"));
         let states = [
             ("there", pb::ContainerState::ContainerExited),
             ("rotated", pb::ContainerState::ContainerRunning),
@@ -163,13 +202,8 @@ mod tests {
         }
         symlink("/nowhere/of/others", links.dir.join("other-0123456.log")).unwrap();
         links.sweep(&containers).unwrap();
-        let mut left: Vec<String> = std::fs::read_dir(&links.dir)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
-        left.sort();
         assert_eq!(
-            left,
+            names(&links),
             [
                 "other-0123456.log",
                 "rotated_ns_c-container1.log",
@@ -180,5 +214,33 @@ mod tests {
         links.remove(&log("there"), "container0").unwrap();
         links.remove(&log("there"), "container0").unwrap();
         assert!(!links.dir.join("there_ns_c-container0.log").is_symlink());
+    }
+
+    /// A log that is being rotated is not there, and only the kubelet of its container knows why.
+    #[test]
+    fn links_of_other_kubelets_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (links(dir.path(), Some("one")), links(dir.path(), Some("other")));
+        std::fs::create_dir(&one.dir).unwrap();
+        for (links, pod) in [(&one, "mine"), (&other, "theirs"), (&other, "gone")] {
+            let of_pod = dir.path().join(format!("logs/ns_{pod}_uid"));
+            links.logs.make(&of_pod).unwrap();
+            let log = of_pod.join("c/0.log");
+            std::fs::create_dir(log.parent().unwrap()).unwrap();
+            std::fs::write(&log, "").unwrap();
+            links.make(&log, ID).unwrap();
+            std::fs::remove_file(&log).unwrap();
+        }
+        crate::files::remove_tree(&dir.path().join("logs/ns_gone_uid")).unwrap();
+        symlink("/nowhere/of/others", one.dir.join("other-0123456.log")).unwrap();
+        let link = |pod: &str| format!("{pod}_ns_c-{ID}.log");
+        one.sweep(&[]).unwrap();
+        assert_eq!(names(&one), ["other-0123456.log".to_owned(), link("theirs")]);
+        // All of one's own go, whether their logs are there or not.
+        std::fs::write(dir.path().join("logs/ns_theirs_uid/c/0.log"), "").unwrap();
+        one.remove_all().unwrap();
+        assert_eq!(names(&one), ["other-0123456.log".to_owned(), link("theirs")]);
+        other.remove_all().unwrap();
+        assert_eq!(names(&one), ["other-0123456.log"]);
     }
 }

@@ -8,6 +8,8 @@ use cri::runtime::{self as pb, CgroupDriver};
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::enforcement::Limits;
+use crate::log_dirs::LogDirs;
+use crate::log_links::LogLinks;
 use crate::pods::labels::ROOT_ANNOTATION;
 use crate::runtime::{CallError, Runtime, RuntimeError, unless_gone};
 use crate::volumes::mounts;
@@ -56,8 +58,32 @@ pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
         tracing::debug!(%error, "not everything could be removed, will retry");
         tokio::time::sleep(PAUSE).await;
     }
+    remove_logs(config).await?;
     remove_cgroups(&Cgroups::new(&config.cgroup_root, runtime.cgroup_driver, Limits::default())).await;
     remove_dir(config.root_dir.clone()).await
+}
+
+/// Removes the logs of a kubelet that marks its own, and the links to them; nothing of one that does not.
+pub async fn remove_logs(config: &Config) -> Result<(), TearDownError> {
+    if config.logs_owner.is_none() {
+        return Ok(());
+    }
+    let unless_absent = |path: &PathBuf, error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(TearDownError::Files { path: path.clone(), source: error }),
+    };
+    // The links first: they tell whose they are by the directories.
+    let links = LogLinks::new(config);
+    links.remove_all().or_else(|error| unless_absent(&config.container_logs_dir, error))?;
+    match LogDirs::new(config).own() {
+        Ok(own) => {
+            for dir in own {
+                remove_dir(dir).await?;
+            }
+            Ok(())
+        }
+        Err(error) => unless_absent(&config.pod_logs_dir, error),
+    }
 }
 
 /// Removes the cgroups of a kubelet whose Pods' processes were killed without their runtime; `cgroup_root` is that of

@@ -11,12 +11,17 @@ use tempfile::TempDir;
 use crate::network::Network;
 
 /// The script of the host's first process: private mounts, loopback up, then reaping of orphans. Nodes have mounts on
-/// directories below `/var/lib`, and a directory that another host removes takes its mounts with it.
+/// directories below `/var/lib`, and a directory that another host removes takes its mounts with it. Pods' logs are the
+/// host's own.
 const INIT: &str = "set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
 mkdir /run/changes /run/changes/upper /run/changes/work
 mount -t overlay -o lowerdir=/var/lib,upperdir=/run/changes/upper,workdir=/run/changes/work overlay /var/lib
+for logs in /var/log/pods /var/log/containers; do
+    mkdir -p $logs
+    mount -t tmpfs tmpfs $logs
+done
 hostname \"$1\"
 ip link set lo up
 echo ready

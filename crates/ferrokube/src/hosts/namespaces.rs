@@ -209,7 +209,7 @@ fn is_kept(path: &Path) -> bool {
 }
 
 /// Whether something is mounted there.
-pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
+fn is_mounted(path: &Path) -> io::Result<bool> {
     let at = path.to_string_lossy();
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     Ok(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&*at)))

@@ -157,6 +157,8 @@ fn config(
             .unwrap_or(upstream.volume_plugin_dir),
         pod_logs_dir: file.pod_logs_dir.clone().unwrap_or(upstream.pod_logs_dir),
         container_logs_dir: upstream.container_logs_dir,
+        logs_owner: None,
+        former_pod_logs_dir: None,
         container_runtime_endpoint: file
             .container_runtime_endpoint
             .clone()

@@ -87,7 +87,10 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
         ("network namespaces", sh("ls /run/netns 2>/dev/null || true")?),
         (
             "directories",
-            sh(&format!("ls {0}/kubelet/pods {0}/pod-logs 2>/dev/null || true", dirs.display()))?,
+            sh(&format!(
+                "ls -A {0}/kubelet/pods /var/log/pods /var/log/containers 2>/dev/null || true",
+                dirs.display()
+            ))?,
         ),
     ]);
     found.retain(|_, text| text.lines().any(|line| !line.is_empty() && !line.ends_with(':')));

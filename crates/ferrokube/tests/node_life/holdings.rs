@@ -40,7 +40,7 @@ pub(super) fn of(cluster: &Cluster) -> Result<Holdings> {
         ),
         ("links", sh("ip -br link | cut -d@ -f1 | cut -d' ' -f1 | sort")?),
         ("addresses", sh(&format!("ls /run/netns {data}/network 2>/dev/null || true"))?),
-        ("Pods", list("kubelet/pods pod-logs")?),
+        ("Pods", list("-A kubelet/pods /var/log/pods /var/log/containers")?),
         (
             "containers",
             list(

@@ -197,10 +197,23 @@ impl Killer {
         for c in &observed.containers {
             errors.extend(self.remove_container(&observed.uid, &c.id).await.err());
         }
+        self.unlink(observed).await;
         for sandbox in &observed.sandboxes {
             errors.extend(self.remove_sandbox(&observed.uid, &sandbox.id).await.err());
         }
         CallErrors::unless_empty(errors)
+    }
+
+    /// Removes the links to the logs of a Pod's containers.
+    async fn unlink(&self, observed: &PodStatus) {
+        let links = self.links.clone();
+        let logs = observed.containers.iter().map(|c| (PathBuf::from(&c.log_path), c.id.clone()));
+        let logs: Vec<_> = logs.collect();
+        let removed = try_blocking(move || logs.iter().try_for_each(|(log, id)| links.remove(log, id))).await;
+        if let Err(error) = removed {
+            // It goes when links to logs that are gone are looked for.
+            tracing::debug!(uid = observed.uid, %error, "the link to a log stays");
+        }
     }
 
     /// Removes a container that has ended.

@@ -29,6 +29,7 @@ use super::workers::Workers;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::dra::DraError;
+use crate::log_dirs::LogDirs;
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::probes::Prober;
@@ -198,13 +199,14 @@ impl Syncer {
         }
         let dir = self.config.pod_dir(spec::uid(pod));
         let logs = self.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
+        let dirs = LogDirs::new(&self.config);
         let make = move || {
             // Files in them belong to the Pod, not to the node's users.
             let mut private = std::fs::DirBuilder::new();
             private.recursive(true).mode(0o750);
             let made = [dir.clone(), dir.join("volumes"), dir.join("containers")];
             made.iter().try_for_each(|path| private.create(path))?;
-            std::fs::create_dir_all(&logs)
+            dirs.make(&logs)
         };
         try_blocking(make).await.map_err(SyncError::Directories)
     }
