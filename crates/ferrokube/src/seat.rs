@@ -62,7 +62,7 @@ impl NodeParts {
 }
 
 /// The features of kubelets that are switched for a whole cluster, all of which are off where nobody says otherwise.
-const SWITCHED: [Gate; 7] = [
+const SWITCHED: [Gate; 9] = [
     Gate::CRIListStreaming,
     Gate::CSIVolumeHealth,
     Gate::ChangeContainerStatusOnKubeletRestart,
@@ -70,6 +70,8 @@ const SWITCHED: [Gate; 7] = [
     Gate::PodAndContainerStatsFromCRI,
     Gate::PodCertificateRequest,
     Gate::PodLogsQuerySplitStreams,
+    Gate::RuntimeClassInImageCriApi,
+    Gate::UserNamespacesHostNetworkSupport,
 ];
 
 /// The gates of a cluster's kubelets.

@@ -42,6 +42,8 @@ struct State {
     versioned: bool,
     handlers: Vec<(String, bool, bool)>,
     supplemental_groups_policy: Option<bool>,
+    /// Whether it gives users of their own to Pods in the node's network, as it said first.
+    host_network_users: Option<bool>,
     images: Option<Vec<Image>>,
     image_dir: Option<PathBuf>,
     container_dir: Option<PathBuf>,
@@ -118,6 +120,12 @@ impl Health {
         state.handlers.iter().find(|(name, ..)| name == handler).map(|(.., namespaces)| *namespaces)
     }
 
+    /// Whether the runtime gives users of their own to Pods in the node's network. It counts what is known when somebody asks
+    /// first: a node declares its features once.
+    pub(crate) fn host_network_users(&self) -> bool {
+        *self.state.write().host_network_users.get_or_insert(false)
+    }
+
     /// Where images and the layers of containers are kept, once the runtime has said so.
     pub(crate) fn file_systems(&self) -> (Option<PathBuf>, Option<PathBuf>) {
         let state = self.state.read();
@@ -144,6 +152,7 @@ impl Health {
             errors: state.errors(Instant::now()),
             handlers: state.handlers.clone(),
             supplemental_groups_policy: state.supplemental_groups_policy,
+            host_network_users: state.host_network_users.unwrap_or_default(),
             images: state.images.clone(),
         }
     }
@@ -210,6 +219,8 @@ fn note(state: &mut State, answer: pb::StatusResponse) {
         return;
     }
     state.ready = Some(Instant::now());
+    let features = answer.features.unwrap_or_default();
+    state.host_network_users.get_or_insert(features.user_namespaces_host_network);
     state.supplemental_groups_policy = answer.features.map(|f| f.supplemental_groups_policy);
     state.handlers = answer
         .runtime_handlers
@@ -309,6 +320,29 @@ mod tests {
         ]);
         health.update(|s| note(s, good));
         check(&[]);
+    }
+
+    #[test]
+    fn features_of_the_runtime_are_those_of_the_first_answer() {
+        let said = |host_network: Option<bool>| pb::StatusResponse {
+            features: host_network.map(|user_namespaces_host_network| pb::RuntimeFeatures {
+                user_namespaces_host_network,
+                ..pb::RuntimeFeatures::default()
+            }),
+            ..answer(&[("RuntimeReady", true), ("NetworkReady", true)])
+        };
+        let check = |answers: &[Option<bool>], expected: bool| {
+            let health = Health::default();
+            answers.iter().for_each(|one| health.update(|s| note(s, said(*one))));
+            assert_eq!(health.host_network_users(), expected, "{answers:?}");
+            health.update(|s| note(s, said(Some(!expected))));
+            assert_eq!(health.host_network_users(), expected, "{answers:?}, then another");
+        };
+        check(&[], false);
+        check(&[None], false);
+        check(&[Some(false)], false);
+        check(&[Some(true)], true);
+        check(&[Some(true), Some(false)], true);
     }
 
     #[test]

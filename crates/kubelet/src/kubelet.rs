@@ -539,7 +539,7 @@ impl Kubelet {
             sysctls: config.allowed_sysctls.clone(),
             tolerance: Tolerance::of(config.gates),
             app_armor: app_armor::is_enabled(),
-            features: features::offered(config.gates),
+            features: features::offered(config.gates, health.host_network_users()),
         };
         let bound = Informer::new(&client, named("spec.nodeName"));
         let images = image_manager(&config, (&client, clock), &runtime, &recorder, &objects);

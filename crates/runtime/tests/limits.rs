@@ -95,11 +95,11 @@ async fn system_calls_that_are_filtered() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn users_of_their_own() -> Result<()> {
-    let runtime = Runtime::start("users").await?;
+/// Runs a container with users of its own in this network; its id.
+async fn with_own_users(runtime: &Runtime, network: pb::NamespaceMode) -> Result<String> {
     let one = pb::IdMapping { host_id: 1 << 20, container_id: 0, length: 65536 };
     let options = pb::NamespaceOption {
+        network: network.into(),
         pid: pb::NamespaceMode::Container.into(),
         userns_options: Some(pb::UserNamespace {
             mode: pb::NamespaceMode::Pod.into(),
@@ -114,7 +114,36 @@ async fn users_of_their_own() -> Result<()> {
     let sandbox = runtime.sandbox(&pod).await?;
     let mut config = container("sleep 1000");
     context(&mut config).namespace_options = Some(options);
-    let id = runtime.container(&sandbox, &pod, config).await?;
+    runtime.container(&sandbox, &pod, config).await
+}
+
+/// A container's root sees the machine's network, and has no rights over it.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_their_own_in_the_hosts_network() -> Result<()> {
+    let runtime = Runtime::start("host-users").await?;
+    runtime.host.run("ip", &["link", "add", "name", "seen", "type", "dummy"])?;
+    let id = with_own_users(&runtime, pb::NamespaceMode::Node).await?;
+    let network = runtime.host.run("readlink", &["/proc/self/ns/net"])?;
+    for (command, expected) in [
+        ("id -u", "0"),
+        ("awk '{print $1, $2, $3}' /proc/self/uid_map", "0 1048576 65536"),
+        ("readlink /proc/self/ns/net", network.trim()),
+        ("busybox ip link show seen > /dev/null && echo seen", "seen"),
+        ("busybox ip link set seen up 2> /dev/null || echo refused", "refused"),
+        ("cat /sys/class/net/lo/ifindex", "1"),
+        ("awk '$5 == \"/sys\" && $6 ~ /^ro,/ {print \"ro\"}' /proc/self/mountinfo", "ro"),
+        ("touch /new && stat -c %u /new", "0"),
+    ] {
+        let said = runtime.exec(&id, &["sh", "-c", command]).await?;
+        assert_eq!(said.trim(), expected, "{command}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_their_own() -> Result<()> {
+    let runtime = Runtime::start("users").await?;
+    let id = with_own_users(&runtime, pb::NamespaceMode::Pod).await?;
     for (command, expected) in [
         ("id -u", "0"),
         ("awk '{print $1, $2, $3}' /proc/self/uid_map", "0 1048576 65536"),

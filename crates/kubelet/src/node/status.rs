@@ -64,6 +64,8 @@ pub struct RuntimeState {
     pub handlers: Vec<(String, bool, bool)>,
     /// Whether it knows supplemental groups policies; none if it does not say.
     pub supplemental_groups_policy: Option<bool>,
+    /// Whether it gives users of their own to Pods in the node's network.
+    pub host_network_users: bool,
     /// Its images; none before it was asked.
     pub images: Option<Vec<Image>>,
 }
@@ -217,7 +219,7 @@ pub fn status(name: &str, config: &Config, o: &Observation, old: &NodeStatus) ->
             None => old.features.clone(),
         },
         volumes_in_use: Some(o.volumes_in_use.clone()).filter(|all| !all.is_empty()),
-        declared_features: match features::offered(config.gates) {
+        declared_features: match features::offered(config.gates, o.runtime.host_network_users) {
             Some(all) => {
                 Some(all.into_iter().map(str::to_owned).collect::<Vec<_>>()).filter(|a| !a.is_empty())
             }
