@@ -58,6 +58,7 @@ use crate::pods::observer::Observer;
 use crate::pods::reporter::Reporter;
 use crate::pods::resize::Resizer;
 use crate::pods::resources::PodCgroup;
+use crate::pods::runtime_classes::RuntimeClasses;
 use crate::pods::sandboxes::Sandboxes;
 use crate::pods::start::Starter;
 use crate::pods::sync::Syncer;
@@ -300,7 +301,7 @@ impl Base {
             crashes: Arc::new(Backoffs::new(self.config.restart_backoff)),
         };
         let sandboxes = Sandboxes {
-            client: self.client.clone(),
+            classes: RuntimeClasses::new(self.client.clone()),
             runtime: self.runtime.clone(),
             recorder: self.recorder.clone(),
             requests,
@@ -418,6 +419,7 @@ impl Base {
         let images = ImageCollector {
             node: self.config.node_name.clone(),
             policy: self.config.image_gc,
+            by_handler: self.config.gates.enabled(Gate::RuntimeClassInImageCriApi),
             runtime: self.runtime.clone(),
             recorder: self.recorder.clone(),
             collector: self.collector.clone(),
@@ -932,7 +934,7 @@ fn image_manager(
     let providers =
         configured.map(|c| Providers::new(c, client, clock, config.standalone, runtime.metrics.clone()));
     let (runtime, recorder) = (runtime.clone(), recorder.clone());
-    Arc::new(ImageManager::new(config, runtime, clock, recorder, objects.clone(), providers))
+    Arc::new(ImageManager::new(config, runtime, (client, clock), recorder, objects.clone(), providers))
 }
 
 /// The volumes of Pods, with the sources of their files.

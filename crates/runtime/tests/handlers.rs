@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cri::runtime as pb;
 
-use crate::support::{RUNC, Runtime, container};
+use crate::support::{IMAGE, RUNC, Runtime, container};
 
 async fn runc(name: &str) -> Result<Runtime> {
     Runtime::start_with(name, "runc", &RUNC).await
@@ -159,5 +159,37 @@ async fn a_terminal_and_shared_processes() -> Result<()> {
     assert!(log.contains("/dev/pts/0") || log.contains("/dev/console"), "{log}");
     let log_file = fs::read_to_string(runtime.host.path("logs").join("shared/c.log"))?;
     assert!(!log_file.contains(" stderr "), "{log_file}");
+    Ok(())
+}
+
+/// Handlers share their images: one that is asked for with a handler is found, and is listed once and for all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_those_of_all_handlers() -> Result<()> {
+    let runtime = runc("images").await?;
+    let spec = |handler: &str| {
+        Some(pb::ImageSpec { image: IMAGE.into(), runtime_handler: handler.into(), ..Default::default() })
+    };
+    let status = async |handler: &str| {
+        let request = pb::ImageStatusRequest { image: spec(handler), verbose: false };
+        anyhow::Ok(runtime.images().image_status(request).await?.into_inner().image)
+    };
+    let own = status("").await?.context("no image")?;
+    assert_eq!(status("runc").await?, Some(own.clone()));
+    assert_eq!(own.spec.unwrap_or_default().runtime_handler, "");
+    let filter = |handler: &str| Some(pb::ImageFilter { image: spec(handler) });
+    for filter in [filter(""), filter("runc"), None] {
+        let listed = runtime.images().list_images(pb::ListImagesRequest { filter }).await?.into_inner().images;
+        assert_eq!(listed.iter().map(|image| &image.id).collect::<Vec<_>>(), [&own.id]);
+    }
+    let pod = runtime.pod("images");
+    let sandbox = runtime.sandbox(&pod).await?;
+    let mut config = container("true");
+    config.image = spec("runc");
+    let id = runtime.container(&sandbox, &pod, config).await?;
+    assert_eq!(runtime.ended(&id).await?.exit_code, 0);
+    let remove = pb::RemovePodSandboxRequest { pod_sandbox_id: sandbox };
+    runtime.cri().remove_pod_sandbox(remove).await?;
+    runtime.images().remove_image(pb::RemoveImageRequest { image: spec("runc") }).await?;
+    assert_eq!(status("").await?, None);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Images that nobody uses: removed when the disk of images fills, or when they are old; upstream's rules.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,40 +32,100 @@ struct Record {
     pinned: bool,
 }
 
-/// The images that are there, by their ids.
+/// An image of a runtime that may keep those of each of its handlers apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    id: String,
+    /// The handler that it was pulled for; "" for all, or where handlers do not count.
+    handler: String,
+}
+
+impl Key {
+    fn new(id: &str, handler: &str) -> Self {
+        Self { id: id.to_owned(), handler: handler.to_owned() }
+    }
+}
+
+/// As upstream writes it.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.id)?;
+        if self.handler.is_empty() { Ok(()) } else { write!(f, ",{}", self.handler) }
+    }
+}
+
+/// The images that are there.
 #[derive(Debug, Default)]
-pub(crate) struct Known(HashMap<String, Record>);
+pub(crate) struct Known(HashMap<Key, Record>);
 
 /// An image that nobody uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unused {
-    id: String,
+    key: Key,
     record: Record,
+}
+
+/// Whether the handlers that images are for count; upstream's gate `RuntimeClassInImageCriApi`.
+#[derive(Debug, Clone, Copy)]
+struct ByHandler(bool);
+
+impl ByHandler {
+    /// The handler of an image, as the runtime told it.
+    fn of(self, spec: Option<&pb::ImageSpec>) -> &str {
+        spec.filter(|_| self.0).map_or("", |spec| &spec.runtime_handler)
+    }
+
+    /// The key of an image.
+    fn key(self, image: &pb::Image) -> Key {
+        Key::new(&image.id, self.of(image.spec.as_ref()))
+    }
+
+    /// The images that containers use, and those that Pods name, for whichever handler.
+    fn used(self, images: &[pb::Image], containers: &[pb::Container], wanted: &[String]) -> HashSet<Key> {
+        let of_container = |c: &pb::Container| {
+            let (handler, spec) = (self.of(c.image.as_ref()), c.image.as_ref().map_or("", |spec| &spec.image));
+            [&c.image_id, &c.image_ref, spec].map(|name| Key::new(name, handler))
+        };
+        let mut used: HashSet<Key> = containers.iter().flat_map(of_container).filter(|key| !key.id.is_empty()).collect();
+        let named = |image: &&pb::Image| {
+            let handler = self.of(image.spec.as_ref());
+            let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+            names.any(|name| {
+                used.contains(&Key::new(name, handler))
+                    || wanted.iter().any(|wanted| images::is_named(name, wanted))
+            })
+        };
+        let by_name: Vec<Key> = images.iter().filter(named).map(|image| self.key(image)).collect();
+        used.extend(by_name);
+        used
+    }
 }
 
 impl Known {
     /// Takes the images of this moment, and those that are in use.
-    fn look(&mut self, images: &[pb::Image], used: &HashSet<String>, now: Instant) {
+    fn look(&mut self, images: &[pb::Image], by: ByHandler, used: &HashSet<Key>, now: Instant) {
+        let mut there = HashSet::new();
         for image in images {
+            let key = by.key(image);
             let fresh = || Record { first_seen: now, last_used: None, size: 0, pinned: false };
-            let record = self.0.entry(image.id.clone()).or_insert_with(fresh);
-            if used.contains(&image.id) {
+            let record = self.0.entry(key.clone()).or_insert_with(fresh);
+            if used.contains(&key) {
                 record.last_used = Some(now);
             }
             (record.size, record.pinned) = (image.size, image.pinned);
+            there.insert(key);
         }
-        let there: HashSet<&str> = images.iter().map(|image| image.id.as_str()).collect();
-        self.0.retain(|id, _| there.contains(id.as_str()));
+        self.0.retain(|key, _| there.contains(key));
     }
 
     /// Those that nobody uses or has pinned, in the order in which they go: the one that was not used for longest.
-    fn unused(&self, used: &HashSet<String>) -> Vec<Unused> {
-        let free = self.0.iter().filter(|(id, record)| !used.contains(*id) && !record.pinned);
+    fn unused(&self, used: &HashSet<Key>) -> Vec<Unused> {
+        let free = self.0.iter().filter(|(key, record)| !used.contains(*key) && !record.pinned);
         let mut all: Vec<Unused> =
-            free.map(|(id, record)| Unused { id: id.clone(), record: *record }).collect();
+            free.map(|(key, record)| Unused { key: key.clone(), record: *record }).collect();
         all.sort_by(|a, b| {
             let key = |u: &Unused| (u.record.last_used, u.record.first_seen);
-            key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
+            key(a).cmp(&key(b)).then_with(|| a.key.cmp(&b.key))
         });
         all
     }
@@ -122,6 +183,8 @@ fn size(bytes: u64) -> String {
 pub(crate) struct ImageCollector {
     pub(crate) node: String,
     pub(crate) policy: Policy,
+    /// Whether the runtime may keep the images of each of its handlers apart.
+    pub(crate) by_handler: bool,
     pub(crate) runtime: Runtime,
     pub(crate) recorder: PodRecorder,
     pub(crate) collector: Arc<Collector>,
@@ -213,21 +276,22 @@ impl ImageCollector {
         let images = listed.map_err(CallError::from)?.into_inner().images;
         let containers = service.list_containers(pb::ListContainersRequest::default()).await;
         let containers = containers.map_err(CallError::from)?.into_inner().containers;
-        let mut used: HashSet<String> = containers
-            .into_iter()
-            .flat_map(|c| [c.image_id, c.image_ref, c.image.unwrap_or_default().image])
-            .collect();
         // Those that Pods mount, and those of containers that are about to start.
         let wanted: Vec<String> = self.workers.active_pods().iter().flat_map(|pod| references(pod)).collect();
-        let named = |image: &&pb::Image| {
-            let mut names = image.repo_tags.iter().chain(&image.repo_digests);
-            names
-                .any(|name| used.contains(name) || wanted.iter().any(|wanted| images::is_named(name, wanted)))
-        };
-        let by_name: Vec<String> = images.iter().filter(named).map(|image| image.id.clone()).collect();
-        used.extend(by_name);
-        known.look(&images, &used, Instant::now());
-        Ok(known.unused(&used))
+        let by = ByHandler(self.by_handler);
+        let used = by.used(&images, &containers, &wanted);
+        known.look(&images, by, &used, Instant::now());
+        let mut unused = known.unused(&used);
+        if self.by_handler {
+            unused.retain(|image| {
+                let nameless = image.key.id.is_empty();
+                if nameless {
+                    self.tell("InvalidImageID", format!("ImageID is not valid, skipping, image: {}", image.key));
+                }
+                !nameless
+            });
+        }
+        Ok(unused)
     }
 
     /// Removes images in turn until so many bytes are free; answers how many are.
@@ -239,16 +303,22 @@ impl ImageCollector {
         reason: &str,
     ) -> Result<u64, GcError> {
         let (mut freed, mut errors) = (0_u64, Vec::new());
-        for Unused { id, record } in images {
+        for Unused { key, record } in images {
             if freed >= wanted {
                 break;
             }
-            let image = pb::ImageSpec { image: id.clone(), ..pb::ImageSpec::default() };
+            // DIFFERENCE: upstream does not tell the runtime the handler, so one that keeps images of handlers apart removes
+            // another.
+            let image = pb::ImageSpec {
+                image: key.id.clone(),
+                runtime_handler: key.handler.clone(),
+                ..pb::ImageSpec::default()
+            };
             let request = pb::RemoveImageRequest { image: Some(image) };
-            tracing::info!(image = id, size = record.size, reason, "an image is removed");
+            tracing::info!(image = %key, size = record.size, reason, "an image is removed");
             match unless_gone(self.runtime.images().remove_image(request).await) {
                 Ok(()) => {
-                    known.0.remove(id);
+                    known.0.remove(key);
                     freed = freed.saturating_add(record.size);
                     self.metrics.count(&metrics::IMAGE_GARBAGE_COLLECTED_TOTAL, &[reason]);
                 }
@@ -276,6 +346,10 @@ mod tests {
         now: Instant,
     }
 
+    fn keys(ids: &[u32]) -> HashSet<Key> {
+        ids.iter().map(|id| Key::new(&id.to_string(), "")).collect()
+    }
+
     impl Case {
         fn new(min_age: u64) -> Self {
             let policy = Policy::new(90, 80, Duration::from_secs(min_age), Duration::ZERO).unwrap();
@@ -289,23 +363,22 @@ mod tests {
                 ..pb::Image::default()
             };
             let images: Vec<_> = images.iter().map(image).collect();
-            self.known.look(&images, &used.iter().map(ToString::to_string).collect(), self.now);
+            self.known.look(&images, ByHandler(false), &keys(used), self.now);
         }
         fn after(&mut self, seconds: u64) {
             self.now += Duration::from_secs(seconds);
         }
         /// Those that go to make room, in order.
         fn check(&self, used: &[u32], expected: &[u32]) {
-            let used = used.iter().map(ToString::to_string).collect();
-            let unused = self.known.unused(&used);
+            let unused = self.known.unused(&keys(used));
             let ready = unused.iter().filter(|image| image.is_old_enough(&self.policy, self.now));
-            let ids: Vec<u32> = ready.map(|image| image.id.parse().unwrap()).collect();
+            let ids: Vec<u32> = ready.map(|image| image.key.id.parse().unwrap()).collect();
             assert_eq!(ids, expected);
         }
     }
 
-    /// Upstream's 21 cases of `image_gc_manager_test.go` but for those about runtime classes in image names, which are
-    /// behind a gate that is off, and those of its fake runtime's errors.
+    /// Upstream's 21 cases of `image_gc_manager_test.go` but for those of its fake runtime's errors, and the one about
+    /// handlers, which has a test of its own.
     #[test]
     fn the_image_that_was_not_used_for_longest_goes_first() {
         // In use, or pinned.
@@ -347,6 +420,52 @@ mod tests {
         case.check(&[1], &[0]);
     }
 
+    /// Upstream's case of `TestDetectImagesInitialDetectWithRuntimeHandlerInImageCriAPIFeatureGate`; then one image for two
+    /// handlers, of which one is used.
+    #[test]
+    fn images_of_handlers_are_apart_where_the_gate_is_on() {
+        let spec = |image: &str, handler: &str| {
+            Some(pb::ImageSpec {
+                image: image.to_owned(),
+                runtime_handler: handler.to_owned(),
+                ..pb::ImageSpec::default()
+            })
+        };
+        let image = |id: &str, handler: &str| pb::Image {
+            id: id.to_owned(),
+            repo_tags: vec![format!("name-{id}:1")],
+            spec: spec("", handler),
+            ..pb::Image::default()
+        };
+        let container = |id: &str, name: &str, handler: &str| pb::Container {
+            image_id: id.to_owned(),
+            image: spec(name, handler),
+            ..pb::Container::default()
+        };
+        // The images that are not used, as they are removed.
+        let check = |on: bool, images: &[pb::Image], used: &[pb::Container], wanted: &[&str], expected: &[&str]| {
+            let (by, mut known) = (ByHandler(on), Known::default());
+            let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+            let used = by.used(images, used, &wanted);
+            known.look(images, by, &used, Instant::now());
+            let unused: Vec<String> = known.unused(&used).iter().map(|unused| unused.key.to_string()).collect();
+            assert_eq!(unused, expected, "{on}");
+            known.0.len()
+        };
+        let all = [image("0", "h"), image("1", "h"), image("2", "")];
+        let used = [container("1", "", "h"), container("2", "name-2:1", "")];
+        assert_eq!(check(true, &all, &used, &[], &["0,h"]), 3);
+        assert_eq!(check(false, &all, &used, &[], &["0"]), 3);
+        let both = [image("1", "h"), image("1", "")];
+        assert_eq!(check(true, &both, &[container("1", "", "h")], &[], &["1"]), 2);
+        assert_eq!(check(true, &both, &[container("1", "", "")], &[], &["1,h"]), 2);
+        assert_eq!(check(false, &both, &[container("1", "", "")], &[], &[]), 1);
+        // A container names its image as its handler knows it; a Pod that is about to start may want any.
+        assert_eq!(check(true, &both, &[container("", "name-1:1", "h")], &[], &["1"]), 2);
+        assert_eq!(check(true, &both, &[], &["name-1:1"], &[]), 2);
+        assert_eq!(check(true, &both, &[], &[], &["1", "1,h"]), 2);
+    }
+
     #[test]
     fn images_that_nobody_used_for_long_go_with_room_left() {
         let began = Instant::now();
@@ -354,7 +473,7 @@ mod tests {
         let check = |policy: Policy, last_used: Option<u64>, now: u64, expected: bool| {
             let at = |seconds| began + Duration::from_secs(seconds);
             let record = Record { first_seen: began, last_used: last_used.map(at), size: 1, pinned: false };
-            let image = Unused { id: "1".into(), record };
+            let image = Unused { key: Key::new("1", ""), record };
             assert_eq!(image.is_too_old(&policy, at(now), began), expected, "{last_used:?} {now}");
         };
         check(max(60), Some(0), 60, false);

@@ -5,6 +5,7 @@ use std::io;
 use jiff::Timestamp;
 
 use super::names::NameError;
+use crate::pods::runtime_classes::RuntimeClassError;
 use crate::runtime::CallError;
 
 /// Why a container waits for its image; upstream's reasons and texts.
@@ -12,6 +13,8 @@ use crate::runtime::CallError;
 pub(crate) enum ImageError {
     #[error("Failed to apply default image tag {image:?}: {error}")]
     InvalidName { image: String, error: NameError },
+    #[error(transparent)]
+    RuntimeClass(#[from] RuntimeClassError),
     #[error("Failed to inspect image {image:?}: {error}")]
     Inspect { image: String, error: CallError },
     #[error("Container image {0:?} is not present with pull policy of Never")]
@@ -41,6 +44,8 @@ impl ImageError {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::InvalidName { .. } => "InvalidImageName",
+            // DIFFERENCE: upstream has the error's text for a reason.
+            Self::RuntimeClass(_) => "CreateContainerConfigError",
             Self::Inspect { .. } => "ImageInspectError",
             Self::NeverPull(_) => "ErrImageNeverPull",
             Self::BackOff { .. } => "ImagePullBackOff",

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Gate;
+use client::Client;
 use client::rate::Bucket;
 use component::Clock;
 use cri::runtime as pb;
@@ -35,6 +36,7 @@ use crate::config::Config;
 use crate::credential_providers::Providers;
 use crate::metrics;
 use crate::objects::Objects;
+use crate::pods::runtime_classes::{RuntimeClassError, RuntimeClasses};
 use crate::pods::security::ImageUser;
 use crate::pods::spec;
 use crate::recorder::PodRecorder;
@@ -55,6 +57,8 @@ pub(crate) struct ImageManager {
     verifies: bool,
     /// The images whose users are asked for their credentials.
     verification: Verification,
+    /// The handlers of Pods, if the runtime is told for which one it pulls an image.
+    classes: Option<RuntimeClasses>,
     backoff: Backoffs,
     failures: Mutex<HashMap<String, String>>,
     pulls: Arc<Semaphore>,
@@ -68,8 +72,8 @@ pub(crate) struct ImageManager {
 /// An image that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Present {
-    /// The name by which the runtime knows it.
-    pub(crate) reference: String,
+    /// How the runtime is asked for it from now on, by the name by which it knows it.
+    pub(crate) spec: pb::ImageSpec,
     /// The user that its configuration names; none if the runtime was not asked.
     user: Option<ImageUser>,
 }
@@ -83,7 +87,7 @@ impl ImageManager {
     pub(crate) fn new(
         config: &Config,
         runtime: Runtime,
-        clock: Clock,
+        (client, clock): (&Client, Clock),
         recorder: PodRecorder,
         secrets: Arc<Objects>,
         providers: Option<Providers>,
@@ -97,6 +101,10 @@ impl ImageManager {
             providers,
             verifies: config.gates.enabled(Gate::KubeletEnsureSecretPulledImages),
             verification: config.image_verification.clone(),
+            classes: config
+                .gates
+                .enabled(Gate::RuntimeClassInImageCriApi)
+                .then(|| RuntimeClasses::new(client.clone())),
             backoff: Backoffs::default(),
             failures: Mutex::default(),
             pulls: Arc::new(Semaphore::new(config.max_parallel_image_pulls.max(1))),
@@ -120,6 +128,14 @@ impl ImageManager {
         credentials::of_pod(&self.secrets, others, &self.recorder, pod, image).await
     }
 
+    /// The handler that images of a Pod are for, "" for the runtime's own.
+    async fn handler(&self, pod: &Pod) -> Result<String, RuntimeClassError> {
+        match &self.classes {
+            Some(classes) => classes.handler(pod).await,
+            None => Ok(String::new()),
+        }
+    }
+
     /// Makes sure that a container's image is there.
     pub(crate) async fn ensure(
         &self,
@@ -127,6 +143,26 @@ impl ImageManager {
         container: &Container,
         sandbox: &pb::PodSandboxConfig,
     ) -> Result<Present, ImageError> {
+        let handler = self.handler(pod).await?;
+        let (reference, user) = self.ensure_for(pod, container, sandbox, handler.clone()).await?;
+        let spec = pb::ImageSpec {
+            image: reference,
+            user_specified_image: container.image.clone().unwrap_or_default(),
+            runtime_handler: handler,
+            annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        };
+        Ok(Present { spec, user })
+    }
+
+    /// Makes sure that a container's image is there for a handler; answers its reference, and its user if the runtime was
+    /// asked.
+    async fn ensure_for(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        sandbox: &pb::PodSandboxConfig,
+        runtime_handler: String,
+    ) -> Result<(String, Option<ImageUser>), ImageError> {
         let wanted = container.image.as_deref().unwrap_or_default();
         let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let tell = |kind: &str, reason: &str, message: String| {
@@ -141,6 +177,7 @@ impl ImageManager {
             .map_err(|error| inspect_failed(ImageError::InvalidName { image: wanted.to_owned(), error }))?;
         let image_spec = pb::ImageSpec {
             image: image.clone(),
+            runtime_handler,
             annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
             ..pb::ImageSpec::default()
         };
@@ -165,7 +202,7 @@ impl ImageManager {
                 if may {
                     tell("Normal", "Pulled", present(wanted, self.verifies));
                     let user = Some(user_of(&found));
-                    return Ok(Present { reference: found.id, user });
+                    return Ok((found.id, user));
                 }
                 if policy == "Never" {
                     return Err(absent());
@@ -201,7 +238,7 @@ impl ImageManager {
                     go_millis(began.elapsed())
                 );
                 tell("Normal", "Pulled", message);
-                Ok(Present { reference, user: None })
+                Ok((reference, None))
             }
             Err(error) => {
                 tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {error}"));
@@ -251,9 +288,10 @@ impl ImageManager {
         if let Some(user) = &image.user {
             return Ok(user.clone());
         }
-        let spec = pb::ImageSpec { image: image.reference.clone(), ..pb::ImageSpec::default() };
+        let reference = &image.spec.image;
+        let spec = pb::ImageSpec { image: reference.clone(), ..pb::ImageSpec::default() };
         let found = self.inspect(&spec).await?;
-        found.as_ref().map(user_of).ok_or_else(|| ImageUserError::Missing(image.reference.clone()))
+        found.as_ref().map(user_of).ok_or_else(|| ImageUserError::Missing(reference.clone()))
     }
 
     /// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody

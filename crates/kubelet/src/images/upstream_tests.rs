@@ -143,8 +143,8 @@ impl Node {
         let client = testing::client(&Arc::new(Secrets(secrets)));
         let node = NodeView::new("n", Informer::new(&client, Selection::default()), 1);
         let seen = Seen { detection: Detection::Get, period: Duration::from_hours(1), node };
-        let objects = Objects::new(client, Shutdown::new(), Arc::new(|_| {}), seen);
-        let images = ImageManager::new(&config, runtime, clock, PodRecorder(recorder), objects, None);
+        let objects = Objects::new(client.clone(), Shutdown::new(), Arc::new(|_| {}), seen);
+        let images = ImageManager::new(&config, runtime, (&client, clock), PodRecorder(recorder), objects, None);
         Self { images, clock, events, fake, _dir: dir }
     }
 
@@ -339,6 +339,40 @@ async fn runtimes_learn_the_annotations_of_pods() {
     let [image] = &images[..] else { panic!("{images:?}") };
     assert_eq!((image.image.as_str(), image.runtime_handler.as_str()), ("missing_image:latest", ""));
     assert_eq!(image.annotations, [handler].into());
+}
+
+/// `TestPullAndListImageWithRuntimeHandlerInImageCriAPIFeatureGate`, and the same without the gate.
+#[tokio::test]
+async fn runtimes_learn_the_handlers_of_pods_where_the_gate_is_on() {
+    let classes = vec![json!({"metadata": {"name": "sandboxed"}, "handler": "handler_name"})];
+    for (gate, class, expected) in [
+        (true, "sandboxed", Ok("handler_name")),
+        (true, "", Ok("")),
+        (true, "other", Err("CreateContainerConfigError: RuntimeClass \"other\" not found")),
+        (false, "sandboxed", Ok("")),
+        (false, "other", Ok("")),
+    ] {
+        let set = |config: &mut Config| {
+            config.gates = FeatureGates::default().with(Gate::RuntimeClassInImageCriApi, gate);
+        };
+        let mut node = Node::new(Fake::default(), classes.clone(), set).await;
+        let mut pod = pod(&[]);
+        pod.spec.as_mut().unwrap().runtime_class_name = Some(class.to_owned());
+        let container = container("missing_image", "IfNotPresent");
+        let (calls, reason, _) = node.ensure(&pod, &container).await;
+        let asked = node.fake.images.lock().clone();
+        let Ok(handler) = expected else {
+            assert_eq!((calls.as_str(), reason.as_str(), asked.len()), ("", expected.unwrap_err(), 0));
+            continue;
+        };
+        let pulled: Vec<_> = asked.iter().map(|i| (i.image.as_str(), i.runtime_handler.as_str())).collect();
+        assert_eq!(pulled, [("missing_image:latest", handler)], "{gate} {class}");
+        let answer = node.images.ensure(&pod, &container, &pb::PodSandboxConfig::default()).await.unwrap().spec;
+        assert_eq!(
+            (answer.image.as_str(), answer.user_specified_image.as_str(), answer.runtime_handler.as_str()),
+            ("missing_image:latest", "missing_image", handler)
+        );
+    }
 }
 
 /// `TestMaxParallelImagePullsLimit`.

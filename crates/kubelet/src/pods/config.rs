@@ -349,8 +349,7 @@ impl Requests {
             };
             match volume {
                 Mounted::Image { .. } => {
-                    let reference = i.image_volumes.get(&mount.name).cloned().unwrap_or_default();
-                    made.image = Some(pb::ImageSpec { image: reference, ..pb::ImageSpec::default() });
+                    made.image = Some(i.image_volumes.get(&mount.name).cloned().unwrap_or_default());
                     made.image_sub_path = sub;
                     made.readonly = true;
                 }
@@ -461,8 +460,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) given: &'a Given,
     /// The Pod's volumes.
     pub(crate) volumes: &'a Volumes,
-    /// References of image volumes in the runtime, by volume.
-    pub(crate) image_volumes: &'a HashMap<String, String>,
+    /// How the runtime is asked for the images of image volumes, by volume.
+    pub(crate) image_volumes: &'a HashMap<String, pb::ImageSpec>,
     /// CRI id of the container whose processes it shall see.
     pub(crate) target: Option<String>,
 }

@@ -31,6 +31,7 @@ pub(crate) mod resize;
 mod resize_plan;
 pub(crate) mod resources;
 pub(crate) mod restart_all;
+pub(crate) mod runtime_classes;
 pub(crate) mod sandboxes;
 pub(crate) mod security;
 pub(crate) mod spec;

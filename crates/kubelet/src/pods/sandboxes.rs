@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use api::Status;
-use client::Client;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use tokio::time::Instant;
 
 use super::config::{Requests, SandboxConfigError};
+use super::runtime_classes::{RuntimeClassError, RuntimeClasses};
 use super::spec;
 use crate::health::Health;
 use crate::metrics;
@@ -24,10 +22,8 @@ pub(crate) enum SandboxError {
     Config { pod: String, error: SandboxConfigError },
     #[error("network is not ready: {0}")]
     Network(NetworkNotReady),
-    #[error("Failed to create sandbox for pod {pod:?}: RuntimeClass {name:?} not found")]
-    NoRuntimeClass { pod: String, name: String },
-    #[error("Failed to create sandbox for pod {pod:?}: Failed to get RuntimeClass {name}: {error}")]
-    RuntimeClass { pod: String, name: String, error: Box<Status> },
+    #[error("Failed to create sandbox for pod {pod:?}: {error}")]
+    RuntimeClass { pod: String, error: RuntimeClassError },
     #[error(transparent)]
     Run(#[from] CallError),
 }
@@ -52,7 +48,7 @@ impl SandboxError {
 
 /// Makes sandboxes.
 pub(crate) struct Sandboxes {
-    pub(crate) client: Client,
+    pub(crate) classes: RuntimeClasses,
     pub(crate) runtime: Runtime,
     pub(crate) recorder: PodRecorder,
     pub(crate) requests: Arc<Requests>,
@@ -137,14 +133,7 @@ impl Sandboxes {
 
     /// The runtime handler that the Pod's runtime class names.
     async fn runtime_handler(&self, pod: &Pod) -> Result<String, SandboxError> {
-        let Some(name) = spec::spec(pod).runtime_class_name.as_deref().filter(|n| !n.is_empty()) else {
-            return Ok(String::new());
-        };
-        let (name, pod) = (name.to_owned(), spec::full_name(pod));
-        match self.client.api::<RuntimeClass>("").get(&name).await {
-            Ok(class) => Ok(class.handler),
-            Err(error) if error.is_not_found() => Err(SandboxError::NoRuntimeClass { pod, name }),
-            Err(error) => Err(SandboxError::RuntimeClass { pod, name, error: Box::new(error) }),
-        }
+        let handler = self.classes.handler(pod).await;
+        handler.map_err(|error| SandboxError::RuntimeClass { pod: spec::full_name(pod), error })
     }
 }

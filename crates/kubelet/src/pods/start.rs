@@ -247,7 +247,7 @@ impl Starter {
             return Err(ContainerError::NoServices);
         }
         let config =
-            self.config(place, c, (image.reference, image_user), image_volumes, target, observed).await?;
+            self.config(place, c, (image.spec.image, image_user), image_volumes, target, observed).await?;
         Ok(pb::CreateContainerRequest {
             pod_sandbox_id: place.sandbox_id.to_owned(),
             config: Some(config),
@@ -269,7 +269,7 @@ impl Starter {
         place: &Place<'_>,
         c: &Container,
         (image_ref, image_user): (String, ImageUser),
-        image_volumes: HashMap<String, String>,
+        image_volumes: HashMap<String, pb::ImageSpec>,
         target: Option<String>,
         observed: &PodStatus,
     ) -> Result<pb::ContainerConfig, ContainerConfigError> {
@@ -332,7 +332,7 @@ impl Starter {
         &self,
         place: &Place<'_>,
         c: &Container,
-    ) -> Result<HashMap<String, String>, ContainerError> {
+    ) -> Result<HashMap<String, pb::ImageSpec>, ContainerError> {
         let mut found = HashMap::new();
         for mount in c.volume_mounts.iter().flatten() {
             let Some(Mounted::Image { reference, pull_policy }) = place.volumes.get(&mount.name) else {
@@ -354,7 +354,7 @@ impl Starter {
                 },
                 &[],
             );
-            found.insert(mount.name.clone(), pulled.map_err(ContainerError::ImageVolume)?.reference);
+            found.insert(mount.name.clone(), pulled.map_err(ContainerError::ImageVolume)?.spec);
         }
         Ok(found)
     }
