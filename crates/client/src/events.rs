@@ -141,9 +141,39 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
+        if self.queue.try_send(self.made(about, annotations, kind, reason, message.into())).is_err() {
+            tracing::debug!(reason, "the queue of events is full, one is dropped");
+        }
+    }
+
+    /// Writes an Event at once, without looking at those before.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn write(
+        &self,
+        client: &Client,
+        about: ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Result<(), api::Status> {
+        let event = self.made(about, BTreeMap::new(), kind, reason, message.into());
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        client.api::<Event>(&namespace).create(&event).await.map(drop)
+    }
+
+    fn made(
+        &self,
+        about: ObjectReference,
+        annotations: BTreeMap<String, String>,
+        kind: EventType,
+        reason: &str,
+        message: String,
+    ) -> Event {
         let now = self.clock.now();
         let namespace = about.namespace.clone().filter(|n| !n.is_empty());
-        let event = Event {
+        Event {
             metadata: ObjectMeta {
                 name: Some(self.name(about.name.as_deref().unwrap_or_default(), now)),
                 namespace: Some(namespace.unwrap_or_else(|| "default".to_owned())),
@@ -152,7 +182,7 @@ impl Recorder {
             },
             involved_object: about,
             reason: Some(reason.to_owned()),
-            message: Some(message.into()),
+            message: Some(message),
             type_: Some(kind.as_str().to_owned()),
             source: Some((*self.source).clone()),
             reporting_component: self.source.component.clone(),
@@ -161,9 +191,6 @@ impl Recorder {
             last_timestamp: Some(Time(now)),
             count: Some(1),
             ..Event::default()
-        };
-        if self.queue.try_send(event).is_err() {
-            tracing::debug!(reason, "the queue of events is full, one is dropped");
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::node::{self, NodeView};
 use crate::node_allocatable::{self, AllocatableError, NodeAllocatable};
 use crate::node_shutdown::{self, NodeShutdown};
 use crate::objects::{Objects, Seen};
-use crate::plugin_manager::{PluginHandler, PluginManager, make_dirs};
+use crate::plugin_manager::{PluginHandler, PluginManager};
 use crate::pod_certificates::PodCertificates;
 use crate::pod_cidr::PodCidr;
 use crate::pod_resources::PodResources;
@@ -68,6 +68,7 @@ use crate::probes::{Prober, Probes};
 use crate::recorder::PodRecorder;
 use crate::resource_managers::{ManagersError, ResourceManagers};
 use crate::runtime::{Runtime, RuntimeError};
+use crate::set_up::{self, SetUpError};
 use crate::sources::api::ApiSource;
 use crate::sources::directory::Directory;
 use crate::sources::mirrors::Mirroring;
@@ -84,7 +85,7 @@ use crate::volumes::local_path::LocalVolumes;
 use crate::volumes::payload;
 use crate::volumes::selinux::Labels;
 use crate::volumes::tokens::Issuer;
-use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager, mounts};
+use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager};
 use crate::watchdog::{self, WatchdogSettingError};
 use crate::{health, server, volumes};
 
@@ -188,24 +189,9 @@ pub enum StartError {
     /// The container runtime cannot be used.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// A directory cannot be made.
-    #[error("cannot make the directory {path}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Its directory cannot be made one whose mounts containers see.
-    #[error("the kubelet's directory {path} cannot be made a shared mount")]
-    Unshared {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+    /// Its directories cannot be used.
+    #[error(transparent)]
+    SetUp(#[from] SetUpError),
     /// It is not known which claims on devices are in use.
     #[error("cannot read the state of claims on devices {path}")]
     Claims {
@@ -498,15 +484,17 @@ impl Kubelet {
         shutdown: Shutdown,
     ) -> Result<Arc<Self>, StartError> {
         let config = Arc::new(config);
-        directories(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
-        let unshared = |source| StartError::Unshared { path: config.root_dir.clone(), source };
-        mounts::share(&config.root_dir).map_err(unshared)?;
+        let client = clients.of(&format!("system:node:{}", config.node_name)).counted();
+        let recorder = recorder(&config, &client, clock, &shutdown);
+        if let Err(error) = set_up::directories(&config) {
+            error.tell(&config, &recorder.0, &client).await;
+            return Err(error.into());
+        }
         let runtime = connect(&config).await?;
         let health = Arc::new(Health::default());
         health.ask(&runtime).await;
         let users = UserNamespaces::new(&config)?;
         let pod_cidr = PodCidr::of_config(&config, runtime.clone()).await;
-        let client = clients.of(&format!("system:node:{}", config.node_name)).counted();
         let named = |field: &str| Selection {
             field_selector: format!("{field}={}", config.node_name),
             ..Selection::default()
@@ -514,7 +502,6 @@ impl Kubelet {
         let nodes: Informer<Node> = Informer::new(&client, named("metadata.name"));
         let node = NodeView::new(&config.node_name, nodes.clone(), config.node.nodes_of_machine);
         let (cgroups, of_all_pods) = cgroups_of_pods(&config, &runtime)?;
-        let recorder = recorder(&config, &client, clock, &shutdown);
         let allocatable = NodeAllocatable {
             cgroups: cgroups.clone(),
             recorder: recorder.clone(),
@@ -866,16 +853,6 @@ fn prober(
         workers: workers.clone(),
         shutdown: shutdown.clone(),
     }
-}
-
-/// Makes the kubelet's directories; the path of one that cannot be made, and why.
-fn directories(config: &Config) -> Result<(), (PathBuf, std::io::Error)> {
-    for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone(), config.container_logs_dir.clone()]
-    {
-        std::fs::create_dir_all(&path).map_err(|error| (path, error))?;
-    }
-    volumes::close(config)?;
-    make_dirs(&config.root_dir)
 }
 
 /// Makes the cgroups of Pods; answers with the settings of that of all of them.

@@ -391,6 +391,26 @@ async fn what_no_pod_owns_goes_as_it_wanted_to_and_only_what_is_ones_own() {
     node.finish().await;
 }
 
+#[tokio::test]
+async fn a_set_up_that_fails_is_told_before_the_end() {
+    let (api, mut config, files) = Node::settings();
+    std::fs::write(files.path().join("file"), "").unwrap();
+    config.pod_logs_dir = files.path().join("file/logs");
+    let client = Client::new(api.clone(), "kubelet");
+    let clients = Clients::new(move |_| client.clone());
+    let clock = Clock::from("2026-01-01T00:00:00Z".parse().unwrap());
+    let shutdown = Shutdown::new();
+    let started = Kubelet::run(config.clone(), &clients, clock, shutdown.clone()).await;
+    let path = config.pod_logs_dir.display().to_string();
+    assert_eq!(started.unwrap_err().to_string(), format!("cannot make the directory {path}"));
+    let told = format!(
+        "\"node\" \"KubeletSetupFailed\" {}",
+        json!(format!("error creating pod logs root directory \"{path}\": mkdir {path}: not a directory"))
+    );
+    assert_eq!(api.reasons(), [told]);
+    shutdown.finish().await;
+}
+
 /// The Node's condition of a type.
 fn condition(api: &Memory, kind: &str) -> Value {
     let node = api.object("nodes", "", "node").unwrap_or_default();
