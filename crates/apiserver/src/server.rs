@@ -63,6 +63,9 @@ impl Server {
         metrics.register(|registry| {
             registry.register_collector(Box::new(flow.metrics()));
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
+            if let Some(connect) = &connect {
+                connect.register(registry);
+            }
         });
         let allocators = Allocators::new(&config.services, Arc::clone(&objects)).map_err(ServerError)?;
         let kubelets = || connect.clone().map(|connect| Arc::new(connect) as Arc<dyn Pages>);

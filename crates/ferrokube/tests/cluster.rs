@@ -108,6 +108,11 @@ fn rolls(mut c: Cluster) {
         c.kubectl(&["exec", &name, "--", "sh", "-c", "echo $TOKEN; cat /settings/greeting"]).unwrap();
     assert_eq!(inside.lines().collect::<Vec<_>>(), ["s3cret", "hello"]);
     assert_eq!(through_port_forward(&c, &name).unwrap().trim(), "ready");
+    let page = c.kubectl(&["get", "--raw", "/metrics"]).unwrap();
+    for subresource in ["exec", "portforward"] {
+        let labels = format!("proxy_type=\"proxied_to_kubelet\",subresource=\"{subresource}\"");
+        assert!(page.contains(&format!("apiserver_websocket_streaming_requests_total{{{labels}}} ")), "{page}");
+    }
 
     // Healing: a container that ends is started again, a Pod that goes is replaced.
     c.host().run("sh", &["-c", KILL_ONE]).unwrap();

@@ -6,6 +6,7 @@
 
 mod backend;
 mod command;
+mod counts;
 mod forward;
 mod guard;
 mod html;
@@ -35,10 +36,12 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
+use prometheus_client::registry::Registry;
 use streaming::remotecommand;
 use streaming::websocket::is_upgrade;
 
 use self::backend::Dialer;
+use self::counts::Counts;
 pub use self::guard::Own;
 use self::guard::Purpose;
 use self::location::{Location, Transport, parse_id, rest_path, unavailable};
@@ -70,6 +73,7 @@ pub struct Connect {
     authorizer: Arc<dyn Authorizer>,
     /// The types of a Node's addresses of which the first that it has leads to its kubelet.
     preferred: Arc<[String]>,
+    counts: Counts,
 }
 
 impl Connect {
@@ -83,7 +87,13 @@ impl Connect {
         calls: &Calls,
     ) -> Self {
         let dialer = Dialer::new(kubelet, own, calls.bytes_per_second);
-        Self { objects, dialer, authorizer, preferred: calls.kubelet_addresses.clone().into() }
+        let (preferred, counts) = (calls.kubelet_addresses.clone().into(), Counts::default());
+        Self { objects, dialer, authorizer, preferred, counts }
+    }
+
+    /// Shows on a page how many connections were made.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.counts.register(registry);
     }
 
     /// Answers a request for a connection with an object. Errors are answers, too.
@@ -143,14 +153,17 @@ impl Connect {
         let node: Node = self.read("", node).await?;
         let direct = gates.enabled(Gate::ExtendWebSocketsToKubelet) && location::speaks_web_sockets(&node);
         let mut kubelet = self.kubelet_of(&node).await?;
+        let count = || self.counts.streamed(&info.subresource, gates, direct);
         if forward {
             kubelet.path = format!("/portForward/{}/{}", info.namespace, info.name);
             kubelet.query = query::port_query(&query)?;
+            count();
             let protocols = streaming::tunnel::wanted(request.headers());
             if !protocols.is_empty() && gates.enabled(Gate::PortForwardWebsockets) && !direct {
                 return command::tunnel(&self.dialer, &kubelet, request, &protocols).await;
             }
         } else {
+            count();
             let options = query::stream_options(&query);
             kubelet.path = format!("/{}/{}/{}/{container}", info.subresource, info.namespace, info.name);
             kubelet.query = query::stream_query(options, &query, info.subresource == "exec");
