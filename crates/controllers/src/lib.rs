@@ -70,7 +70,7 @@ use client::Clients;
 use component::{Health, Registry, Shutdown};
 use host::Controller;
 use nodes::ipam::Ipam;
-use nodes::ranges::{NODE_PREFIX_V4, NODE_PREFIX_V6, Ranges};
+use nodes::ranges::Ranges;
 
 /// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
 pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
@@ -78,13 +78,17 @@ pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
 /// The user as whom the controllers' caches are read.
 pub const SHARED_USER: &str = "system:kube-controller-manager";
 
-/// Checks ranges of Pods' and of Services' addresses before anything is started: nodes can get blocks of upstream's
-/// sizes.
+/// Checks ranges of Pods' and of Services' addresses before anything is started: nodes can get blocks of these sizes.
 ///
 /// # Errors
 /// [`run`] would refuse them.
-pub fn check_ranges(cluster_cidr: &str, service_cidrs: &[String]) -> Result<(), RangeError> {
-    Ranges::parse(cluster_cidr, NODE_PREFIX_V4, NODE_PREFIX_V6, service_cidrs).map(|_| ())
+pub fn check_ranges(
+    cluster_cidr: &str,
+    sizes: MaskSizes,
+    service_cidrs: &[String],
+) -> Result<(), RangeError> {
+    let (v4, v6) = node_prefixes(cluster_cidr, sizes)?;
+    Ranges::parse(cluster_cidr, v4, v6, service_cidrs).map(|_| ())
 }
 
 /// Starts the controllers that `config` chooses; their tasks run until `shutdown`. `clients` gives a client for a

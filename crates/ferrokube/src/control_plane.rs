@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     files: Files,
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
+    /// The sizes of the nodes' parts of it.
+    masks: controllers::MaskSizes,
     controllers: controllers::Choice,
     load_balancers: Option<controllers::LoadBalancers>,
     local_path: bool,
@@ -57,7 +59,8 @@ fn chosen(named: &[String]) -> Result<controllers::Choice, controllers::ChoiceEr
 impl Settings {
     /// Of the flags of a control plane; `flags` are all of them with their values.
     pub(crate) fn of_server(f: &cli::Server, flags: &BTreeMap<String, String>) -> Result<Self> {
-        controllers::check_ranges(&f.cluster_cidr, &f.service_cidr)
+        let masks = f.masks.sizes();
+        controllers::check_ranges(&f.cluster_cidr, masks, &f.service_cidr)
             .context("--cluster-cidr cannot be used with this --service-cidr")?;
         let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.port))?;
         api.flags.clone_from(flags);
@@ -68,6 +71,7 @@ impl Settings {
             files: Files::default(),
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
+            masks,
             controllers: chosen(&f.controllers).context("invalid --controllers")?,
             load_balancers: (!f.disable_load_balancer).then(|| controllers::LoadBalancers {
                 pool: f.load_balancer_pool.clone(),
@@ -97,6 +101,7 @@ impl Settings {
             files: Files { named: f.https.named_files(), ..f.security.files() },
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
+            masks: controllers::MaskSizes::default(),
             controllers: controllers::Choice::parse([""; 0]).context("invalid --controllers")?,
             load_balancers: None,
             local_path: false,
@@ -175,6 +180,7 @@ pub(crate) struct ControlPlane {
     clock: Clock,
     kubeconfig: PathBuf,
     cluster_cidr: String,
+    masks: controllers::MaskSizes,
     service_cidrs: Vec<String>,
     gates: FeatureGates,
     controllers: controllers::Choice,
@@ -190,8 +196,16 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready.
     pub(crate) async fn start(dir: DataDir, settings: Settings) -> Result<Self> {
-        let Settings { mut api, files, kubeconfig, cluster_cidr, controllers, load_balancers, local_path } =
-            settings;
+        let Settings {
+            mut api,
+            files,
+            kubeconfig,
+            cluster_cidr,
+            masks,
+            controllers,
+            load_balancers,
+            local_path,
+        } = settings;
         dir.path().clone_into(&mut api.data_dir);
         let clock = api.clock;
         let (service_cidrs, gates) = (api.services.cidrs.clone(), api.gates);
@@ -224,6 +238,7 @@ impl ControlPlane {
             clock,
             kubeconfig,
             cluster_cidr,
+            masks,
             service_cidrs,
             gates,
             controllers,
@@ -244,6 +259,7 @@ impl ControlPlane {
             signers: self.signers()?,
             token_signer: signing::token_signer(&self.running.pki.service_account_key_pem)?,
             cluster_cidr: self.cluster_cidr.clone(),
+            masks: self.masks,
             service_cidrs: self.service_cidrs.clone(),
             gates: self.gates,
             controllers: self.controllers.clone(),
@@ -420,6 +436,7 @@ struct Parts {
     signers: Signers,
     token_signer: Arc<dyn controllers::TokenSigner>,
     cluster_cidr: String,
+    masks: controllers::MaskSizes,
     service_cidrs: Vec<String>,
     gates: FeatureGates,
     controllers: controllers::Choice,
@@ -434,10 +451,13 @@ struct Parts {
 impl Parts {
     /// Starts the controllers; a namespace's deletion waits for `namespace_delay`.
     fn controllers(&self, stop: &Shutdown, namespace_delay: Duration) -> Result<()> {
+        let (node_prefix_v4, node_prefix_v6) = controllers::node_prefixes(&self.cluster_cidr, self.masks)?;
         let config = controllers::Config {
             namespace_delay,
             service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
+            node_prefix_v4,
+            node_prefix_v6,
             controllers: self.controllers.clone(),
             load_balancers: self.load_balancers.clone(),
             local_path: self.local_path,
@@ -475,6 +495,9 @@ impl Parts {
             ("leader-elect", self.elected.to_string()),
             ("controllers", self.controllers.names().join(",")),
             ("cluster-cidr", self.cluster_cidr.clone()),
+            ("node-cidr-mask-size", self.masks.only.to_string()),
+            ("node-cidr-mask-size-ipv4", self.masks.v4.to_string()),
+            ("node-cidr-mask-size-ipv6", self.masks.v6.to_string()),
             ("service-cluster-ip-range", self.service_cidrs.join(",")),
             ("allocate-node-cidrs", (!self.cluster_cidr.is_empty()).to_string()),
             ("use-service-account-credentials", "true".to_owned()),

@@ -157,6 +157,7 @@ pub(crate) fn start_kubelet(flags: &Flags, seat: &Seat<'_>) -> Result<u16> {
     }
     let gates = seat.features.gates();
     let config = kubelet::Config {
+        max_pods: flags.max_pods,
         eviction: eviction(flags)?,
         image_gc: image_gc(),
         node_ips: seat.addresses.clone(),

@@ -111,7 +111,10 @@ fn rolls(mut c: Cluster) {
     let page = c.kubectl(&["get", "--raw", "/metrics"]).unwrap();
     for subresource in ["exec", "portforward"] {
         let labels = format!("proxy_type=\"proxied_to_kubelet\",subresource=\"{subresource}\"");
-        assert!(page.contains(&format!("apiserver_websocket_streaming_requests_total{{{labels}}} ")), "{page}");
+        assert!(
+            page.contains(&format!("apiserver_websocket_streaming_requests_total{{{labels}}} ")),
+            "{page}"
+        );
     }
 
     // Healing: a container that ends is started again, a Pod that goes is replaced.

@@ -143,7 +143,8 @@ fn two_nodes_on_one_machine() -> Result<()> {
     for (node, (pod, _)) in &pods {
         let pid = agent(node, &cluster.data_dir().display().to_string())?.as_raw_nonzero();
         let root = format!("/proc/{pid}/root");
-        let links = std::fs::read_dir(format!("{root}/var/log/containers"))?.collect::<Result<Vec<_>, _>>()?;
+        let links =
+            std::fs::read_dir(format!("{root}/var/log/containers"))?.collect::<Result<Vec<_>, _>>()?;
         let web = |link: &&std::fs::DirEntry| link.file_name().to_string_lossy().starts_with("web-");
         let logs = links.iter().filter(web).map(|link| std::fs::read_link(link.path()));
         let logs: Vec<_> = logs.collect::<Result<_, _>>()?;

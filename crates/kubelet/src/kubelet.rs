@@ -87,7 +87,7 @@ use crate::volumes::selinux::Labels;
 use crate::volumes::tokens::Issuer;
 use crate::volumes::{DiskVolumes, DisksGiven, VolumeManager};
 use crate::watchdog::{self, WatchdogSettingError};
-use crate::{health, server, volumes};
+use crate::{health, server};
 
 /// A kubelet that is prepared to run.
 pub struct Kubelet {

@@ -183,7 +183,12 @@ mod tests {
             (dirs(dir.path(), Some("k-1")), dirs(dir.path(), Some("k-10")), dirs(dir.path(), None));
         one.make(&one.dir.join("ns_a_1")).unwrap();
         let check = |log: &Path, expected: [bool; 3]| {
-            assert_eq!([&one, &other, &alone].map(|dirs| dirs.may_unlink(log)), expected, "{}", log.display());
+            assert_eq!(
+                [&one, &other, &alone].map(|dirs| dirs.may_unlink(log)),
+                expected,
+                "{}",
+                log.display()
+            );
         };
         check(&one.dir.join("ns_a_1/c/0.log"), [true, false, true]);
         check(&one.dir.join("ns_gone_2/c/0.log"), [true, true, true]);

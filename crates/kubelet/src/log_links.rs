@@ -79,7 +79,8 @@ impl LogLinks {
 
     /// All links with what they lead to.
     fn all(&self) -> io::Result<Vec<(PathBuf, PathBuf)>> {
-        let paths = std::fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        let paths =
+            std::fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
         let target = |path: PathBuf| Some((path.clone(), std::fs::read_link(&path).ok()?));
         Ok(paths.into_iter().filter_map(target).collect())
     }

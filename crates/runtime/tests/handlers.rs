@@ -178,7 +178,8 @@ async fn images_are_those_of_all_handlers() -> Result<()> {
     assert_eq!(own.spec.unwrap_or_default().runtime_handler, "");
     let filter = |handler: &str| Some(pb::ImageFilter { image: spec(handler) });
     for filter in [filter(""), filter("runc"), None] {
-        let listed = runtime.images().list_images(pb::ListImagesRequest { filter }).await?.into_inner().images;
+        let listed =
+            runtime.images().list_images(pb::ListImagesRequest { filter }).await?.into_inner().images;
         assert_eq!(listed.iter().map(|image| &image.id).collect::<Vec<_>>(), [&own.id]);
     }
     let pod = runtime.pod("images");

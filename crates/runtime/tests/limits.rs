@@ -121,7 +121,7 @@ async fn with_own_users(runtime: &Runtime, network: pb::NamespaceMode) -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn users_of_their_own_in_the_hosts_network() -> Result<()> {
     let runtime = Runtime::start("host-users").await?;
-    runtime.host.run("ip", &["link", "add", "name", "seen", "type", "dummy"])?;
+    runtime.host.run("ip", &["link", "add", "seen", "type", "veth", "peer", "name", "other"])?;
     let id = with_own_users(&runtime, pb::NamespaceMode::Node).await?;
     let network = runtime.host.run("readlink", &["/proc/self/ns/net"])?;
     for (command, expected) in [

@@ -41,13 +41,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pods: u32,
     /// Pods at rest
-    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=110))]
+    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=500))]
     idle: u32,
     /// Seconds for which CPU at rest is measured
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     idle_seconds: u64,
     /// Pods whose containers end while the node is away
-    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=110))]
+    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=500))]
     restarted: u32,
 }
 
@@ -58,8 +58,13 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
         None => build(root)?,
     };
     // The space on the machine's disk must not matter.
-    let flags =
-        vec!["--eviction-hard=memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".to_owned()];
+    let flags = [
+        "--eviction-hard=memory.available<10Mi,nodefs.available<1%,imagefs.available<1%",
+        // Room and addresses for all Pods, and for those that are still on their way out.
+        "--max-pods=510",
+        "--node-cidr-mask-size=22",
+    ];
+    let flags = flags.map(str::to_owned).into();
     let images = vec![Image::busybox(IMAGE)?];
     let mut cluster =
         Cluster::start("bench", Options { binary: Some(bin), flags, images, ..Options::default() })?;

@@ -69,6 +69,49 @@ pub(crate) struct ControllerManager {
     pub(crate) logging: Logging,
 }
 
+/// The sizes of the nodes' parts of the Pods' addresses.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Masks {
+    /// The prefix of a node's part, where Pods have addresses of one family [default: 24, 64 for IPv6]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
+    pub(crate) node_cidr_mask_size: i32,
+    /// The prefix of a node's part of IPv4 addresses [default: 24]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
+    pub(crate) node_cidr_mask_size_ipv4: i32,
+    /// The prefix of a node's part of IPv6 addresses [default: 64]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
+    pub(crate) node_cidr_mask_size_ipv6: i32,
+}
+
+impl Masks {
+    /// The sizes, zero where nobody named one.
+    pub(crate) fn sizes(&self) -> controllers::MaskSizes {
+        controllers::MaskSizes {
+            only: self.node_cidr_mask_size,
+            v4: self.node_cidr_mask_size_ipv4,
+            v6: self.node_cidr_mask_size_ipv6,
+        }
+    }
+}
+
 /// The flags of the controllers of nodes.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Nodes {
@@ -105,33 +148,8 @@ pub(crate) struct Nodes {
     /// Addresses of Services, which nodes do not get
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(crate) service_cluster_ip_range: Vec<String>,
-    /// The prefix of a node's part, where Pods have addresses of one family [default: 24, 64 for IPv6]
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
-    pub(crate) node_cidr_mask_size: i32,
-    /// The prefix of a node's part of IPv4 addresses [default: 24]
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
-    pub(crate) node_cidr_mask_size_ipv4: i32,
-    /// The prefix of a node's part of IPv6 addresses [default: 64]
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
-    pub(crate) node_cidr_mask_size_ipv6: i32,
+    #[command(flatten)]
+    pub(crate) masks: Masks,
     /// How many ended Pods are kept; 0 or less for all
     #[arg(long, value_name = "N", default_value_t = 12500, allow_negative_numbers = true)]
     pub(crate) terminated_pod_gc_threshold: i32,
@@ -175,13 +193,8 @@ impl Nodes {
         if self.cluster_cidr.trim().is_empty() {
             bail!("Must specify --cluster-cidr if --allocate-node-cidrs is set");
         }
-        let sizes = controllers::MaskSizes {
-            only: self.node_cidr_mask_size,
-            v4: self.node_cidr_mask_size_ipv4,
-            v6: self.node_cidr_mask_size_ipv6,
-        };
         (config.node_prefix_v4, config.node_prefix_v6) =
-            controllers::node_prefixes(&self.cluster_cidr, sizes)?;
+            controllers::node_prefixes(&self.cluster_cidr, self.masks.sizes())?;
         config.cluster_cidr.clone_from(&self.cluster_cidr);
         Ok(())
     }

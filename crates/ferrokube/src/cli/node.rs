@@ -153,6 +153,10 @@ pub(crate) struct Node {
     /// Address on which the kubelet listens, and the Node's own unless it is 0.0.0.0 [default: that of --bind-address]
     #[arg(long, value_name = "IP")]
     pub(crate) kubelet_address: Option<IpAddr>,
+    /// How many Pods the node takes; more than 254 need a larger part of the Pods' addresses for each node
+    /// (`--node-cidr-mask-size` of `up` or `server`)
+    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
+    pub(crate) max_pods: u32,
     /// Thresholds below which the node reports pressure and Pods are evicted, as the kubelet's flag names them [default:
     /// upstream's, but 5 % of the disks]
     #[arg(long, value_name = "THRESHOLDS")]

@@ -11,6 +11,7 @@ use apiserver::etcd::Media;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::behaviour::Behaviour;
+use super::controllers::Masks;
 use super::https::Https;
 use super::logging::Logging;
 use super::metrics::Metrics;
@@ -34,9 +35,11 @@ pub(crate) struct Server {
     /// Write the administrator's kubeconfig here [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
-    /// Addresses of Pods; each node gets a /24 of it
+    /// Addresses of Pods, of which each node gets a part
     #[arg(long, value_name = "CIDR", default_value = "10.244.0.0/16")]
     pub(crate) cluster_cidr: String,
+    #[command(flatten)]
+    pub(crate) masks: Masks,
     /// Addresses of Services; one range of each family, separated by commas, for two
     #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_delimiter = ',')]
     pub(crate) service_cidr: Vec<String>,

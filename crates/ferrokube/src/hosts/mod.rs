@@ -284,6 +284,7 @@ fn arguments(
     if let Some(address) = node.kubelet_address {
         add("kubelet-address", &address.to_string());
     }
+    add("max-pods", &node.max_pods.to_string());
     if let Some(thresholds) = &node.eviction_hard {
         add("eviction-hard", &thresholds.to_string());
     }
@@ -315,7 +316,7 @@ mod tests {
         let parse =
             |line: Vec<OsString>| Cli::try_parse_from([OsString::from("ferrokube")].into_iter().chain(line));
         let line = "up --nodes 2 --kubelet-port 10260 --kubelet-address 0.0.0.0 --vxlan-id 7 --vxlan-port 8 \
-             --non-masquerade-cidr 10.0.0.0/8,fd00::/8 --cluster-dns 10.96.0.11 --eviction-hard memory.available<1Mi \
+             --non-masquerade-cidr 10.0.0.0/8,fd00::/8 --cluster-dns 10.96.0.11 --eviction-hard memory.available<1Mi --max-pods 7 \
              --kube-proxy-config /none";
         let Command::Up(flags) = parse(line.split_whitespace().map(Into::into).collect()).unwrap().command
         else {

@@ -83,10 +83,12 @@ impl ByHandler {
     /// The images that containers use, and those that Pods name, for whichever handler.
     fn used(self, images: &[pb::Image], containers: &[pb::Container], wanted: &[String]) -> HashSet<Key> {
         let of_container = |c: &pb::Container| {
-            let (handler, spec) = (self.of(c.image.as_ref()), c.image.as_ref().map_or("", |spec| &spec.image));
+            let (handler, spec) =
+                (self.of(c.image.as_ref()), c.image.as_ref().map_or("", |spec| &spec.image));
             [&c.image_id, &c.image_ref, spec].map(|name| Key::new(name, handler))
         };
-        let mut used: HashSet<Key> = containers.iter().flat_map(of_container).filter(|key| !key.id.is_empty()).collect();
+        let mut used: HashSet<Key> =
+            containers.iter().flat_map(of_container).filter(|key| !key.id.is_empty()).collect();
         let named = |image: &&pb::Image| {
             let handler = self.of(image.spec.as_ref());
             let mut names = image.repo_tags.iter().chain(&image.repo_digests);
@@ -286,7 +288,10 @@ impl ImageCollector {
             unused.retain(|image| {
                 let nameless = image.key.id.is_empty();
                 if nameless {
-                    self.tell("InvalidImageID", format!("ImageID is not valid, skipping, image: {}", image.key));
+                    self.tell(
+                        "InvalidImageID",
+                        format!("ImageID is not valid, skipping, image: {}", image.key),
+                    );
                 }
                 !nameless
             });
@@ -443,15 +448,17 @@ mod tests {
             ..pb::Container::default()
         };
         // The images that are not used, as they are removed.
-        let check = |on: bool, images: &[pb::Image], used: &[pb::Container], wanted: &[&str], expected: &[&str]| {
-            let (by, mut known) = (ByHandler(on), Known::default());
-            let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-            let used = by.used(images, used, &wanted);
-            known.look(images, by, &used, Instant::now());
-            let unused: Vec<String> = known.unused(&used).iter().map(|unused| unused.key.to_string()).collect();
-            assert_eq!(unused, expected, "{on}");
-            known.0.len()
-        };
+        let check =
+            |on: bool, images: &[pb::Image], used: &[pb::Container], wanted: &[&str], expected: &[&str]| {
+                let (by, mut known) = (ByHandler(on), Known::default());
+                let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+                let used = by.used(images, used, &wanted);
+                known.look(images, by, &used, Instant::now());
+                let unused: Vec<String> =
+                    known.unused(&used).iter().map(|unused| unused.key.to_string()).collect();
+                assert_eq!(unused, expected, "{on}");
+                known.0.len()
+            };
         let all = [image("0", "h"), image("1", "h"), image("2", "")];
         let used = [container("1", "", "h"), container("2", "name-2:1", "")];
         assert_eq!(check(true, &all, &used, &[], &["0,h"]), 3);

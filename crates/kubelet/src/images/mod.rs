@@ -70,7 +70,7 @@ pub(crate) struct ImageManager {
 }
 
 /// An image that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Present {
     /// How the runtime is asked for it from now on, by the name by which it knows it.
     pub(crate) spec: pb::ImageSpec,
@@ -150,6 +150,7 @@ impl ImageManager {
             user_specified_image: container.image.clone().unwrap_or_default(),
             runtime_handler: handler,
             annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+            ..pb::ImageSpec::default()
         };
         Ok(Present { spec, user })
     }

@@ -144,7 +144,8 @@ impl Node {
         let node = NodeView::new("n", Informer::new(&client, Selection::default()), 1);
         let seen = Seen { detection: Detection::Get, period: Duration::from_hours(1), node };
         let objects = Objects::new(client.clone(), Shutdown::new(), Arc::new(|_| {}), seen);
-        let images = ImageManager::new(&config, runtime, (&client, clock), PodRecorder(recorder), objects, None);
+        let images =
+            ImageManager::new(&config, runtime, (&client, clock), PodRecorder(recorder), objects, None);
         Self { images, clock, events, fake, _dir: dir }
     }
 
@@ -367,7 +368,8 @@ async fn runtimes_learn_the_handlers_of_pods_where_the_gate_is_on() {
         };
         let pulled: Vec<_> = asked.iter().map(|i| (i.image.as_str(), i.runtime_handler.as_str())).collect();
         assert_eq!(pulled, [("missing_image:latest", handler)], "{gate} {class}");
-        let answer = node.images.ensure(&pod, &container, &pb::PodSandboxConfig::default()).await.unwrap().spec;
+        let answer =
+            node.images.ensure(&pod, &container, &pb::PodSandboxConfig::default()).await.unwrap().spec;
         assert_eq!(
             (answer.image.as_str(), answer.user_specified_image.as_str(), answer.runtime_handler.as_str()),
             ("missing_image:latest", "missing_image", handler)
