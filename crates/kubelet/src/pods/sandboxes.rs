@@ -116,8 +116,8 @@ impl Sandboxes {
         Ok(answer.map_err(CallError::from)?.into_inner().pod_sandbox_id)
     }
 
-    /// Whether the runtime has a network for Pods. A runtime that does not say is taken to have one. One that had none when
-    /// it was asked last is asked again: the Pod may have been waited for by the network.
+    /// Whether the runtime has a network for Pods. A runtime that does not say is taken to have one. It is asked only if it
+    /// did not say so a short while ago: the network may have come since.
     async fn network_ready(&self) -> Result<(), NetworkNotReady> {
         if self.health.has_network() {
             return Ok(());
