@@ -32,15 +32,20 @@ fn places() -> usize {
 ///
 /// # Errors
 /// The work panicked, or the process stops.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    let place = place(&PLACES, PATIENCE).await;
+pub fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = Result<T, JoinError>> + Send {
+    // The task that waits has no room for what the work takes along.
     let work = boxed_work(work);
-    spawn_blocking(move || {
-        let done = work();
-        drop(place);
-        done
-    })
-    .await
+    async move {
+        let place = place(&PLACES, PATIENCE).await;
+        let done = spawn_blocking(move || {
+            let done = work();
+            drop(place);
+            done
+        });
+        done.await
+    }
 }
 
 /// A place; none after the longest wait.

@@ -327,9 +327,10 @@ fn end(core: &Core, answer: &Answer) {
     });
 }
 
-/// Says which deed an asked shim refused.
-pub(crate) async fn blocking<T: Send + 'static>(
+/// Does work that blocks off the async threads.
+pub(crate) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    component::blocking(work).await.map_err(std::io::Error::other).doing(|| "wait for a thread")?
+) -> impl Future<Output = Result<T>> {
+    let done = component::blocking(work);
+    async move { done.await.map_err(std::io::Error::other).doing(|| "wait for a thread")? }
 }

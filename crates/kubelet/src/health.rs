@@ -333,7 +333,9 @@ mod tests {
         };
         let check = |answers: &[Option<bool>], expected: bool| {
             let health = Health::default();
-            answers.iter().for_each(|one| health.update(|s| note(s, said(*one))));
+            for one in answers {
+                health.update(|s| note(s, said(*one)));
+            }
             assert_eq!(health.host_network_users(), expected, "{answers:?}");
             health.update(|s| note(s, said(Some(!expected))));
             assert_eq!(health.host_network_users(), expected, "{answers:?}, then another");

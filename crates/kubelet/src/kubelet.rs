@@ -510,8 +510,7 @@ impl Kubelet {
         };
         allocatable.reserve(&config.node.reserved_cgroups)?;
         let limited = allocatable.limit();
-        let workers = Arc::new(Workers::default());
-        let pods = Arc::new(PodManager::default());
+        let (workers, pods) = (Arc::new(Workers::default()), Arc::new(PodManager::default()));
         let addresses = Addresses::new(&config, pods.clone());
         let objects = objects_of_pods(&config, &client, &node, &workers, &shutdown);
         let giver = Giver { recorder: recorder.clone(), pods: config.pods_dir() };

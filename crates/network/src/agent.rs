@@ -48,11 +48,14 @@ pub struct Agent {
     leaving: Arc<Leaving>,
 }
 
+/// The outcome for a container that left with others.
+type Left = OnceLock<Result<(), CniError>>;
+
 /// The containers that are to leave. The kernel takes as long for one as for many, so all that come while some leave
 /// go together after them.
 #[derive(Default)]
 struct Leaving {
-    waiting: Mutex<Vec<(Key, Arc<OnceLock<Result<(), CniError>>>)>>,
+    waiting: Mutex<Vec<(Key, Arc<Left>)>>,
     turn: Mutex<()>,
 }
 

@@ -1,6 +1,6 @@
 //! Limits, namespaces and filters that hold.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cri::runtime as pb;
 
 use crate::support::{Runtime, container, context};
@@ -109,7 +109,8 @@ async fn with_own_users(runtime: &Runtime, network: pb::NamespaceMode) -> Result
         ..Default::default()
     };
     let mut pod = runtime.pod("users");
-    let security = pod.linux.as_mut().and_then(|linux| linux.security_context.as_mut()).unwrap();
+    let security = pod.linux.as_mut().and_then(|linux| linux.security_context.as_mut());
+    let security = security.context("the sandbox has no security context")?;
     security.namespace_options = Some(options.clone());
     let sandbox = runtime.sandbox(&pod).await?;
     let mut config = container("sleep 1000");
