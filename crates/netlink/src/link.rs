@@ -268,7 +268,9 @@ impl Routing {
             return self.delete_link(index);
         }
         let taken: BTreeSet<u32> = self.links()?.iter().map(|link| link.group).collect();
-        let Some(group) = (OWN_GROUPS..=u32::MAX).find(|group| !taken.contains(group)) else { return Ok(()) };
+        let Some(group) = (OWN_GROUPS..=u32::MAX).find(|group| !taken.contains(group)) else {
+            return indexes.iter().try_for_each(|index| self.delete_link(*index));
+        };
         let mut any = false;
         for index in indexes {
             match self.change_link(*index, &LinkChange { group: Some(group), ..LinkChange::default() }) {

@@ -190,7 +190,7 @@ impl Pods {
     }
 
     /// Takes containers out, all together: the kernel takes as long for many links as for one. One that is not there is
-    /// no error. After an error each is still in, or out without a record.
+    /// no error. After an error each that is not out has its record, by which it is tried again.
     fn leave(&mut self, keys: &[Key]) -> Result<(), LinkError> {
         let gone: BTreeMap<&Key, Attachment> =
             keys.iter().filter_map(|key| Some((key, self.records.get(key)?.clone()))).collect();
