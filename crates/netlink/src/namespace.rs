@@ -27,6 +27,22 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace"))
 }
 
+/// The number of a namespace, which no other one has while it is there.
+///
+/// # Errors
+/// The system refused to tell.
+pub fn number(namespace: &File) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(namespace)?.st_ino)
+}
+
+/// The network namespace of this thread.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn own() -> io::Result<File> {
+    open(Path::new("/proc/thread-self/ns/net"))
+}
+
 /// Whether a file is a network namespace: a file of `nsfs` that only such a one is taken for.
 fn is_namespace(file: BorrowedFd<'_>) -> bool {
     /// `NSFS_MAGIC`.

@@ -1,8 +1,11 @@
 //! A container's place in the network.
 
+use std::fs::File;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use netlink::namespace;
 use objects::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,24 @@ pub(crate) struct Own {
     pub(crate) gateway: IpAddr,
 }
 
+/// A network namespace, whatever its file's name means by now: that may be of a process whose number another one has
+/// since, above all after the machine was started again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// The machine's start, as the kernel names it.
+    boot: String,
+    /// The namespace's number of that time.
+    number: u64,
+}
+
+impl Identity {
+    /// The identity of a namespace that is there.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        Ok(Self { boot: boot.trim().to_owned(), number: namespace::number(file)? })
+    }
+}
+
 /// A container that is joined to the network, or was to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attachment {
@@ -30,6 +51,9 @@ pub(crate) struct Attachment {
     pub(crate) pod: Option<PodName>,
     /// The file of the container's network namespace.
     pub(crate) namespace: PathBuf,
+    /// The namespace that this file was when the container was joined; none in records of former versions.
+    #[serde(default)]
+    pub(crate) identity: Option<Identity>,
     /// The number that no other attachment of the node has: the place of the addresses in their blocks.
     pub(crate) number: u16,
     /// The addresses, one of each family at most.
@@ -95,6 +119,7 @@ pub(crate) mod tests {
             interface: "eth0".into(),
             pod: None,
             namespace: "/run/netns/x".into(),
+            identity: None,
             number: 2,
             addresses: addresses(&blocks(&["10.244.0.0/24", "fd00::/64"]), 2),
             mtu: 1500,

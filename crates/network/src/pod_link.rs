@@ -8,7 +8,7 @@ use std::path::Path;
 
 use netlink::{Address, Limit, Link, LinkChange, Neighbour, Route, Routing, namespace};
 
-use crate::attachment::{Attachment, Own};
+use crate::attachment::{Attachment, Identity, Own};
 use crate::cni::Bandwidth;
 use crate::steps::Steps;
 use crate::sysctl;
@@ -46,14 +46,29 @@ fn whole(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Opens a container's network namespace.
-pub(crate) fn open(path: &Path) -> Result<File, LinkError> {
-    namespace::open(path).map_err(|source| LinkError::Namespace { path: path.display().to_string(), source })
+/// The network namespace that a path names, with its identity.
+pub(crate) fn identify(path: &Path) -> Result<Identity, LinkError> {
+    let failed = |source| LinkError::Namespace { path: path.display().to_string(), source };
+    namespace::open(path).and_then(|file| Identity::of(&file)).map_err(failed)
+}
+
+/// Opens a container's network namespace; fails if its path names another one by now.
+pub(crate) fn open(one: &Attachment) -> Result<File, LinkError> {
+    let opened = || {
+        let file = namespace::open(&one.namespace)?;
+        let same = match &one.identity {
+            Some(identity) => *identity == Identity::of(&file)?,
+            // Of most processes that may have the number by now, it would be the node's own.
+            None => namespace::number(&file)? != namespace::number(&namespace::own()?)?,
+        };
+        if same { Ok(file) } else { Err(io::Error::other("it is not the container's any more")) }
+    };
+    opened().map_err(|source| LinkError::Namespace { path: one.namespace.display().to_string(), source })
 }
 
 /// Makes the link `name` to a container, or what of it is missing.
 pub(crate) fn ensure(name: &str, one: &Attachment, alias: &str, steps: &Steps) -> Result<(), LinkError> {
-    let inside = open(&one.namespace)?;
+    let inside = open(one)?;
     let mut routing = Routing::open()?;
     let there = within(&inside, || Ok(Routing::open()?.link(&one.interface)?))?;
     let here = routing.link(name)?;
@@ -219,7 +234,7 @@ pub(crate) fn remove(names: impl Iterator<Item = String>, steps: &Steps) -> Resu
 
 /// Tells what is missing of a link.
 pub(crate) fn check(name: &str, one: &Attachment) -> Result<(), LinkError> {
-    let inside = open(&one.namespace)?;
+    let inside = open(one)?;
     let mut routing = Routing::open()?;
     let here = routing.link(name)?;
     let seen = within(&inside, || {

@@ -71,12 +71,12 @@ impl Pods {
         self.filter.write(self.records.all(), &self.facts.ranges)
     }
 
-    /// Makes all links as the records say, and forgets containers whose network namespace is gone: nobody tells of them
-    /// any more.
+    /// Makes all links as the records say, and forgets containers whose network namespace is gone, also if its file's
+    /// name is another one's since: nobody tells of them any more.
     pub(crate) fn adopt(&mut self) {
         let all: Vec<Attachment> = self.records.all().cloned().collect();
         for one in &all {
-            let done = match pod_link::open(&one.namespace) {
+            let done = match pod_link::open(one) {
                 Ok(_) => self.make_link(one).map_err(|e| (e, "made")),
                 Err(_) => self.leave(&[key_of(one)]).map_err(|e| (e, "removed")),
             };
@@ -124,6 +124,7 @@ impl Pods {
     /// Gives a container its number and addresses, and writes them down. One that asks again keeps them.
     fn record(&mut self, key: &Key, request: &Request) -> Result<Attachment, CniError> {
         let io = |error: io::Error| CniError::because(code::IO, "the attachment cannot be recorded", error);
+        let identity = pod_link::identify(&request.namespace).map_err(|e| failed("ADD", e))?;
         let number = match self.records.get(key) {
             Some(old) if old.namespace == request.namespace => old.number,
             Some(_) => {
@@ -137,6 +138,7 @@ impl Pods {
             interface: key.1.clone(),
             pod: request.pod.clone(),
             namespace: request.namespace.clone(),
+            identity: Some(identity),
             number,
             addresses: attachment::addresses(&self.facts.blocks, number),
             mtu: self.facts.mtu,

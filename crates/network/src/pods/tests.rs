@@ -261,6 +261,52 @@ fn a_container_whose_namespace_is_gone_is_forgotten() {
 }
 
 #[test]
+fn a_name_that_another_namespace_has_since_leads_nowhere() {
+    let host = Host::new("node").unwrap();
+    let at = place(host.dir());
+    let (container, other) = (Host::new("c").unwrap(), Host::new("other").unwrap());
+    // As the number of a process that is another one's after the machine was started again.
+    let name = host.dir().join("namespace");
+    let lead_to = |of: &Host| {
+        let _ = std::fs::remove_file(&name);
+        std::os::unix::fs::symlink(of.network(), &name).unwrap();
+    };
+    // Records of former versions know nothing of what the name meant.
+    let age = || {
+        for entry in std::fs::read_dir(at.records()).unwrap() {
+            let path = entry.unwrap().path();
+            let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            assert!(record.as_object_mut().unwrap().remove("identity").is_some());
+            std::fs::write(&path, record.to_string()).unwrap();
+        }
+    };
+    let check = |since: &Host, old: bool, kept: usize| {
+        lead_to(&container);
+        within(&host, || {
+            let mut pods = Pods::open(at.clone(), Steps::default()).unwrap();
+            pods.learn(facts()).unwrap();
+            pods.answer(&request("ADD", "c", &name, json!({}))).unwrap();
+            if old {
+                age();
+            }
+            lead_to(since);
+            let mut next = Pods::open(at.clone(), Steps::default()).unwrap();
+            next.adopt();
+            assert_eq!((next.records.all().count(), left(&at.links()).0), (kept, kept));
+            next.answer(&request("DEL", "c", &name, json!({}))).unwrap();
+        });
+        for untouched in [&host, &other] {
+            within(untouched, || assert!(Routing::open().unwrap().link("eth0").unwrap().is_none()));
+        }
+    };
+    check(&container, false, 1);
+    check(&container, true, 1);
+    check(&other, false, 0);
+    check(&host, false, 0);
+    check(&host, true, 0);
+}
+
+#[test]
 fn a_pod_gets_and_sends_no_faster_than_it_may() {
     let one = Host::new("one").unwrap();
     let mut node = Node::new();
