@@ -65,7 +65,7 @@ use seat::{Identity, NodeParts};
 use until::until_stopped;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The size of a thread's stack. Objects may nest as deeply as `api::depth` says, and the code that handles them
 /// recurses. That needs up to 5 MiB (YAML) in unoptimized builds, more than a thread has by default; a test of
@@ -106,8 +106,8 @@ fn main() -> ExitCode {
     if let Some(code) = network::plugin::run() {
         return code;
     }
-    // The allocator asks for huge pages, which make an idle process half as large again and no request cheaper. A
-    // kernel that can't turn them off only costs that memory.
+    // Huge pages make an idle process half as large again and no request cheaper. A kernel that can't turn them off
+    // only costs that memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     raise_descriptors();
     component::logging::start(log_levels());

@@ -36,7 +36,7 @@ use requests::Scope;
 
 /// The allocator of what is shipped, because the store and informers are measured in this process.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[derive(Parser)]
 #[command(
