@@ -167,6 +167,10 @@ impl Struct {
     pub fn new(id: StructId) -> Self {
         Self { id, fields: Vec::new(), emptied: Vec::new() }
     }
+    /// The number of fields that are present.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
     /// Whether no field is present.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()

@@ -24,6 +24,9 @@ fn element(schema: &Schema, ty: TypeId) -> Option<StructId> {
     }
 }
 
+/// The names of so few fields are compared sooner than one is looked up.
+const FEW: usize = 2;
+
 fn number(schema: &Schema, id: StructId, name: &str) -> Option<FieldNo> {
     let no = schema.st(id).field(name);
     debug_assert!(no.is_some(), "{} has no field {name}", schema.st(id).name);
@@ -54,7 +57,20 @@ impl<'a> View<'a> {
     /// A field's value, if present.
     pub fn get(&self, name: &str) -> Option<&'a Node> {
         let st = self.st?;
+        if st.len() <= FEW {
+            let ty = self.schema.st(st.id);
+            debug_assert!(ty.field(name).is_some(), "{} has no field {name}", ty.name);
+            return st.iter().find(|(no, _)| ty.at(*no).json == name).map(|(_, node)| node);
+        }
         st.get(number(self.schema, st.id, name)?)
+    }
+    /// The fields that are present, by name.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
+        let schema = self.schema;
+        self.st.into_iter().flat_map(move |st| {
+            let ty = schema.st(st.id);
+            st.iter().map(move |(no, node)| (ty.at(no).json.as_str(), node))
+        })
     }
     /// Whether the field is present.
     pub fn has(&self, name: &str) -> bool {

@@ -6,7 +6,7 @@ use api::structural::{
     is_known_format,
 };
 use api::view::View;
-use api::{Node, Text};
+use api::{Map, Node, Text};
 
 /// The structural schema of a `JSONSchemaProps`. The fields of every object are no properties of the root: of
 /// `metadata` a schema may restrict the name, of the others nothing.
@@ -36,74 +36,83 @@ fn add(builder: &mut Builder, schema: View<'_>) -> PartId {
 }
 
 fn part(builder: &mut Builder, s: View<'_>, is_root: bool) -> Part {
-    let mut properties = Vec::new();
-    for (name, property) in s.entries("properties") {
-        if is_root && matches!(name, "metadata" | "kind" | "apiVersion") {
+    // Most parts have two of some fifty fields: what is there is looked at once.
+    let mut part = Part::default();
+    let (mut entries, mut more, mut items) = (None, None, None);
+    let (mut is_rare, mut int_or_string) = (false, false);
+    let is_true = |node: &Node| node.as_bool() == Some(true);
+    for (name, node) in s.fields() {
+        match name {
+            "type" => part.kind = Kind::named(node.as_str()),
+            "properties" => entries = node.as_map(),
+            "additionalProperties" => more = Some(node),
+            "items" => items = node.as_struct(),
+            "nullable" => part.nullable = is_true(node),
+            "x-kubernetes-int-or-string" => int_or_string = is_true(node),
+            "x-kubernetes-preserve-unknown-fields" => part.keeps_unknown = is_true(node),
+            "x-kubernetes-embedded-resource" => part.embedded = is_true(node),
+            _ => is_rare |= RARE.contains(&name),
+        }
+        match (name, node.as_str()) {
+            ("x-kubernetes-list-type", "set") => part.list = ListType::Set,
+            ("x-kubernetes-list-type", "map") => part.list = ListType::Map,
+            ("x-kubernetes-map-type", kind) => part.atomic = kind == "atomic",
+            _ => {}
+        }
+    }
+    if int_or_string {
+        part.kind = Kind::IntOrString;
+    }
+    let mut properties = Vec::with_capacity(entries.map_or(0, Map::len));
+    for (name, property) in entries.into_iter().flat_map(Map::iter) {
+        if is_root && matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
             continue;
         }
-        properties.push((Text::from(name), add(builder, s.of(property))));
+        properties.push((name.clone(), add(builder, s.of(property))));
     }
-    let additional = match s.get("additionalProperties") {
+    part.properties = properties.into();
+    part.additional = match more {
         Some(Node::Bool(true)) => Additional::Any,
         Some(Node::Bool(false)) => Additional::Forbidden,
-        Some(Node::Struct(_)) => Additional::Part(add(builder, s.st("additionalProperties"))),
+        Some(Node::Struct(below)) => Additional::Part(add(builder, View::new(s.schema, below))),
         _ => Additional::None,
     };
-    let items = s.opt("items").map(|items| add(builder, items));
-    let kind =
-        if s.bool("x-kubernetes-int-or-string") { Kind::IntOrString } else { Kind::named(s.str("type")) };
-    let list = match s.str("x-kubernetes-list-type") {
-        "set" => ListType::Set,
-        "map" => ListType::Map,
-        _ => ListType::Atomic,
-    };
-    let rare = rare(builder, s);
-    Part {
-        kind,
-        nullable: s.bool("nullable"),
-        keeps_unknown: s.bool("x-kubernetes-preserve-unknown-fields"),
-        embedded: s.bool("x-kubernetes-embedded-resource"),
-        atomic: s.str("x-kubernetes-map-type") == "atomic",
-        list,
-        additional,
-        items,
-        properties: properties.into(),
-        rare: rare.map(Box::new),
-    }
+    part.items = items.map(|items| add(builder, View::new(s.schema, items)));
+    part.rare = is_rare.then(|| Box::new(rare(builder, s)));
+    part
 }
 
-/// The facts that few parts have; `None` if this one has none of them.
-fn rare(builder: &mut Builder, s: View<'_>) -> Option<Rare> {
-    const NAMES: [&str; 25] = [
-        "default",
-        "x-kubernetes-list-map-keys",
-        "x-kubernetes-validations",
-        "format",
-        "pattern",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "minProperties",
-        "maxProperties",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "uniqueItems",
-        "enum",
-        "required",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "x-kubernetes-list-type",
-        "x-kubernetes-map-type",
-    ];
-    if !NAMES.iter().any(|name| s.has(name)) {
-        return None;
-    }
+/// The fields that few parts have.
+const RARE: [&str; 25] = [
+    "default",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "uniqueItems",
+    "enum",
+    "required",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+];
+
+/// The facts that few parts have.
+fn rare(builder: &mut Builder, s: View<'_>) -> Rare {
     let mut all = |name: &str| -> Vec<PartId> { s.items(name).map(|below| add(builder, below)).collect() };
     let (all_of, any_of, one_of) = (all("allOf"), all("anyOf"), all("oneOf"));
     let not = s.opt("not").map(|below| add(builder, below));
@@ -121,7 +130,7 @@ fn rare(builder: &mut Builder, s: View<'_>) -> Option<Rare> {
         Node::Float(f) => Some(*f),
         _ => None,
     };
-    Some(Rare {
+    Rare {
         default: s.get("default").map(value),
         keys: texts(s, "x-kubernetes-list-map-keys").into(),
         rules: s.items("x-kubernetes-validations").map(rule).collect(),
@@ -146,7 +155,7 @@ fn rare(builder: &mut Builder, s: View<'_>) -> Option<Rare> {
             one_of,
             not,
         },
-    })
+    }
 }
 
 /// The format that is checked, without hyphens, and as it is written. Upstream drops formats that it does not know for

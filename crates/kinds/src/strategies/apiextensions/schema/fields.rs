@@ -44,10 +44,18 @@ pub(super) fn any(s: View<'_>, holds: &dyn Fn(View<'_>) -> bool) -> bool {
 /// Whether a schema uses what upstream allows in structural schemas only: defaults and its own extensions.
 pub(in crate::strategies::apiextensions) fn needs_structure(s: View<'_>) -> bool {
     any(s, &|s| {
-        [EMBEDDED, INT_OR_STRING].iter().any(|f| s.bool(f))
-            || ["default", PRESERVE, LIST_TYPE].iter().any(|f| s.has(f))
-            || [LIST_KEYS, RULES].iter().any(|f| s.len(f) > 0)
+        s.fields().any(|(name, node)| match name {
+            "default" | PRESERVE | LIST_TYPE => true,
+            EMBEDDED | INT_OR_STRING => node.as_bool() == Some(true),
+            LIST_KEYS | RULES => !node.as_list().is_empty(),
+            _ => false,
+        })
     })
+}
+
+/// Whether a schema has a default or a rule.
+pub(super) fn has_default_or_rule(s: View<'_>) -> bool {
+    any(s, &|s| s.fields().any(|(name, _)| matches!(name, "default" | RULES)))
 }
 
 /// Whether a schema has a default.
@@ -57,12 +65,13 @@ pub(in crate::strategies::apiextensions) fn has_default(s: View<'_>) -> bool {
 
 /// Whether there is a structural form of a schema at all: the walk reports the parts that it has no place for.
 pub(super) fn is_convertible(s: View<'_>) -> bool {
-    const TEXTS: [&str; 3] = ["id", "$schema", "$ref"];
-    const REST: [&str; 4] = ["patternProperties", "dependencies", "additionalItems", "definitions"];
     !any(s, &|s| {
-        TEXTS.iter().any(|f| !s.str(f).is_empty())
-            || REST.iter().any(|f| s.has(f))
-            || s.opt_bool(PRESERVE) == Some(false)
-            || matches!(s.get("items"), Some(Node::List(_)))
+        s.fields().any(|(name, node)| match name {
+            "id" | "$schema" | "$ref" => !node.as_str().is_empty(),
+            "patternProperties" | "dependencies" | "additionalItems" | "definitions" => true,
+            PRESERVE => node.as_bool() == Some(false),
+            "items" => matches!(node, Node::List(_)),
+            _ => false,
+        })
     })
 }

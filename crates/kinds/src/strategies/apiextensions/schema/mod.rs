@@ -15,7 +15,7 @@ use api::field::{Errors, Path, Raw};
 use api::view::View;
 
 use self::costs::Costs;
-use self::fields::{PRESERVE, RULES, is_convertible};
+use self::fields::{PRESERVE, RULES, has_default_or_rule, is_convertible};
 pub(super) use self::fields::{has_default, needs_structure, unknown_formats};
 pub(super) use self::former::{Former, Look};
 pub(crate) use self::structural::{check as structural_faults, is_structural};
@@ -37,7 +37,8 @@ pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>, look: Look<'_
     let mut asks = false;
     if look.structural && is_convertible(s) {
         structural::check(&mut found, at, s);
-        if found.is_empty() {
+        // Most schemas have neither, and need no other form for that.
+        if found.is_empty() && has_default_or_rule(s) {
             let structural = custom::structural(s);
             rules = Rules::new(&structural, &|text, is_message| look.former.version_of(text, is_message));
             defaults::check(&mut found, s.schema, at, &structural, rules.as_ref(), look.former);
