@@ -14,6 +14,7 @@ use streaming::spdy::{Connection, Role, request_headers};
 use streaming::websocket::{self, accept};
 
 use super::backend::Dialer;
+use super::counts::Counts;
 use super::forward::{empty, refused};
 use super::location::Location;
 use crate::front::Body;
@@ -39,26 +40,30 @@ fn switching(headers: HeaderMap) -> Response<Body> {
 
 /// Serves remote command of version 5.
 pub(super) fn remote_command(
-    dialer: &Dialer,
+    (dialer, counts): (&Dialer, &Counts),
     location: Location,
     mut request: Request<Incoming>,
     options: Options,
 ) -> Result<Response<Body>, Status> {
-    let accepted = accept(request.headers(), &[V5]).map_err(|e| Status::bad_request(e.to_string()))?;
+    let accepted = accept(request.headers(), &[V5]).map_err(|e| {
+        counts.not_translated();
+        Status::bad_request(e.to_string())
+    })?;
     let client = hyper::upgrade::on(&mut request);
     let running = request.extensions().get::<LongRunning>().cloned();
-    let dialer = dialer.clone();
+    let (dialer, counts) = (dialer.clone(), counts.clone());
     tokio::spawn(async move {
         let _until_the_end = running;
-        let Ok(client) = client.await else { return };
+        let Ok(client) = client.await else { return counts.not_translated() };
         let (mut receiver, sender) = websocket::server(TokioIo::new(client));
         if greet(&sender, options).await.is_err() {
-            return;
+            return counts.not_translated();
         }
         let result = match backend(&dialer, &location).await {
             Ok(backend) => translate(&mut receiver, &sender, &backend, options).await,
             Err(why) => Err(why),
         };
+        counts.translated(&result);
         finish(&sender, &result).await;
     });
     Ok(switching(accepted.headers))
@@ -80,17 +85,21 @@ async fn backend(dialer: &Dialer, location: &Location) -> Result<Connection, Com
 
 /// Serves a WebSocket whose messages are the bytes of a SPDY connection to the kubelet.
 pub(super) async fn tunnel(
-    dialer: &Dialer,
+    (dialer, counts): (&Dialer, &Counts),
     location: &Location,
     mut request: Request<Incoming>,
     protocols: &[String],
 ) -> Result<Response<Body>, Status> {
     let mut answer = dialer.send(location, spdy_request(protocols.iter().map(String::as_str))).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        counts.tunneled(answer.status());
         return refused(answer);
     }
-    let accepted = streaming::tunnel::accepted(request.headers(), answer.headers())
-        .map_err(|e| Status::bad_request(e.to_string()))?;
+    let accepted = streaming::tunnel::accepted(request.headers(), answer.headers()).map_err(|e| {
+        counts.tunneled(StatusCode::INTERNAL_SERVER_ERROR);
+        Status::bad_request(e.to_string())
+    })?;
+    counts.tunneled(StatusCode::SWITCHING_PROTOCOLS);
     let client = hyper::upgrade::on(&mut request);
     let running = request.extensions().get::<LongRunning>().cloned();
     let backend = hyper::upgrade::on(&mut answer);

@@ -1,12 +1,15 @@
-//! How many commands and ports were handed on, by who speaks the newer WebSocket protocols; upstream's metric.
+//! How many commands and ports were handed on: by who speaks the newer WebSocket protocols, and how those ended that were
+//! translated here. Upstream's metrics.
 
 use std::sync::atomic::AtomicU64;
 
-use api::{FeatureGates, Gate};
+use api::{FeatureGates, Gate, Status};
+use http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use streaming::remotecommand::CommandError;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Labels {
@@ -14,9 +17,19 @@ struct Labels {
     subresource: &'static str,
 }
 
+/// The code with which something ended.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Ended {
+    code: u16,
+}
+
 /// The counters. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts(Family<Labels, Counter<u64, AtomicU64>>);
+pub(super) struct Counts {
+    streamed: Family<Labels, Counter<u64, AtomicU64>>,
+    translated: Family<Ended, Counter<u64, AtomicU64>>,
+    tunneled: Family<Ended, Counter<u64, AtomicU64>>,
+}
 
 impl Counts {
     /// Shows them on a page.
@@ -24,17 +37,53 @@ impl Counts {
         registry.register(
             "apiserver_websocket_streaming_requests",
             "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) routed by the API server, labeled by subresource and proxy_type. proxy_type is proxied_to_kubelet when the kubelet handles the request directly; otherwise translated_at_apiserver",
-            self.0.clone(),
+            self.streamed.clone(),
         );
+        registry.register(
+            "apiserver_stream_translator_requests",
+            "[ALPHA] Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5",
+            self.translated.clone(),
+        );
+        registry.register(
+            "apiserver_stream_tunnel_requests",
+            "[ALPHA] Total number of requests that were handled by the StreamTunnelProxy, which processes streaming PortForward/V2",
+            self.tunneled.clone(),
+        );
+    }
+
+    /// Counts a command that was translated here. An exit code is an answer like any other.
+    pub(super) fn translated(&self, result: &Result<(), CommandError>) {
+        let code = match result {
+            Ok(()) | Err(CommandError::Exit(_)) => StatusCode::OK,
+            Err(CommandError::Refused(status)) => code_of(status),
+            Err(CommandError::Failed(_) | CommandError::Gone) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        self.translated.get_or_create(&Ended { code: code.as_u16() }).inc();
+    }
+
+    /// Counts a command that was not begun: the client asked for it in a way that cannot be.
+    pub(super) fn not_translated(&self) {
+        self.translated.get_or_create(&Ended { code: StatusCode::BAD_REQUEST.as_u16() }).inc();
+    }
+
+    /// Counts a connection for ports, by the answer to the one who wants it.
+    pub(super) fn tunneled(&self, code: StatusCode) {
+        self.tunneled.get_or_create(&Ended { code: code.as_u16() }).inc();
     }
 
     /// Counts a request for a subresource of a Pod, whatever its protocol is, as upstream does; `direct`: its kubelet speaks
     /// the newer protocols.
     pub(super) fn streamed(&self, subresource: &str, gates: FeatureGates, direct: bool) {
         if let Some(labels) = labels(subresource, gates, direct) {
-            self.0.get_or_create(&labels).inc();
+            self.streamed.get_or_create(&labels).inc();
         }
     }
+}
+
+/// The code in a status that a kubelet answered with.
+fn code_of(status: &[u8]) -> StatusCode {
+    let code = serde_json::from_slice(status).ok().map(|status: Status| status.code);
+    code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// How a request counts; not at all where its gate is off.
@@ -75,14 +124,47 @@ mod tests {
     }
 
     #[test]
+    fn commands_count_by_how_they_ended() {
+        let page = |result: &Result<(), CommandError>| {
+            let (counts, mut registry) = (Counts::default(), Registry::default());
+            counts.register(&mut registry);
+            counts.translated(result);
+            let mut page = String::new();
+            prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+            page
+        };
+        let check = |result: Result<(), CommandError>, code: u16| {
+            let line = format!("apiserver_stream_translator_requests_total{{code=\"{code}\"}} 1");
+            let page = page(&result);
+            assert!(page.lines().any(|l| l == line), "{result:?}: {page}");
+        };
+        check(Ok(()), 200);
+        check(Err(CommandError::Exit(137)), 200);
+        check(Err(CommandError::Failed("no route to host".into())), 500);
+        check(Err(CommandError::Gone), 500);
+        let refused = |text: &str| Err(CommandError::Refused(text.as_bytes().to_vec()));
+        check(refused(r#"{"kind":"Status","status":"Failure","code":404}"#), 404);
+        check(refused(r#"{"kind":"Status","status":"Failure"}"#), 500);
+        check(refused(r#"{"kind":"Status","status":"Failure","code":7}"#), 500);
+    }
+
+    #[test]
     fn clones_count_together() {
         let (counts, mut registry) = (Counts::default(), Registry::default());
         counts.register(&mut registry);
         counts.clone().streamed("exec", FeatureGates::default(), true);
         counts.streamed("exec", FeatureGates::default(), true);
+        counts.clone().tunneled(StatusCode::SWITCHING_PROTOCOLS);
+        counts.tunneled(StatusCode::SWITCHING_PROTOCOLS);
+        counts.clone().not_translated();
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
-        let line = r#"apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource="exec"} 2"#;
-        assert!(page.lines().any(|l| l == line), "{page}");
+        for line in [
+            r#"apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource="exec"} 2"#,
+            r#"apiserver_stream_tunnel_requests_total{code="101"} 2"#,
+            r#"apiserver_stream_translator_requests_total{code="400"} 1"#,
+        ] {
+            assert!(page.lines().any(|l| l == line), "{page}");
+        }
     }
 }

@@ -160,7 +160,7 @@ impl Connect {
             count();
             let protocols = streaming::tunnel::wanted(request.headers());
             if !protocols.is_empty() && gates.enabled(Gate::PortForwardWebsockets) && !direct {
-                return command::tunnel(&self.dialer, &kubelet, request, &protocols).await;
+                return command::tunnel((&self.dialer, &self.counts), &kubelet, request, &protocols).await;
             }
         } else {
             count();
@@ -171,7 +171,7 @@ impl Connect {
                 && gates.enabled(Gate::TranslateStreamCloseWebsocketRequests)
                 && !direct
             {
-                return command::remote_command(&self.dialer, kubelet, request, options);
+                return command::remote_command((&self.dialer, &self.counts), kubelet, request, options);
             }
         }
         if !is_upgrade(request.headers()) {
