@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use api::Status;
-use client::Patch;
+use client::{Patch, Verb};
 use ferrokube_simulation::{Cluster, Fault, Rule};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -167,6 +167,45 @@ async fn an_indexed_job_goes_on_wherever_its_controller_ended() -> Result<()> {
 async fn a_job_goes_on_wherever_its_controller_ended() -> Result<()> {
     goes_on("NonIndexed", false).await?;
     goes_on("NonIndexed", true).await
+}
+
+/// The cache comes to show that a Pod's finalizer is gone while the next look at the Job is under way, which began with
+/// the Pod as it was before.
+#[tokio::test(start_paused = true)]
+async fn a_pod_counts_once_while_the_cache_catches_up() -> Result<()> {
+    let cluster = started(&[CONTROLLER]).await?;
+    let faults = cluster.faults();
+    cluster.create::<Job>(&job("j", json!({"parallelism": 2, "completions": 5}))).await?;
+    let running = async || {
+        let all = cluster.list::<Pod>("default").await?;
+        anyhow::Ok(of_job(&all, "j").into_iter().filter(|p| is_active(p)).cloned().collect::<Vec<_>>())
+    };
+    eventually("two run", MINUTE, async || Ok(running().await?.len() == 2)).await?;
+    let first = running().await?.remove(0);
+    let patch = |fault: Fault, name: &str| {
+        Rule::new(fault).controllers().verb(Verb::StrategicPatch).resource("pods").name(name)
+    };
+    let release = faults.hold(|fault| patch(fault, first.metadata.name.as_deref().unwrap_or_default()));
+    end(&cluster, &first, "Succeeded", 0).await?;
+    eventually("its finalizer is to go", MINUTE, async || Ok(faults.met() == 1)).await?;
+
+    // The next look has a Pod to adopt, and waits for that.
+    let adoption = faults.hold(|fault| patch(fault, "orphan"));
+    let selector = get(&cluster, "j").await?.spec.and_then(|spec| spec.selector).unwrap_or_default();
+    let labels = json!({"metadata": {"labels": selector.match_labels}});
+    cluster.create::<Pod>(&crate::common::pod("orphan", labels)).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await; // until the cache shows the orphan, in simulated time
+    faults.hold_events("pods");
+    release.open(Ok(()));
+    eventually("the orphan is to be adopted", MINUTE, async || Ok(faults.met() == 2)).await?;
+    faults.let_events_come("pods");
+    tokio::time::sleep(Duration::from_secs(1)).await; // until the cache shows the removal, in simulated time
+    adoption.open(Ok(()));
+
+    tokio::time::sleep(MINUTE).await; // all that follows, in simulated time
+    let status = get(&cluster, "j").await?.status.unwrap_or_default();
+    assert_eq!((status.succeeded, status.active), (Some(1), Some(2)), "{status:?}");
+    Ok(())
 }
 
 #[tokio::test(start_paused = true)]

@@ -187,10 +187,13 @@ impl Jobs {
         rules: Rules<'_>,
         action: &mut &'static str,
     ) -> Result<Next, Status> {
+        // Both are asked before the cache is: a Pod of which the cache comes to show meanwhile that its finalizer is gone
+        // is no longer among those released, but among the Pods as they were it still has the finalizer, and would be
+        // counted twice.
         let settled = self.expectations.satisfied(job.uid());
+        let released = self.released.of(key);
         let pods = self.claimed(key, job).await?;
         let group = self.group(job, rules, &pods).await?;
-        let released = self.released.of(key);
         let backoff = self.backoffs.lock().get(key).copied().unwrap_or_default();
         let now = self.clock.now();
         let suspended_anew = self.suspended_anew;
