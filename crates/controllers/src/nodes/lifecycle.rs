@@ -339,76 +339,93 @@ impl Monitor {
 
     fn register(&mut self, nodes: &[Arc<NodeView>]) {
         let recorder = &self.writer.recorder;
-        let now: HashMap<String, Arc<NodeView>> =
-            nodes.iter().map(|n| (n.metadata.name.clone().unwrap_or_default(), n.clone())).collect();
-        for (name, node) in &now {
-            if !self.known.contains_key(name) {
-                let text = format!("Node {name} event: Registered Node {name} in Controller");
-                recorder.event_about(super::reference(node), EventType::Normal, "RegisteredNode", text);
+        for node in nodes {
+            let name = name_of(node);
+            if let Some(known) = self.known.get_mut(name) {
+                if !Arc::ptr_eq(known, node) {
+                    *known = Arc::clone(node);
+                }
+                continue;
             }
+            let text = format!("Node {name} event: Registered Node {name} in Controller");
+            recorder.event_about(super::reference(node), EventType::Normal, "RegisteredNode", text);
+            self.known.insert(name.to_owned(), Arc::clone(node));
         }
-        for (name, node) in &self.known {
-            if !now.contains_key(name) {
+        if self.known.len() == nodes.len() {
+            return;
+        }
+        let there: HashSet<&str> = nodes.iter().map(|node| name_of(node)).collect();
+        self.known.retain(|name, node| {
+            let stays = there.contains(name.as_str());
+            if !stays {
                 let text = format!("Node {name} event: Removing Node {name} from Controller");
                 recorder.event_about(super::reference(node), EventType::Normal, "RemovingNode", text);
             }
-        }
-        self.health.retain(|name, _| now.contains_key(name));
-        self.writer.swaps.lock().retain(|name, _| now.contains_key(name));
-        self.known = now;
+            stays
+        });
+        self.health.retain(|name, _| there.contains(name.as_str()));
+        self.writer.swaps.lock().retain(|name, _| there.contains(name.as_str()));
     }
 
     /// Looks for a node's signs of life, and queues it if it is silent.
     fn check(&mut self, node: &NodeView, now: Now) {
-        let name = node.metadata.name.clone().unwrap_or_default();
-        let renewed = self.leases.get(LEASES, &name).and_then(|l| l.spec.as_ref()?.renew_time.clone());
-        let health = look(self.health.get(&name), node, renewed.map(|t| t.0), now);
+        let name = name_of(node);
+        let lease = self.leases.get(LEASES, name);
+        let renewed = lease.and_then(|l| l.spec.as_ref()?.renew_time.as_ref().map(|t| t.0));
+        let health = look(self.health.get(name), node, renewed, now);
         let grace = Grace { running: self.figures.grace, starting: self.figures.startup_grace };
         if is_silent(node, &health, grace, now) {
             let resource_version = node.metadata.resource_version.clone().unwrap_or_default();
-            self.writer.silent.add(Silent { name: name.clone(), resource_version });
+            self.writer.silent.add(Silent { name: name.to_owned(), resource_version });
         }
-        self.health.insert(name, health);
+        match self.health.get_mut(name) {
+            Some(known) => *known = health,
+            None => drop(self.health.insert(name.to_owned(), health)),
+        }
     }
 
     /// Queues the necessary changes of NoExecute taints.
     fn taint(&mut self, nodes: &[Arc<NodeView>], now: Now) {
+        let zones: Vec<String> = nodes.iter().map(|node| zone_of(node)).collect();
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-        for node in nodes.iter().filter(|n| !is_excluded(n)) {
-            let count = counts.entry(zone_of(node)).or_default();
-            if readiness(node) == "True" {
-                count.0 += 1;
-            } else {
-                count.1 += 1;
+        for (node, zone) in nodes.iter().zip(&zones).filter(|(node, _)| !is_excluded(node)) {
+            let ready = readiness(node) == "True";
+            let one = (usize::from(ready), usize::from(!ready));
+            match counts.get_mut(zone) {
+                Some(count) => *count = (count.0 + one.0, count.1 + one.1),
+                None => drop(counts.insert(zone.clone(), one)),
             }
         }
         self.writer.metrics.zones(&counts);
-        let name = |node: &NodeView| node.metadata.name.clone().unwrap_or_default();
         match self.zones.count(&counts, &self.figures.rates, now.monotonic) {
             Disruption::None => {}
             Disruption::Begins => {
                 for node in nodes {
-                    self.writer.want(&name(node), taints::no_execute(node, "True"));
+                    self.writer.want(name_of(node), taints::no_execute(node, "True"));
                 }
                 return;
             }
             Disruption::Ends => self.health.values_mut().for_each(|h| h.revive(now)),
         }
-        for node in nodes {
-            let (name, swap) = (name(node), taints::no_execute(node, readiness(node)));
+        for (node, zone) in nodes.iter().zip(&zones) {
+            let (name, swap) = (name_of(node), taints::no_execute(node, readiness(node)));
             // A taint that only changes its name is changed at once, like one that goes.
             let waits = !swap.add.is_empty() && swap.remove.is_empty();
-            let begun = waits && self.writer.swaps.lock().get(&name) == Some(&swap);
-            self.zones.want(&zone_of(node), &name, waits && !begun);
+            let begun = waits && self.writer.swaps.lock().get(name) == Some(&swap);
+            self.zones.want(zone, name, waits && !begun);
             if !begun {
-                self.writer.want(&name, if waits { Swap::default() } else { swap });
+                self.writer.want(name, if waits { Swap::default() } else { swap });
             }
         }
         let due: HashSet<String> = self.zones.due(now.monotonic).into_iter().collect();
-        for node in nodes.iter().filter(|n| due.contains(n.metadata.name.as_deref().unwrap_or_default())) {
-            self.writer.want(&name(node), taints::no_execute(node, readiness(node)));
+        for node in nodes.iter().filter(|node| due.contains(name_of(node))) {
+            self.writer.want(name_of(node), taints::no_execute(node, readiness(node)));
         }
     }
+}
+
+fn name_of(node: &NodeView) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// The Pod of a change by which it came to a node, if it says that it is ready, or perhaps.
