@@ -87,14 +87,13 @@ fn root_of_status(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
     const BEFORE: [&str; 3] = ["id", "$schema", "$ref"];
     let Some(raw) = s.raw() else { return };
     let strange = |name: &str| name != "nullable" && !ALLOWED.iter().any(|(_, json)| *json == name);
-    let names = || raw.iter().map(|(no, _)| s.schema.st(raw.id).at(no).json.as_str());
-    let early = names().any(|n| BEFORE.contains(&n) && s.has(n));
+    let early = s.fields().any(|(name, _)| BEFORE.contains(&name));
     let ty = s.str("type");
     if !early && !ty.is_empty() && ty != "object" {
         let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         return errs.invalid(&at.field("type"), ty, why);
     }
-    if names().any(|n| strange(n) && s.has(n)) || s.bool("nullable") {
+    if s.fields().any(|(name, _)| strange(name)) || s.bool("nullable") {
         let names: Vec<&str> = ALLOWED.iter().map(|(name, _)| *name).collect();
         let why = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",

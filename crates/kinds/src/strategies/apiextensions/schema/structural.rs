@@ -110,17 +110,9 @@ fn metadata(errs: &mut Errors, at: &Path<'_>, m: View<'_>, is_resource: bool, le
     if is_resource && m.str("type") != "object" {
         errs.invalid(&at.field("type"), m.str("type"), "must be object");
     }
-    let fields = |s: View<'_>| {
-        s.raw().map_or(0, |r| {
-            r.iter()
-                .filter(|(no, _)| {
-                    !matches!(s.schema.st(r.id).at(*no).json.as_str(), "type" | "default" | "properties")
-                })
-                .count()
-        })
-    };
+    let fields = m.fields().filter(|(name, _)| !matches!(*name, "type" | "default" | "properties")).count();
     let names_only = m.entries("properties").all(|(k, _)| matches!(k, "name" | "generateName"));
-    if level == Level::Root && (fields(m) > 0 || !names_only) {
+    if level == Level::Root && (fields > 0 || !names_only) {
         errs.forbidden(
             at,
             "must not specify anything other than name and generateName, but metadata is implicitly specified",
