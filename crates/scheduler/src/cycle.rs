@@ -224,7 +224,7 @@ impl Turn<'_> {
         }
         kept.times.pass();
         let mut verdicts = self.filter(cycle, kept, only.as_ref());
-        let failed = verdicts.counts().find(|(r, _)| r.failed).map(|(r, _)| r);
+        let failed = verdicts.failure();
         kept.times.ended(Point::Filter, failed.map_or(Code::Success, Code::of));
         if let Some(failed) = failed {
             let why = failed.reasons.join(", ");
@@ -434,8 +434,14 @@ fn post_filtered(answer: &PostFiltered) -> Code {
 
 /// The index of one of the best scores.
 fn best(scores: &[i64], pick: &mut dyn FnMut(usize) -> usize) -> usize {
-    let most = scores.iter().copied().max().unwrap_or(0);
-    let ties = scores.iter().filter(|s| **s == most).count();
+    let (mut most, mut ties) = (i64::MIN, 0);
+    for score in scores {
+        if *score > most {
+            (most, ties) = (*score, 1);
+        } else if *score == most {
+            ties += 1;
+        }
+    }
     let nth = pick(ties).min(ties.saturating_sub(1));
     scores.iter().enumerate().filter(|(_, s)| **s == most).nth(nth).map_or(0, |(i, _)| i)
 }

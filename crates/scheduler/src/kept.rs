@@ -8,14 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 use objects::Selector;
 
 use crate::cache::Cache;
-use crate::framework::points::{Cycle, MAX_SCORE, Move, PreFilter, Prefiltered};
+use crate::framework::points::{Cycle, MAX_SCORE, Move, PreFilter, Prefiltered, Score};
 use crate::framework::profile::{At, Profile};
 use crate::framework::state::State;
 use crate::framework::times::{Code, Point, Times, sampled};
 use crate::framework::verdict::{Stop, Verdicts};
 use crate::pod::PodInfo;
 
-/// How many sorts of Pods are remembered; each takes some 30 bytes a node.
+/// How many sorts of Pods are remembered; each takes some 20 bytes a node.
 const SORTS: usize = 32;
 
 /// The knowledge of each sort of Pods, for one profile.
@@ -43,10 +43,44 @@ pub struct Kept {
     verdicts: Vec<Verdicts>,
     /// Whether there are notes, by PreScore plugin.
     noted: Vec<bool>,
-    /// By Score plugin, for each node.
+    /// By Score plugin, for each node: the scores that are not in the sum, before they are normalized.
     scores: Vec<Option<Vec<i64>>>,
+    sum: Option<Sum>,
+    /// By Score plugin, whether a score was out of range for some node. It is an error only if that node is feasible.
+    wild: Vec<bool>,
     /// The time that this turn takes; nothing of it is kept.
     pub times: Times,
+}
+
+/// The weighted sum of the scores that need no normalizing: a change of a node changes it for this node alone.
+#[derive(Debug)]
+struct Sum {
+    /// The places of the Score plugins.
+    of: Vec<usize>,
+    /// For each node.
+    nodes: Vec<i64>,
+}
+
+impl Sum {
+    /// The sum for one node; `None` if a plugin fails or its score is out of range.
+    fn of_node(&self, cycle: &Cycle<'_>, profile: &Profile, node: usize) -> Option<i64> {
+        let node = &cycle.cluster.nodes()[node];
+        self.of.iter().try_fold(0, |sum, i| {
+            let at = &profile.score[*i];
+            let score = at.plugin.score(cycle, node).ok().filter(in_range)?;
+            Some(sum + at.weight * score)
+        })
+    }
+}
+
+fn in_range(score: &i64) -> bool {
+    (0..=MAX_SCORE).contains(score)
+}
+
+/// The entries of a column for some nodes.
+fn entries(column: &[i64], nodes: &[usize]) -> Vec<i64> {
+    // Mostly it is all of them.
+    if nodes.len() == column.len() { column.to_vec() } else { nodes.iter().map(|i| column[*i]).collect() }
 }
 
 impl Keeper {
@@ -78,6 +112,7 @@ impl Keeper {
             answers: profile.pre_filter.iter().map(|_| None).collect(),
             noted: vec![false; profile.pre_score.len()],
             scores: profile.score.iter().map(|_| None).collect(),
+            wild: vec![false; profile.score.len()],
             times,
             ..Kept::default()
         };
@@ -116,7 +151,7 @@ impl Keeper {
     pub fn enough(&mut self, verdicts: &Verdicts, percentage: i32) -> Vec<usize> {
         let (nodes, wanted) = (verdicts.len(), enough(verdicts.looked_at(), percentage));
         if wanted >= verdicts.looked_at() {
-            return verdicts.fitting().collect();
+            return verdicts.all_fitting();
         }
         let (mut feasible, mut looked) = (Vec::with_capacity(wanted), 0);
         while looked < nodes && feasible.len() < wanted {
@@ -197,6 +232,13 @@ impl Kept {
                 Ok(fresh) => fresh.into_iter().for_each(|(i, score)| column[i] = score),
                 // It is asked again, and says so, if it comes to that.
                 Err(_) => *scores = None,
+            }
+        }
+        if let Some(sum) = &mut self.sum {
+            let fresh = dirty.iter().map(|i| sum.of_node(cycle, profile, *i).map(|s| (*i, s)));
+            match fresh.collect::<Option<Vec<_>>>() {
+                Some(fresh) => fresh.into_iter().for_each(|(i, s)| sum.nodes[i] = s),
+                None => self.sum = None,
             }
         }
         true
@@ -300,30 +342,30 @@ impl Kept {
         feasible: &[usize],
         skipped: &BTreeSet<&'static str>,
     ) -> Result<Vec<i64>, String> {
-        let times = &mut self.times;
-        let mut total = vec![0; feasible.len()];
-        for (i, (at, column)) in profile.score.iter().zip(&mut self.scores).enumerate() {
+        self.sum_up(cycle, profile, skipped)?;
+        let Self { times, scores, sum: Some(sum), .. } = self else { return Ok(vec![0; feasible.len()]) };
+        let mut total = entries(&sum.nodes, feasible);
+        for (i, (at, column)) in profile.score.iter().zip(scores).enumerate() {
             if skipped.contains(at.name) {
                 continue;
             }
             times.count(Point::Score, i);
-            let failed = |e: String| format!("running Score plugins: plugin {:?} failed with: {e}", at.name);
+            if sum.of.contains(&i) {
+                continue;
+            }
             let mut scores = if at.plugin.keeps(cycle.pod) {
                 let known = if let Some(known) = column {
                     known
                 } else {
-                    let all: Vec<usize> = (0..cycle.cluster.nodes().len()).collect();
-                    let ask = || at.plugin.score_all(cycle, &all);
-                    column.insert(times.plugin(Point::Score, at.name, Code::of_try, ask).map_err(failed)?)
+                    column.insert(ask(times, cycle, at, &all_nodes(cycle))?)
                 };
-                feasible.iter().map(|i| known[*i]).collect()
+                entries(known, feasible)
             } else {
-                let ask = || at.plugin.score_all(cycle, feasible);
-                times.plugin(Point::Score, at.name, Code::of_try, ask).map_err(failed)?
+                ask(times, cycle, at, feasible)?
             };
-            let ask = || at.plugin.normalize(cycle, feasible, &mut scores);
-            times.plugin(Point::ScoreExtensionNormalize, at.name, |()| Code::Success, ask);
-            if let Some(wrong) = scores.iter().find(|s| !(0..=MAX_SCORE).contains(*s)) {
+            let normalize = || at.plugin.normalize(cycle, feasible, &mut scores);
+            times.plugin(Point::ScoreExtensionNormalize, at.name, |()| Code::Success, normalize);
+            if let Some(wrong) = scores.iter().find(|s| !in_range(s)) {
                 return Err(format!(
                     "applying score defaultWeights on Score plugins: plugin {:?} returns an invalid score {wrong}, it should in the range of [0, {MAX_SCORE}] after normalizing",
                     at.name
@@ -335,6 +377,54 @@ impl Kept {
         }
         Ok(total)
     }
+
+    /// Makes the sum, unless it is known: of the plugins that are not skipped, whose scores are kept and need no
+    /// normalizing.
+    fn sum_up(
+        &mut self,
+        cycle: &Cycle<'_>,
+        profile: &Profile,
+        skipped: &BTreeSet<&'static str>,
+    ) -> Result<(), String> {
+        let can = |at: &At<dyn Score>| {
+            !skipped.contains(at.name) && at.plugin.keeps(cycle.pod) && !at.plugin.normalizes(cycle.pod)
+        };
+        let at = profile.score.iter().zip(&self.wild).enumerate();
+        let of: Vec<usize> = at.filter(|(_, (at, wild))| !**wild && can(at)).map(|(i, _)| i).collect();
+        if self.sum.as_ref().is_some_and(|sum| sum.of == of) {
+            return Ok(());
+        }
+        let all = all_nodes(cycle);
+        let mut sum = Sum { of: Vec::with_capacity(of.len()), nodes: vec![0; all.len()] };
+        for i in of {
+            let at = &profile.score[i];
+            let scores = ask(&mut self.times, cycle, at, &all)?;
+            if scores.iter().all(in_range) {
+                sum.nodes.iter_mut().zip(scores).for_each(|(sum, s)| *sum += at.weight * s);
+                sum.of.push(i);
+            } else {
+                self.scores[i] = Some(scores);
+                self.wild[i] = true;
+            }
+        }
+        self.sum = Some(sum);
+        Ok(())
+    }
+}
+
+fn all_nodes(cycle: &Cycle<'_>) -> Vec<usize> {
+    (0..cycle.cluster.nodes().len()).collect()
+}
+
+/// Asks a Score plugin about nodes.
+fn ask(
+    times: &mut Times,
+    cycle: &Cycle<'_>,
+    at: &At<dyn Score>,
+    nodes: &[usize],
+) -> Result<Vec<i64>, String> {
+    let scores = times.plugin(Point::Score, at.name, Code::of_try, || at.plugin.score_all(cycle, nodes));
+    scores.map_err(|e| format!("running Score plugins: plugin {:?} failed with: {e}", at.name))
 }
 
 /// The code of the answer of a PreFilter plugin.

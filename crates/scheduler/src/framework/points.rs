@@ -300,6 +300,10 @@ pub trait Score: Send + Sync {
     }
     /// Brings the scores of the nodes into the range from 0 to [`MAX_SCORE`].
     fn normalize(&self, _cycle: &Cycle<'_>, _nodes: &[usize], _scores: &mut [i64]) {}
+    /// Whether [`Score::normalize`] does anything for this Pod. If not, a score that is kept costs no look at each node.
+    fn normalizes(&self, _pod: &PodInfo) -> bool {
+        true
+    }
     /// Whether the score, before it is normalized, is a function of the Pod's signature and the node.
     fn keeps(&self, _pod: &PodInfo) -> bool {
         false

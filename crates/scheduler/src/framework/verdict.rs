@@ -103,6 +103,19 @@ impl Verdicts {
     pub fn fitting(&self) -> impl Iterator<Item = usize> {
         self.codes.iter().enumerate().filter(|(_, code)| **code == 0).map(|(i, _)| i)
     }
+    /// The same, as a list.
+    pub fn all_fitting(&self) -> Vec<usize> {
+        if self.are_clear() {
+            return (0..self.codes.len()).collect();
+        }
+        let mut nodes = Vec::with_capacity(self.looked_at());
+        nodes.extend(self.fitting());
+        nodes
+    }
+    /// Whether all nodes are looked at and nobody has ever refused one.
+    fn are_clear(&self) -> bool {
+        self.outside == 0 && self.kinds.is_empty()
+    }
     /// The refusal of a node.
     pub fn of(&self, node: usize) -> Option<&Rejection> {
         self.kinds.get((*self.codes.get(node)? as usize).checked_sub(1)?)
@@ -140,6 +153,9 @@ impl Verdicts {
     }
     /// Takes over the refusals of other verdicts, for nodes that nobody has refused before.
     pub fn take_in(&mut self, other: &Self) {
+        if other.kinds.is_empty() {
+            return;
+        }
         let mut codes = vec![0; other.kinds.len() + 1];
         for (mine, theirs) in self.codes.iter_mut().zip(&other.codes) {
             if *mine == 0 && *theirs != 0 && *theirs != OUTSIDE {
@@ -156,11 +172,21 @@ impl Verdicts {
             }
         }
     }
+    /// The refusal that is none, but says that there can be no decision.
+    pub fn failure(&self) -> Option<&Rejection> {
+        if self.kinds.iter().any(|r| r.failed) {
+            self.counts().map(|(r, _)| r).find(|r| r.failed)
+        } else {
+            None
+        }
+    }
     /// Each refusal with the number of its nodes.
     pub fn counts(&self) -> impl Iterator<Item = (&Rejection, usize)> {
         let mut counts = vec![0; self.kinds.len() + 1];
-        for code in self.codes.iter().filter(|code| **code != OUTSIDE) {
-            counts[*code as usize] += 1;
+        if !self.kinds.is_empty() {
+            for code in self.codes.iter().filter(|code| **code != OUTSIDE) {
+                counts[*code as usize] += 1;
+            }
         }
         self.kinds.iter().zip(counts.into_iter().skip(1)).filter(|(_, n)| *n > 0)
     }

@@ -42,6 +42,9 @@ impl Score for Images {
         let max = MAX_PER_CONTAINER * containers().count().max(1) as i64;
         Ok(MAX_SCORE * (sum.clamp(MIN, max) - MIN) / (max - MIN))
     }
+    fn normalizes(&self, _pod: &PodInfo) -> bool {
+        false
+    }
     /// Images end an epoch, and so do nodes that come and go.
     fn keeps(&self, _pod: &PodInfo) -> bool {
         true

@@ -145,8 +145,12 @@ impl Score for Taints {
 /// Scales scores so that the largest becomes 100; `reverse` turns them round (upstream's `DefaultNormalizeScore`).
 fn normalize(scores: &mut [i64], reverse: bool) {
     let max = scores.iter().copied().max().unwrap_or(0);
+    if max == 0 {
+        scores.fill(if reverse { MAX_SCORE } else { 0 });
+        return;
+    }
     for s in scores {
-        *s = if max == 0 { 0 } else { MAX_SCORE * *s / max };
+        *s = MAX_SCORE * *s / max;
         if reverse {
             *s = MAX_SCORE - *s;
         }

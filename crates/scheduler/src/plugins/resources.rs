@@ -229,6 +229,9 @@ impl Score for Fit {
     fn score(&self, cycle: &Cycle<'_>, node: &NodeInfo) -> Result<i64, String> {
         Ok(allocation(&self.args.scoring_strategy, cycle.pod, node))
     }
+    fn normalizes(&self, _pod: &PodInfo) -> bool {
+        false
+    }
     fn keeps(&self, _pod: &PodInfo) -> bool {
         true
     }
@@ -300,6 +303,9 @@ impl Score for Balanced {
         }
         let (with, without) = (balance(&fractions.0), balance(&fractions.1));
         Ok(MAX_SCORE / 2 + (MAX_SCORE / 2 + with - without) / 2)
+    }
+    fn normalizes(&self, _pod: &PodInfo) -> bool {
+        false
     }
     fn keeps(&self, _pod: &PodInfo) -> bool {
         true

@@ -188,6 +188,9 @@ impl Score for DynamicResources {
             }
         }
     }
+    fn normalizes(&self, pod: &PodInfo) -> bool {
+        concerns(pod)
+    }
     fn keeps(&self, pod: &PodInfo) -> bool {
         !concerns(pod)
     }
