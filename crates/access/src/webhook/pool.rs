@@ -85,13 +85,17 @@ impl Pool {
     /// The connection that was used last, if it was made with this version of the client certificate.
     pub(super) fn take(&self, version: u64) -> Option<Connection> {
         let mut idle = self.idle.lock();
-        idle.retain(|i| i.since.elapsed() < AGE && i.version == version && !i.connection.is_closed());
-        let last = idle.pop()?;
-        if let Some(shared) = last.connection.share() {
-            idle.push(last);
-            return Some(shared);
+        while let Some(last) = idle.pop() {
+            if last.since.elapsed() >= AGE || last.version != version || last.connection.is_closed() {
+                continue;
+            }
+            if let Some(shared) = last.connection.share() {
+                idle.push(last);
+                return Some(shared);
+            }
+            return Some(last.connection);
         }
-        Some(last.connection)
+        None
     }
     /// Keeps a connection that was made with this version of the client certificate for the next call.
     pub(super) fn keep(&self, connection: Connection, version: u64) {
@@ -100,8 +104,12 @@ impl Pool {
         if connection.share().is_some() {
             idle.clear();
         }
+        let now = Instant::now();
+        // The oldest stand first.
+        let old = idle.iter().take_while(|i| now.duration_since(i.since) >= AGE).count();
+        idle.drain(..old);
         if !connection.is_closed() && idle.len() < IDLE {
-            idle.push(Idle { since: Instant::now(), version, connection });
+            idle.push(Idle { since: now, version, connection });
         }
     }
 }

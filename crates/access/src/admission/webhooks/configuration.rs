@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Object;
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -106,31 +107,50 @@ type Compiled = Arc<[Arc<Hook>]>;
 /// All configurations of a resource. An object is compiled when a request first finds it.
 pub(super) struct Configurations {
     resource: ResourceName,
-    compiled: Mutex<Vec<(Arc<Object>, Compiled)>>,
+    known: ArcSwap<Known>,
+    renewed: Mutex<()>,
+}
+
+/// The configurations of one time.
+#[derive(Default)]
+struct Known {
+    /// The revision of the last change, if they were ever looked at.
+    of: Option<u64>,
+    compiled: Vec<(Arc<Object>, Compiled)>,
+    all: Arc<[Arc<Hook>]>,
 }
 
 impl Configurations {
     pub(super) fn new(resource: ResourceName) -> Self {
-        Self { resource, compiled: Mutex::default() }
+        Self { resource, known: ArcSwap::default(), renewed: Mutex::default() }
     }
 
     /// The webhooks of all configurations, by the names of these and then in their order, as stored now.
-    pub(super) fn hooks(&self, reader: &dyn Reader) -> Vec<Arc<Hook>> {
-        let objects = reader.list(self.resource, "");
-        if objects.is_empty() {
-            return Vec::new();
+    pub(super) fn hooks(&self, reader: &dyn Reader) -> Arc<[Arc<Hook>]> {
+        let now = Some(reader.changed(self.resource));
+        let known = self.known.load();
+        if known.of == now {
+            return Arc::clone(&known.all);
         }
-        let mut compiled = self.compiled.lock();
-        let known = std::mem::take(&mut *compiled);
-        *compiled = objects
+        let _renewed = self.renewed.lock();
+        let known = self.known.load();
+        // Before the objects: what changes meanwhile is looked at again.
+        let of = Some(reader.changed(self.resource));
+        if known.of == of {
+            return Arc::clone(&known.all);
+        }
+        let compiled: Vec<(Arc<Object>, Compiled)> = reader
+            .list(self.resource, "")
             .into_iter()
             .map(|object| {
-                let before = known.iter().find(|(before, _)| Arc::ptr_eq(before, &object));
+                let before = known.compiled.iter().find(|(before, _)| Arc::ptr_eq(before, &object));
                 let hooks = before.map_or_else(|| compile(&object), |(_, hooks)| Arc::clone(hooks));
                 (object, hooks)
             })
             .collect();
-        compiled.iter().flat_map(|(_, hooks)| hooks.iter().cloned()).collect()
+        let all: Arc<[_]> = compiled.iter().flat_map(|(_, hooks)| hooks.iter().cloned()).collect();
+        self.known.store(Arc::new(Known { of, compiled, all: Arc::clone(&all) }));
+        all
     }
 }
 

@@ -40,7 +40,7 @@ impl MutatingWebhooks {
         env: &Env,
         request: &AdmissionRequest<'_>,
         mut object: Option<&mut Struct>,
-        hooks: Vec<Arc<Hook>>,
+        hooks: Arc<[Arc<Hook>]>,
         again: &mut Reinvocation,
     ) -> Result<(), Status> {
         let round = usize::from(again.is_again());
@@ -87,9 +87,9 @@ impl MutatingWebhooks {
         Ok(())
     }
 
-    fn hooks(&self, env: &Env, request: &AdmissionRequest<'_>) -> Vec<Arc<Hook>> {
+    fn hooks(&self, env: &Env, request: &AdmissionRequest<'_>) -> Arc<[Arc<Hook>]> {
         if configures_admission(request.request_kind) {
-            return Vec::new();
+            return Arc::default();
         }
         self.0.configurations.hooks(&*env.reader)
     }

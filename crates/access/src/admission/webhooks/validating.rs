@@ -29,7 +29,7 @@ impl ValidatingWebhooks {
         env: &Env,
         request: &AdmissionRequest<'_>,
         object: Option<&Struct>,
-        hooks: Vec<Arc<Hook>>,
+        hooks: Arc<[Arc<Hook>]>,
     ) -> Result<(), Status> {
         let mut relevant = Vec::new();
         for (index, hook) in hooks.iter().enumerate() {
