@@ -133,6 +133,27 @@ fn from_json() {
 }
 
 #[test]
+fn some_fields_of_json() {
+    const WANTED: [&str; 2] = ["metadata", "status"];
+    let schema = Schema::builtin();
+    for file in files("json") {
+        let text = std::fs::read(&file.path).unwrap();
+        let mut expected = json::decode(schema, file.root, &text).unwrap().tree;
+        let present: Vec<_> = expected.iter().map(|(no, _)| no).collect();
+        for no in present.into_iter().filter(|no| !WANTED.contains(&&*schema.st(file.root).at(*no).json)) {
+            expected.remove(no);
+        }
+        let got = json::decode_fields(schema, file.root, &text, &WANTED).unwrap();
+        assert_eq!(got, expected, "{}", file.path.display());
+    }
+    let pod = schema.kind(&Gvk::new("", "v1", "Pod")).unwrap();
+    for broken in ["", "[]", "{\"spec\":{]}", "{\"spec\":{}", "{\"metadata\":1}", "{} {}"] {
+        let got = json::decode_fields(schema, pod, broken.as_bytes(), &WANTED);
+        assert!(got.is_err(), "{broken}: {got:?}");
+    }
+}
+
+#[test]
 fn from_yaml() {
     check("yaml", |file, text| {
         let node = yaml::parse(text).unwrap_or_else(|e| panic!("{}: {e}", file.path.display()));

@@ -1,6 +1,6 @@
 //! Bytes to trees and back, for the handlers: the codecs of `api` with the server's errors.
 
-use api::codec::{json, proto};
+use api::codec::{DecodeError, json, proto};
 use api::go::quote;
 use api::schema::Gvk;
 use api::{Object, Schema, Status, Struct, StructId};
@@ -375,9 +375,21 @@ fn named(schema: &Schema, name: &str) -> Result<StructId, Status> {
 
 /// The tree of a stored object, without its resourceVersion.
 pub(crate) fn stored(schema: &Schema, root: StructId, object: &Object) -> Result<Struct, Status> {
-    json::decode(schema, root, &object.data.body)
-        .map(|d| d.tree)
-        .map_err(|e| Status::internal(format!("a stored object cannot be read: {e}")))
+    json::decode(schema, root, &object.data.body).map(|d| d.tree).map_err(unreadable)
+}
+
+/// Some fields of a stored object.
+pub(crate) fn stored_fields(
+    schema: &Schema,
+    root: StructId,
+    object: &Object,
+    wanted: &[&str],
+) -> Result<Struct, Status> {
+    json::decode_fields(schema, root, &object.data.body, wanted).map_err(unreadable)
+}
+
+fn unreadable(error: DecodeError) -> Status {
+    Status::internal(format!("a stored object cannot be read: {error}"))
 }
 
 /// A tree as the store keeps it: its bytes, and the place of the resourceVersion in them.

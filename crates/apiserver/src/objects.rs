@@ -107,6 +107,17 @@ impl Objects {
         let resource = catalog.resources.stored(group, plural).ok_or_else(Status::no_such_resource)?;
         crate::codec::stored(catalog.schema(), resource.stored()?.root, object)
     }
+    /// Decodes some fields of an object in the version in which it is stored.
+    pub(crate) fn fields(
+        &self,
+        (group, plural): ResourceName,
+        object: &Object,
+        wanted: &[&str],
+    ) -> Result<Struct, Status> {
+        let catalog = self.catalog.load();
+        let resource = catalog.resources.stored(group, plural).ok_or_else(Status::no_such_resource)?;
+        crate::codec::stored_fields(catalog.schema(), resource.stored()?.root, object, wanted)
+    }
     /// The current objects as Added events, then every change.
     pub(crate) fn watch(&self, resource: ResourceName) -> Option<Watcher> {
         let id = self.id(resource)?;

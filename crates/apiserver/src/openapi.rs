@@ -1,12 +1,13 @@
 //! Answers `/openapi/v2` and `/openapi/v3`. Documents are made when somebody asks for them, and kept, packed, as other
 //! forms are.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use access::Query;
 use api::accept::clauses;
 use bytes::Bytes;
 use flate2::write::GzEncoder;
+use flate2::{Decompress, FlushDecompress, Status};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -16,6 +17,9 @@ use sha2::{Digest, Sha512};
 use crate::catalog::Document;
 use crate::encoder::Encoder;
 use crate::front::{Body, full, header as header_of};
+
+/// The length of the header of a gzip file without a name.
+const HEADER: usize = 10;
 
 /// Whether the client has the document of this hash.
 fn has(parts: &Parts, hash: &str) -> bool {
@@ -159,12 +163,17 @@ fn document(
     if plain.is_some() {
         return Some(answer(parts, plain, media, &hash));
     }
-    // The file ends with the text's length.
-    let length = packed.last_chunk().map_or(0, |length| u32::from_le_bytes(*length));
-    let mut body = Vec::with_capacity(length as usize);
-    // It was packed here.
-    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut body).ok()?;
-    Some(answer(parts, Some(body.into()), media, &hash))
+    Some(answer(parts, Some(unpacked(&packed)?.into()), media, &hash))
+}
+
+/// The text of a file that was packed here: its sum needs no check.
+fn unpacked(file: &[u8]) -> Option<Vec<u8>> {
+    let (data, length) = file.split_last_chunk::<4>()?;
+    // With a byte of room, so that the end of the data is seen.
+    let mut text = Vec::with_capacity(u32::from_le_bytes(*length) as usize + 1);
+    let data = data.get(HEADER..)?;
+    let end = Decompress::new(false).decompress_vec(data, &mut text, FlushDecompress::Finish);
+    matches!(end, Ok(Status::StreamEnd)).then_some(text)
 }
 
 /// Whether the client takes answers as gzip.
@@ -188,6 +197,7 @@ fn gzip(bytes: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::pieces::{Piece, join};
 
     #[test]
     fn forms() {
@@ -203,6 +213,18 @@ mod tests {
         check("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", None);
         check("text/html,application/json", Some(false));
         check("text/html", None);
+    }
+
+    #[test]
+    fn texts_come_back() {
+        for text in ["", "{}", &"again ".repeat(50_000)] {
+            assert_eq!(unpacked(&gzip(text.as_bytes())).unwrap(), text.as_bytes());
+        }
+        let joined = join(&[Piece::new(b"one "), Piece::new(b""), Piece::new(b"two")]);
+        assert_eq!(unpacked(&joined).unwrap(), b"one two");
+        for broken in [&joined[..4], &joined[..joined.len() - 6], b"", b"no file of gzip at all"] {
+            assert_eq!(unpacked(broken), None);
+        }
     }
 
     #[test]

@@ -65,6 +65,43 @@ pub(crate) fn decode_to(
     Ok(Decoded { api_version, kind, tree, strict })
 }
 
+/// Decodes some fields of an object of the root struct `root`; what is in the others is not looked at.
+pub fn decode_fields(
+    schema: &Schema,
+    root: StructId,
+    body: &[u8],
+    wanted: &[&str],
+) -> Result<Struct, DecodeError> {
+    let text = text(body);
+    let mut d =
+        Decoder { lexer: Lexer::new(&text, MAX_DEPTH), report: Report::new(schema), unsettled: false };
+    let mut tree = Struct::new(root);
+    let st = schema.st(root);
+    d.lexer.open()?;
+    let mut first = true;
+    while let Some(key) = d.lexer.key(first)? {
+        first = false;
+        let Some(no) = st.field(&key).filter(|_| wanted.contains(&&*key)) else {
+            d.lexer.skip()?;
+            continue;
+        };
+        let field = st.at(no);
+        d.report.path.push(Step::Field(root, no));
+        let value = d.field(field, None)?;
+        d.report.path.pop();
+        if let Some(value) = value {
+            normal::put(&mut tree, no, field, schema.ty(field.ty), value);
+        }
+    }
+    d.lexer.end()?;
+    if d.unsettled {
+        normal::settle(schema, &mut tree);
+    }
+    let mut strict = d.report.finish()?;
+    normal::prune(schema, &mut tree, &mut strict);
+    Ok(tree)
+}
+
 /// Decodes a value without a schema. Maps are sorted by key; the last of several equal keys counts.
 pub fn decode_any(body: &[u8]) -> Result<Node, DecodeError> {
     decode_any_strict(body).map(|(node, _)| node)

@@ -50,14 +50,23 @@ pub(super) struct Known {
 
 /// Reads a definition. A schema that is the same as before is not compiled again.
 pub(super) fn read(objects: &Objects, object: &Object, before: Option<&Known>) -> Result<Known, Status> {
+    if let Some(before) = before {
+        // Mostly it is the status that has changed.
+        let tree = objects.fields(DEFINITIONS.names(), object, &["metadata", "status"])?;
+        let view = View::new(objects.schema(), &tree);
+        let meta = view.st("metadata");
+        if before.uid == meta.str("uid") && before.generation == meta.int("generation") {
+            return Ok(known(view, Some(before)));
+        }
+    }
     let tree = objects.tree(DEFINITIONS.group, DEFINITIONS.plural, object)?;
-    Ok(known(View::new(objects.schema(), &tree), before))
+    Ok(known(View::new(objects.schema(), &tree), None))
 }
 
-fn known(view: View<'_>, before: Option<&Known>) -> Known {
+/// `same` has the same specification.
+fn known(view: View<'_>, same: Option<&Known>) -> Known {
     let (meta, status) = (view.st("metadata"), view.st("status"));
     let (uid, generation) = (Text::from(meta.str("uid")), meta.int("generation"));
-    let same = before.filter(|b| b.uid == uid && b.generation == generation);
     let (definition, schemas) = match same {
         Some(same) => (Arc::clone(&same.definition), same.schemas.clone()),
         None => (Arc::new(Definition::of(view)), schemas(view.schema, view)),

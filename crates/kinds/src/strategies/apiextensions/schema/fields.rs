@@ -29,8 +29,29 @@ pub(in crate::strategies::apiextensions) fn unknown_formats<'a>(s: View<'a>, out
     below(s).for_each(|below| unknown_formats(below, out));
 }
 
+/// Whether a schema is that of a plain value, with nothing but words and bounds. Most are, and all rules but those of
+/// types leave them alone.
+pub(super) fn is_plain(s: View<'_>) -> bool {
+    let mut has_type = false;
+    let plain = s.fields().all(|(name, node)| match name {
+        "type" => {
+            has_type = true;
+            matches!(node.as_str(), "boolean" | "integer" | "number" | "string")
+        }
+        "description" | "title" | "format" | "enum" | "nullable" | "minimum" | "maximum" | "minLength"
+        | "maxLength" => true,
+        _ => false,
+    });
+    plain && has_type
+}
+
 /// The schemas directly below a schema.
 pub(super) fn below(s: View<'_>) -> impl Iterator<Item = View<'_>> {
+    let s = (!is_plain(s)).then_some(s);
+    s.into_iter().flat_map(parts)
+}
+
+fn parts(s: View<'_>) -> impl Iterator<Item = View<'_>> {
     let single = ["items", "not", "additionalProperties"].into_iter().filter_map(move |f| s.opt(f));
     let listed = JUNCTORS.into_iter().flat_map(move |f| s.items(f));
     single.chain(listed).chain(s.entries("properties").map(move |(_, p)| s.of(p)))

@@ -5,6 +5,7 @@ use api::view::View;
 
 use super::fields::{
     EMBEDDED, INT_OR_STRING, JUNCTORS, LIST_KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, is_convertible,
+    is_plain,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub(crate) fn is_structural(s: View<'_>) -> bool {
 }
 
 fn structural(errs: &mut Errors, at: &Path<'_>, s: View<'_>, level: Level) {
+    if level != Level::Root && is_plain(s) {
+        return;
+    }
     let ty = s.str("type");
     let type_at = at.field("type");
     let embedded = s.bool(EMBEDDED);

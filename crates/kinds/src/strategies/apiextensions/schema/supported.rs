@@ -6,7 +6,7 @@ use api::field::{Errors, Path, Raw};
 use api::view::View;
 
 use super::costs::{Costs, over_limit};
-use super::fields::{EMBEDDED, JUNCTORS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, TYPES};
+use super::fields::{EMBEDDED, JUNCTORS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, TYPES, is_plain};
 use super::former::Look;
 use super::lists::{keys, list, needs_type};
 use crate::custom::{Outcome, Rules, valid_path};
@@ -88,6 +88,9 @@ impl<'a> Walk<'a> {
 
     /// Looks at a schema and those below it.
     pub(super) fn schema(&mut self, at: &Path<'_>, s: View<'_>, place: Place<'_>) {
+        if is_plain(s) {
+            return;
+        }
         let before = self.errs.len();
         self.unsupported(at, s, place);
         self.entries(at, s, place);
