@@ -188,7 +188,9 @@ impl UnionAuthenticator {
         let now = self.clock.now();
         let mut refused = false;
         if let Some(chain) = peer.filter(|c| !c.is_empty()) {
-            match self.front_proxy.as_ref().map(|p| p.authenticate(&request.headers, chain, now)) {
+            // A certificate is judged as a proxy's only where somebody is named.
+            let proxies = self.front_proxy.as_ref().filter(|p| p.is_used(&request.headers));
+            match proxies.map(|p| p.authenticate(&request.headers, chain, now)) {
                 Some(Ok(Some(user))) => return Ok(Arc::new(user)),
                 Some(Err(error)) => tracing::trace!(%error, "a client certificate is not a front proxy's"),
                 Some(Ok(None)) | None => {}

@@ -82,6 +82,11 @@ impl FrontProxy {
         self.user(headers)
     }
 
+    /// Whether a request has a header by which proxies name users.
+    pub(super) fn is_used(&self, headers: &HeaderMap) -> bool {
+        self.config.username.iter().any(|name| headers.contains_key(name.as_str()))
+    }
+
     /// The user that headers name.
     fn user(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, String> {
         let name = first(headers, &self.config.username)?;

@@ -162,12 +162,15 @@ impl Server {
         let parting = self.0.front.ending.parting().clone();
         let service = hyper::service::service_fn(move |request| {
             let (server, peer) = (self.clone(), Arc::clone(&peer));
-            async move { Ok::<_, Infallible>(server.respond(request, &peer).await) }
+            // A task is moved several times before it runs; a request's state is large.
+            Box::pin(async move { Ok::<_, Infallible>(server.respond(request, &peer).await) })
         });
         if is_h2 {
             tls.get_mut().0.gather();
             let io = TokioIo::new(Coalesce::new(tls));
-            after_others(serve_until(h2.serve_connection(io, service), (&parting, stop), &lifetime)).await
+            // On the heap, since a future that is handed on has its room twice.
+            let served = serve_until(h2.serve_connection(io, service), (&parting, stop), &lifetime);
+            after_others(Box::pin(served)).await
         } else {
             let connection = h1.serve_connection_with_upgrades(TokioIo::new(tls), service);
             serve_until(connection, (&parting, stop), &lifetime).await

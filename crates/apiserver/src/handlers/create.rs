@@ -54,15 +54,15 @@ pub(crate) async fn admit_and_store(
     scope.dedup_owners(&mut tree, true)?;
     scope.bounded(&tree)?;
     let generated = name.is_empty() && !scope.meta(&tree).generate_name().is_empty();
-    let attempts = if generated { GENERATE_ATTEMPTS } else { 1 };
-    let mut last = None;
-    for _ in 0..attempts {
-        match store(scope, tree.clone(), options, generated).await {
-            Err(e) if e.is_already_exists() => last = Some(e),
-            other => return other,
+    if generated {
+        for _ in 1..GENERATE_ATTEMPTS {
+            match store(scope, tree.clone(), options, generated).await {
+                Err(e) if e.is_already_exists() => {}
+                other => return other,
+            }
         }
     }
-    Err(last.unwrap_or_else(|| Status::internal("no name was tried")))
+    store(scope, tree, options, generated).await
 }
 
 /// Fills what the server sets, checks, and stores.

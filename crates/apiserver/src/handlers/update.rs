@@ -7,6 +7,7 @@ use access::auth::{Access, Eventual};
 use api::status::{FieldError, FieldErrorKind};
 use api::{Object, Status, Struct};
 use kinds::Subresource;
+use parking_lot::Mutex;
 use storage::{Write, WriteError};
 
 use super::scale_object;
@@ -25,6 +26,29 @@ pub(crate) trait Change: Send + Sync {
 impl<F: Fn(Option<&Struct>) -> Result<Struct, Status> + Send + Sync> Change for F {
     fn make<'m>(&'m self, old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>> {
         Eventual::Now(self(old))
+    }
+}
+
+/// The object as the client sent it.
+struct Sent<'s> {
+    scope: &'s Scope<'s>,
+    tree: Mutex<Option<Struct>>,
+    /// It is of one state, so that there is no second try.
+    of_one: bool,
+}
+
+impl<'s> Sent<'s> {
+    fn new(scope: &'s Scope<'s>, tree: Struct) -> Self {
+        let of_one = !matches!(scope.meta(&tree).resource_version(), "" | "0");
+        Self { scope, tree: Mutex::new(Some(tree)), of_one }
+    }
+}
+
+impl Change for Sent<'_> {
+    fn make<'m>(&'m self, _old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>> {
+        let mut tree = self.tree.lock();
+        let made = if self.of_one { tree.take() } else { tree.clone() };
+        Eventual::Now(made.ok_or_else(|| self.scope.conflict(self.scope.name(), MODIFIED)))
     }
 }
 
@@ -86,7 +110,7 @@ pub(crate) async fn update(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -
     let mut plan = Plan::new(rules, &options);
     plan.uid = (!uid.is_empty()).then_some(uid);
     plan.create = rules.is_none() && scope.facts().create_on_update;
-    let done = run(scope, scope.name(), &plan, &|_: Option<&Struct>| Ok(tree.clone())).await?;
+    let done = run(scope, scope.name(), &plan, &Sent::new(scope, tree)).await?;
     answer(scope, done).await
 }
 

@@ -70,7 +70,8 @@ pub(crate) async fn http(
         request.headers_mut().insert("audit-id", ctx.audit_id().clone());
         let uid = rooms.objects.gates.enabled(Gate::RemoteRequestHeaderUID);
         let told = Told { uid, reject_redirects: rooms.front.reject_redirects };
-        return route::lead(&other, request, &ctx.user, told, &ctx.notes).await;
+        // Rare, and as large as all the rest: on the heap, so that other requests have no room for it.
+        return Box::pin(route::lead(&other, request, &ctx.user, told, &ctx.notes)).await;
     }
     if !ctx.info.is_resource {
         throw_away(body, MAX_BODY).await;
@@ -84,7 +85,7 @@ pub(crate) async fn http(
     {
         let mut request = http::Request::from_parts(parts, body);
         request.extensions_mut().insert(peer.address);
-        return connect::answer(rooms, (connect, target), request, ctx).await;
+        return Box::pin(connect::answer(rooms, (connect, target), request, ctx)).await;
     }
     resource(rooms, parts, body, peer, ctx).await
 }
