@@ -1,11 +1,13 @@
 //! Connections to an API server that cost the client little: bodies are not decoded.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use client::Config;
+use flate2::read::MultiGzDecoder;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -21,6 +23,8 @@ pub(crate) struct Op {
     /// The type of the body, if there is one.
     pub(crate) content_type: &'static str,
     pub(crate) accept: &'static str,
+    /// Whether the answer may be packed, as all clients in Go let it be.
+    pub(crate) gzip: bool,
     pub(crate) body: Bytes,
 }
 
@@ -42,7 +46,14 @@ impl Op {
         content_type: &'static str,
         body: impl Into<Bytes>,
     ) -> Self {
-        Self { method, path: path.into(), content_type, accept: "application/json", body: body.into() }
+        Self {
+            method,
+            path: path.into(),
+            content_type,
+            accept: "application/json",
+            gzip: false,
+            body: body.into(),
+        }
     }
 
     /// Sets the `Accept` header.
@@ -105,6 +116,9 @@ impl Target {
             .method(op.method)
             .uri(format!("{}{}", self.url, op.path))
             .header(header::ACCEPT, op.accept);
+        if op.gzip {
+            request = request.header(header::ACCEPT_ENCODING, "gzip");
+        }
         if !op.body.is_empty() {
             request = request.header(header::CONTENT_TYPE, op.content_type);
         }
@@ -129,6 +143,19 @@ impl Target {
             size += frame?.data_ref().map_or(0, Bytes::len);
         }
         Ok(size)
+    }
+
+    /// Asks for a text as clients in Go do, which take it packed.
+    pub(crate) async fn text(&self, path: impl Into<String>) -> Result<String> {
+        let answer = self.send(Op { gzip: true, ..Op::get(path) }).await?;
+        let is_packed = answer.headers().get(header::CONTENT_ENCODING).is_some_and(|e| e == "gzip");
+        let body = answer.into_body().collect().await?.to_bytes();
+        if !is_packed {
+            return Ok(String::from_utf8(body.into())?);
+        }
+        let mut text = String::new();
+        MultiGzDecoder::new(&body[..]).read_to_string(&mut text)?;
+        Ok(text)
     }
 
     /// Sends a request and reads its answer as JSON.
