@@ -15,7 +15,7 @@ mod discovery;
 mod documents;
 pub(crate) mod meta;
 mod openapi;
-mod pieces;
+pub(crate) mod pieces;
 mod resource;
 mod resources;
 mod restored;
