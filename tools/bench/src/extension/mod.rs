@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use super::requests::connect;
+use super::requests::{connect, quantile};
 use super::server::Server;
 use super::target::Target;
 use super::{Programs, block_on};
@@ -29,6 +29,14 @@ pub(crate) struct Args {
 
 /// The number of watchers of a resource.
 const WATCHERS: u32 = 100;
+
+/// The rounds in which things that are compared take turns.
+const ROUNDS: u32 = 5;
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    quantile(&all, 0.5)
+}
 
 /// A server that is measured.
 struct Measured {

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::{Measured, WATCHERS};
+use super::{Measured, ROUNDS, WATCHERS, median};
 use crate::requests::{JSON, MANY, Row, Run, make_namespace};
 use crate::table::{Table, figure};
 use crate::target::{Op, Target};
@@ -36,11 +36,14 @@ pub(super) async fn measure(of: &Measured, count: u32) -> Result<String> {
         Resource { path: format!("/api/v1/namespaces/{namespace}/configmaps"), object: config_map },
         Resource { path: custom, object: widget },
     ];
-    let mut all = Vec::new();
-    for resource in resources {
-        let mut run = Run { who: of.who, target: Arc::clone(&of.target), pids: &pids, rows: Vec::new() };
-        load(&mut run, &resource, count).await?;
-        all.push(run.rows);
+    // By turns, since a machine's pace changes from minute to minute.
+    let mut all: [Vec<Vec<Row>>; 2] = Default::default();
+    for round in 0..ROUNDS {
+        for (resource, rounds) in resources.iter().zip(&mut all) {
+            let mut run = Run { who: of.who, target: Arc::clone(&of.target), pids: &pids, rows: Vec::new() };
+            load(&mut run, resource, round, count.div_ceil(ROUNDS)).await?;
+            rounds.push(run.rows);
+        }
     }
     let mut table = Table::new(&[
         "operation (CPU µs of the server)",
@@ -50,19 +53,27 @@ pub(super) async fn measure(of: &Measured, count: u32) -> Result<String> {
         "p50 ms",
         "p50 ms",
     ]);
-    let median = |row: &Row| row.p50.map(figure).unwrap_or_default();
-    let (built_in, custom) = (&all[0], &all[1]);
-    for (one, other) in built_in.iter().zip(custom) {
+    let [built_in, custom] = &all;
+    for (place, operation) in built_in[0].iter().enumerate() {
+        let of = |rounds: &[Vec<Row>], figure: fn(&Row) -> f64| {
+            median(rounds.iter().map(|rows| figure(&rows[place])).collect())
+        };
+        let cpu = |row: &Row| row.cpu;
+        let p50 = |row: &Row| row.p50.unwrap_or_default();
+        let pairs = built_in.iter().zip(custom).map(|(one, other)| other[place].cpu / one[place].cpu);
         table.row([
-            one.name.to_owned(),
-            figure(one.cpu),
-            figure(other.cpu),
-            format!("{:.2}×", other.cpu / one.cpu),
-            median(one),
-            median(other),
+            operation.name.to_owned(),
+            figure(of(built_in, cpu)),
+            figure(of(custom, cpu)),
+            format!("{:.2}×", median(pairs.collect())),
+            figure(of(built_in, p50)),
+            figure(of(custom, p50)),
         ]);
     }
-    Ok(format!("{}: objects of {FIELDS} fields, {count} of each\n{table}", of.who))
+    Ok(format!(
+        "{}: objects of {FIELDS} fields, {count} of each, medians of {ROUNDS} rounds by turns\n{table}",
+        of.who
+    ))
 }
 
 /// Waits until a resource can be listed.
@@ -77,13 +88,15 @@ pub(super) async fn served(target: &Target, path: &str) -> Result<()> {
     Ok(())
 }
 
-async fn load(run: &mut Run<'_>, resource: &Resource, count: u32) -> Result<()> {
+async fn load(run: &mut Run<'_>, resource: &Resource, round: u32, count: u32) -> Result<()> {
     let (path, object) = (resource.path.clone(), resource.object);
     let at = path.clone();
-    run.phase("create", count, MANY, move |i| Op::post(&at, object(&format!("o-{i}"), 0).to_string()))
-        .await?;
+    run.phase("create", count, MANY, move |i| {
+        Op::post(&at, object(&format!("o-{round}-{i}"), 0).to_string())
+    })
+    .await?;
     let at = path.clone();
-    run.phase("get", 2 * count, MANY, move |i| Op::get(format!("{at}/o-{}", i % count))).await?;
+    run.phase("get", 2 * count, MANY, move |i| Op::get(format!("{at}/o-{round}-{}", i % count))).await?;
     // A custom resource is updated from the version that its writer knows, so both are.
     let list = run.target.json(Op::get(&path)).await?;
     let known: HashMap<String, Value> = list["items"]
@@ -97,15 +110,16 @@ async fn load(run: &mut Run<'_>, resource: &Resource, count: u32) -> Result<()> 
         .collect();
     let at = path.clone();
     run.phase("update", count, MANY, move |i| {
-        let name = format!("o-{i}");
+        let name = format!("o-{round}-{i}");
         let mut object = object(&name, 1);
         object["metadata"]["resourceVersion"] = known.get(&name).cloned().unwrap_or_default();
         Op::with(Method::PUT, format!("{at}/{name}"), JSON, object.to_string())
     })
     .await?;
     let at = path.clone();
-    run.phase("list", 30, 1, move |_| Op::get(&at)).await?;
-    run.fan_out("watch, one event to one watcher", &path, WATCHERS, |name| object(name, 0).to_string()).await
+    run.phase("list", 15, 1, move |_| Op::get(&at)).await?;
+    let written = |name: &str| object(&format!("{name}-{round}"), 0).to_string();
+    run.fan_out("watch, one event to one watcher", &path, WATCHERS, written).await
 }
 
 fn value(i: u32, of: u32) -> String {

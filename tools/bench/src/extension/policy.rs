@@ -9,16 +9,13 @@ use http::Method;
 use serde_json::json;
 use testkit::{Reply, Webhook};
 
-use super::Measured;
-use crate::requests::{MANY, Row, Run, quantile};
+use super::{Measured, ROUNDS, median};
+use crate::requests::{MANY, Row, Run};
 use crate::table::{Table, figure};
 use crate::target::Op;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const NAMESPACE: &str = "bench-policy";
-
-/// The rounds: one after the other, since a machine's pace changes from minute to minute.
-const ROUNDS: u32 = 5;
 
 /// The creates without anything, with a policy that lets them pass, and with a webhook that does.
 const NAMES: [&str; 3] =
@@ -75,11 +72,6 @@ pub(super) async fn measure(of: &Measured, count: u32) -> Result<String> {
         ]);
     }
     Ok(format!("{}: {count} creates, {MANY} at once, medians of {ROUNDS} rounds\n{table}", of.who))
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    quantile(&all, 0.5)
 }
 
 /// Binds the policy, and waits until it is in force.
