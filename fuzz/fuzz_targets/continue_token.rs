@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::api::continue_tokens(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::codecs::continue_tokens(data));
