@@ -79,8 +79,11 @@ fn in_range(score: &i64) -> bool {
 
 /// The entries of a column for some nodes.
 fn entries(column: &[i64], nodes: &[usize]) -> Vec<i64> {
-    // Mostly it is all of them.
-    if nodes.len() == column.len() { column.to_vec() } else { nodes.iter().map(|i| column[*i]).collect() }
+    // Mostly it is all of them, in their order; an extender may have named them in another one.
+    if nodes.iter().copied().eq(0..column.len()) {
+        return column.to_vec();
+    }
+    nodes.iter().map(|i| column[*i]).collect()
 }
 
 impl Keeper {
@@ -469,6 +472,16 @@ mod tests {
         {
             assert_eq!(enough(nodes, percentage), expected, "{nodes} nodes, {percentage} %");
         }
+    }
+
+    #[test]
+    fn entries_follow_the_nodes() {
+        let check = |nodes: &[usize], expected: &[i64]| assert_eq!(entries(&[10, 11, 12], nodes), expected);
+        check(&[0, 1, 2], &[10, 11, 12]);
+        check(&[2, 0, 1], &[12, 10, 11]);
+        check(&[1, 1, 1], &[11, 11, 11]);
+        check(&[2], &[12]);
+        check(&[], &[]);
     }
 
     #[test]

@@ -47,12 +47,7 @@ pub(crate) fn decode_to(
             )));
         }
     }
-    d.lexer.end()?;
-    if d.unsettled {
-        normal::settle(schema, &mut tree);
-    }
-    let mut strict = d.report.finish()?;
-    normal::prune(schema, &mut tree, &mut strict);
+    let strict = d.finish(&mut tree)?;
     let st = schema.st(root);
     let mut take = |name: &str| -> Text {
         let no = if st.kind { st.field(name) } else { None };
@@ -93,12 +88,7 @@ pub fn decode_fields(
             normal::put(&mut tree, no, field, schema.ty(field.ty), value);
         }
     }
-    d.lexer.end()?;
-    if d.unsettled {
-        normal::settle(schema, &mut tree);
-    }
-    let mut strict = d.report.finish()?;
-    normal::prune(schema, &mut tree, &mut strict);
+    d.finish(&mut tree)?;
     Ok(tree)
 }
 
@@ -158,6 +148,18 @@ struct Decoder<'s, 'a> {
 }
 
 impl Decoder<'_, '_> {
+    /// Brings a root's tree into normal form at the end of the text; the complaints of strict validation.
+    fn finish(mut self, tree: &mut Struct) -> Lexed<Vec<String>> {
+        self.lexer.end()?;
+        let schema = self.report.schema;
+        if self.unsettled {
+            normal::settle(schema, tree);
+        }
+        let mut strict = self.report.finish()?;
+        normal::prune(schema, tree, &mut strict);
+        Ok(strict)
+    }
+
     /// Passes over a value and returns the name of its type.
     fn compound_or_scalar(&mut self) -> Lexed<&'static str> {
         let what = match self.lexer.peek() {
