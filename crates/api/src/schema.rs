@@ -358,7 +358,11 @@ impl Gvk {
         if self.group.is_empty() {
             self.version.clone()
         } else {
-            compact_str::format_compact!("{}/{}", self.group, self.version)
+            let mut text = Text::with_capacity(self.group.len() + 1 + self.version.len());
+            text.push_str(&self.group);
+            text.push('/');
+            text.push_str(&self.version);
+            text
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Readers see all changes up to a revision: one for all resources, where one writer publishes, and one for each
 //! resource, where each is followed on its own; the larger one counts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,7 +71,8 @@ impl Resource {
 #[derive(Debug)]
 pub(crate) struct Index {
     resources: ArcSwap<Vec<Arc<Resource>>>,
-    registering: Mutex<()>,
+    /// The places of the resources by group and plural; held while one is made known.
+    places: Mutex<HashMap<(Text, Text), usize>>,
     limits: Limits,
     histories: Arc<Held>,
     /// The oldest readable revision if no watcher and no history is older: that of the loaded state.
@@ -84,7 +86,7 @@ impl Index {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             resources: ArcSwap::default(),
-            registering: Mutex::default(),
+            places: Mutex::default(),
             limits,
             histories: Arc::default(),
             floor: AtomicU64::new(0),
@@ -96,8 +98,8 @@ impl Index {
 
     /// Makes a resource known; other indexed fields than before rebuild its index.
     pub(crate) fn register(&self, spec: &ResourceSpec) -> ResourceId {
-        let _one = self.registering.lock();
-        let (resource, new) = self.resource_named(&spec.group, &spec.plural);
+        let mut places = self.places.lock();
+        let (resource, new) = self.resource_named(&mut places, &spec.group, &spec.plural);
         if !new && resource.live.load().indexed().eq(spec.indexed.iter().copied()) {
             return resource.id;
         }
@@ -111,13 +113,18 @@ impl Index {
 
     /// The resource with the name of a record, which is made known if it is not; for loading.
     pub(crate) fn named(&self, group: &str, plural: &str) -> ResourceId {
-        let _one = self.registering.lock();
-        self.resource_named(group, plural).0.id
+        self.resource_named(&mut self.places.lock(), group, plural).0.id
     }
 
-    fn resource_named(&self, group: &str, plural: &str) -> (Arc<Resource>, bool) {
+    fn resource_named(
+        &self,
+        places: &mut HashMap<(Text, Text), usize>,
+        group: &str,
+        plural: &str,
+    ) -> (Arc<Resource>, bool) {
         let resources = self.resources.load();
-        if let Some(known) = resources.iter().find(|r| r.group == group && r.plural == plural) {
+        let place = *places.entry((group.into(), plural.into())).or_insert(resources.len());
+        if let Some(known) = resources.get(place) {
             return (known.clone(), false);
         }
         let id = ResourceId(u32::try_from(resources.len()).unwrap_or(u32::MAX));

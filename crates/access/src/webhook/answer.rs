@@ -107,9 +107,13 @@ impl Document {
             Err(e) => return failed(format!("couldn't get version/kind; json parse error: {e}")),
         };
         let text = |key| content.get(key).map_or("", Node::as_str);
+        let (api_version, named) = (text("apiVersion"), text("kind"));
+        if api_version.split_once('/') == Some((group, version)) && named == kind {
+            return Ok(Self { api_version: api_version.to_owned(), kind: named.to_owned(), content });
+        }
         let expected = format!("{group}/{version}");
-        let found_kind = Some(text("kind")).filter(|k| !k.is_empty()).unwrap_or(kind);
-        let found = Some(text("apiVersion")).filter(|v| !v.is_empty()).unwrap_or(&expected);
+        let found_kind = Some(named).filter(|k| !k.is_empty()).unwrap_or(kind);
+        let found = Some(api_version).filter(|v| !v.is_empty()).unwrap_or(&expected);
         let converting = |version: &str, found: &str| {
             format!("converting ({version}.{found}) to ({}.{kind}): unknown conversion", short(&expected))
         };
@@ -127,7 +131,7 @@ impl Document {
                 quote(SCHEME)
             ));
         }
-        Ok(Self { api_version: text("apiVersion").to_owned(), kind: text("kind").to_owned(), content })
+        Ok(Self { api_version: api_version.to_owned(), kind: named.to_owned(), content })
     }
 }
 

@@ -107,7 +107,8 @@ impl Pool {
                 return answer.inspect(|_| self.keep(kept, version)).map_err(Failure::from);
             }
         }
-        let mut fresh = Connection::open(network, target, self.tls()).await?;
+        // On the heap: the state of a handshake is large, and most calls need none.
+        let mut fresh = Box::pin(Connection::open(network, target, self.tls())).await?;
         let answer = fresh.send(request()?, limit).await.ok_or("EOF")?;
         answer.inspect(|_| self.keep(fresh, version)).map_err(Failure::from)
     }

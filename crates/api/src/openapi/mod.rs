@@ -263,9 +263,15 @@ fn describe(item: &mut Node, docs: &Docs<'_>) {
     let kind = kind.unwrap_or_default();
     let meta = |options: &str| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{options}");
     let core = |options: &str| format!("io.k8s.api.core.v1.{options}");
-    let all = |list: &mut Node, writes: &str| {
+    let find = |writes: &str, name: &str| {
         let options =
             [core(&kind), meta(writes), meta("ListOptions"), meta("DeleteOptions"), core("PodLogOptions")];
+        let mut options = options.iter().filter(|o| o.ends_with("Options"));
+        options.find_map(|o| docs(o, Some(name))).unwrap_or_default()
+    };
+    // The operations of a path have mostly the same parameters.
+    let mut found: BTreeMap<(&str, String), &str> = BTreeMap::new();
+    let mut all = |list: &mut Node, writes: &'static str| {
         for parameter in list.as_list_mut().into_iter().flatten().filter_map(Node::as_map_mut) {
             let text = match (parameter.str("in"), parameter.str("name")) {
                 (_, "pretty") => "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).".to_owned(),
@@ -273,8 +279,8 @@ fn describe(item: &mut Node, docs: &Docs<'_>) {
                 ("path", "name") => format!("name of the {kind}"),
                 ("path", "path") => "path to the resource".to_owned(),
                 ("query", name) => {
-                    let mut options = options.iter().filter(|o| o.ends_with("Options"));
-                    options.find_map(|o| docs(o, Some(name))).unwrap_or_default().to_owned()
+                    let text = found.entry((writes, name.to_owned())).or_insert_with(|| find(writes, name));
+                    (*text).to_owned()
                 }
                 _ => String::new(),
             };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use api::Text;
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+use parking_lot::Mutex;
 
 /// The header of a gzip file without a name or a time, from an unknown system (RFC 1952).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
@@ -17,13 +18,17 @@ pub(crate) struct Piece {
     sum: Crc,
 }
 
+/// A packer for the next text: its tables are large, and are cleared as a whole when they are made.
+static SPARE: Mutex<Option<Compress>> = Mutex::new(None);
+
 impl Piece {
     /// Packs a text.
     pub(crate) fn new(text: &[u8]) -> Self {
         let mut sum = Crc::new();
         sum.update(text);
         // Upstream packs answers at this level.
-        let mut packer = Compress::new(Compression::fast(), false);
+        let spare = SPARE.lock().take();
+        let mut packer = spare.unwrap_or_else(|| Compress::new(Compression::fast(), false));
         let mut packed = Vec::with_capacity(text.len() / 8 + 64);
         loop {
             let done = packer.total_in() as usize;
@@ -37,6 +42,8 @@ impl Piece {
                 _ => break,
             }
         }
+        packer.reset();
+        *SPARE.lock() = Some(packer);
         Self { packed: packed.into(), sum }
     }
 }

@@ -76,11 +76,12 @@ impl Plugin for MutatingAdmissionPolicy {
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         let is_on = env.gates.enabled(api::Gate::MutatingAdmissionPolicy);
         let handles = is_on && request.operation != Operation::Delete && !is_exempt(request);
-        if !handles || matches!(self.source.ready(env), Ok(None)) {
+        if !handles {
             return None;
         }
+        let hooks = self.source.of(env)?;
         let asked = async move {
-            let hooks = self.source.hooks(env).await;
+            let hooks = hooks.get().await;
             self.ask(env, request, object, &hooks.all, again).await
         };
         Some(asked.boxed())

@@ -14,6 +14,7 @@ use super::params::ParamSource;
 use super::stored::{BindingSpec, PolicySpec, Stored};
 use crate::admission::matching::Criteria;
 use crate::admission::plugin::Env;
+use crate::auth::Eventual;
 use crate::reader::{ResourceName, read};
 
 /// Makes the expressions of a policy ready.
@@ -74,13 +75,13 @@ impl<C> Default for Source<C> {
 }
 
 impl<C: Compiled> Source<C> {
-    /// The policies of now, if they are ready and there are any; an error if they have to be waited for.
-    pub(super) fn ready(&self, env: &Env) -> Result<Option<Arc<Hooks<C>>>, ()> {
+    /// The policies of now, which are waited for where they have changed; `None` if there are none.
+    pub(super) fn of<'a>(&'a self, env: &'a Env) -> Option<Eventual<'a, Arc<Hooks<C>>>> {
         let now = self.now.load();
         if now.of != changed::<C>(env) {
-            return Err(());
+            return Some(Eventual::later(self.hooks(env)));
         }
-        Ok((!now.all.is_empty()).then(|| Arc::clone(&now)))
+        (!now.all.is_empty()).then(|| Eventual::Now(Arc::clone(&now)))
     }
     /// The policies of now. The first request after a change makes them ready, others wait for it.
     pub(super) async fn hooks(&self, env: &Env) -> Arc<Hooks<C>> {

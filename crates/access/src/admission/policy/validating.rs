@@ -38,11 +38,12 @@ impl Plugin for ValidatingAdmissionPolicy {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Struct>,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
-        if is_exempt(request) || matches!(self.source.ready(env), Ok(None)) {
+        if is_exempt(request) {
             return None;
         }
+        let hooks = self.source.of(env)?;
         let asked = async move {
-            let hooks = self.source.hooks(env).await;
+            let hooks = hooks.get().await;
             self.ask(env, request, object, &hooks.all).await
         };
         Some(asked.boxed())

@@ -30,7 +30,7 @@ impl Hooks {
         &self,
         env: &Env,
         request: &AdmissionRequest<'_>,
-        invocation: &Invocation,
+        invocation: &Invocation<'_>,
     ) -> Result<Response, Refusal> {
         let hook = &invocation.hook;
         if request.dry_run {
@@ -88,9 +88,9 @@ impl Hooks {
     pub(super) fn settle<T>(
         &self,
         (env, request): (&Env, &AdmissionRequest<'_>),
-        invocation: &Invocation,
+        invocation: &Invocation<'_>,
         (outcome, since): (Result<T, Refusal>, Instant),
-        failed_open: &str,
+        failed_open: impl Fn() -> String,
     ) -> Result<Option<T>, Status> {
         let (hook, operation) = (&invocation.hook, request.operation.name());
         let observe = |code: u16, rejected: bool| {
@@ -111,7 +111,7 @@ impl Hooks {
                     observe(code, false);
                     env.webhooks.fail_open(&hook.name, self.step);
                     tracing::warn!(webhook = hook.name, why, "a webhook did not answer; the request goes on");
-                    request.annotate(failed_open, &hook.name);
+                    request.annotate(&failed_open(), &hook.name);
                     return Ok(None);
                 }
                 reject("calling_webhook_error", code);
@@ -131,7 +131,7 @@ impl Hooks {
 }
 
 /// The identity of a webhook among all.
-pub(super) fn identity(invocation: &Invocation) -> String {
+pub(super) fn identity(invocation: &Invocation<'_>) -> String {
     let hook = &invocation.hook;
     format!("{}/{}/{}", hook.configuration, hook.name, invocation.index)
 }

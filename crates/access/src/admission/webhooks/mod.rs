@@ -17,6 +17,7 @@ mod review;
 mod tests;
 mod validating;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::{Node, Status, Struct};
@@ -57,60 +58,72 @@ impl Hooks {
     }
 }
 
-/// The objects of a request in the version in which a hook wants them, as values.
-#[derive(Debug, Clone, PartialEq)]
-struct Versioned {
-    object: Option<Node>,
-    old: Option<Node>,
+/// The objects of a request in the version in which a hook wants them.
+struct Versioned<'a> {
+    object: Option<Cow<'a, Struct>>,
+    old: Option<Cow<'a, Struct>>,
 }
 
-impl Versioned {
+impl<'a> Versioned<'a> {
     async fn of(
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
+        request: &AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
         matched: &Matched,
     ) -> Result<Self, Status> {
         let kind = &matched.resource.kind;
-        let value = async |tree: Option<&Struct>| {
+        let tree = async |tree: Option<&'a Struct>| {
             let Some(tree) = tree else { return Ok(None) };
+            if request.kind == kind {
+                return Ok(Some(Cow::Borrowed(tree)));
+            }
             let tree = request.versions.convert(tree.clone(), request.kind, kind).get().await;
-            let tree = tree.map_err(Status::internal)?;
-            Ok::<_, Status>(Some(request.versions.value(kind, &tree)))
+            Ok::<_, Status>(Some(Cow::Owned(tree.map_err(Status::internal)?)))
         };
-        Ok(Self { object: value(object).await?, old: value(request.old).await? })
+        Ok(Self { object: tree(object).await?, old: tree(request.old).await? })
     }
 }
 
 /// A hook that is to be asked, and what it is told.
-struct Invocation {
+struct Invocation<'a> {
     hook: Arc<Hook>,
     /// The place of the hook among all.
     index: usize,
     matched: Matched,
-    versioned: Versioned,
+    versioned: Versioned<'a>,
+}
+
+impl Invocation<'_> {
+    /// The value of one of its objects as expressions and patches see it.
+    fn value(&self, request: &AdmissionRequest<'_>, tree: &Struct) -> Node {
+        request.versions.value(&self.matched.resource.kind, tree)
+    }
 }
 
 impl Hooks {
     /// Whether a hook is to be asked about a request with its object as it is now.
-    async fn invocation(
+    async fn invocation<'a>(
         &self,
         env: &Env,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
+        request: &AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
         (index, hook): (usize, &Arc<Hook>),
-    ) -> Result<Option<Invocation>, Status> {
+    ) -> Result<Option<Invocation<'a>>, Status> {
         let subject = Subject::new(env, request, object);
         let Some(matched) = subject.matched(&hook.criteria)? else { return Ok(None) };
         let versioned = Versioned::of(request, object, &matched).await?;
+        let invocation = Invocation { hook: Arc::clone(hook), index, matched, versioned };
         if !hook.conditions.is_empty() {
+            let value =
+                |tree: &Option<Cow<'_, Struct>>| tree.as_deref().map(|t| invocation.value(request, t));
+            let (object, old) = (value(&invocation.versioned.object), value(&invocation.versioned.old));
             let named = Named {
                 kind: "webhook",
                 step: self.conditions,
                 name: &hook.name,
                 operation: request.operation,
             };
-            let mut input = Input::new(request, &matched.resource);
-            (input.object, input.old) = (versioned.object.as_ref(), versioned.old.as_ref());
+            let mut input = Input::new(request, &invocation.matched.resource);
+            (input.object, input.old) = (object.as_ref(), old.as_ref());
             let scope = Scope::new(env, &input, &[]);
             match hook.conditions.met(&scope, &env.conditions, named).await {
                 Met::Yes => {}
@@ -124,6 +137,6 @@ impl Hooks {
                 }
             }
         }
-        Ok(Some(Invocation { hook: Arc::clone(hook), index, matched, versioned }))
+        Ok(Some(invocation))
     }
 }

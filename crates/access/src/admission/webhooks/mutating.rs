@@ -68,8 +68,8 @@ impl MutatingWebhooks {
                 text(&hook.name)
             );
             request.annotate(&format!("{ANNOTATION}{place}"), &note);
-            let failed_open = format!("failed-open.{ANNOTATION}{place}");
-            let settled = self.0.settle((env, request), &invocation, (outcome, since), &failed_open);
+            let failed_open = || format!("failed-open.{ANNOTATION}{place}");
+            let settled = self.0.settle((env, request), &invocation, (outcome, since), failed_open);
             if mutated {
                 again.calls(NAME).all_due();
                 again.want();
@@ -105,7 +105,7 @@ fn text(of: &str) -> String {
 async fn changed(
     request: &AdmissionRequest<'_>,
     object: Option<&Struct>,
-    invocation: &Invocation,
+    invocation: &Invocation<'_>,
     response: &Response,
 ) -> Result<Option<Struct>, Refusal> {
     if response.patch.is_empty() {
@@ -120,7 +120,7 @@ async fn changed(
         return Ok(None);
     }
     let internal = |why: String| Refusal::Other(Status::internal(why));
-    let (Some(value), Some(_)) = (&invocation.versioned.object, object) else {
+    let (Some(tree), Some(_)) = (&invocation.versioned.object, object) else {
         return Err(internal(format!(
             "admission webhook {} attempted to modify the object, which is not supported for this operation",
             quote(&hook.name)
@@ -131,8 +131,9 @@ async fn changed(
         return Err(Refusal::Failed(why, 400));
     }
     let kind = &invocation.matched.resource.kind;
+    let value = invocation.value(request, tree);
     let patched = patch.apply(value.clone()).map_err(|e| internal(e.to_string()))?;
-    same_kind(value, &patched).map_err(internal)?;
+    same_kind(&value, &patched).map_err(internal)?;
     let tree = request.versions.tree(kind, patched, false).map_err(internal)?;
     let tree = request.versions.convert(tree, kind, request.kind).get().await.map_err(internal)?;
     Ok(Some(tree))

@@ -7,7 +7,7 @@ use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
 use crate::depth;
 use crate::go::json_word;
-use crate::schema::{AnyKind, Field, FieldNo, Or, Schema, StructId, Type, TypeId};
+use crate::schema::{AnyKind, Field, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
 /// The tree of a root object, as [`super::decode`] makes it from text.
@@ -73,21 +73,21 @@ pub fn from_any(schema: &Schema, ty: TypeId, node: Node) -> Result<(Option<Node>
 
 /// The value without a schema that [`super::encode`]'s text of the struct would decode to.
 pub fn to_any(schema: &Schema, tree: &Struct) -> Node {
-    let mut entries = Vec::new();
-    let mut present = tree.iter().peekable();
     let st = schema.st(tree.id);
-    for (i, field) in st.fields.iter().enumerate() {
-        let value = match present.next_if(|(n, _)| *n == FieldNo(i as u16)) {
-            Some((no, Node::Map(m))) if st.rest.as_ref().is_some_and(|r| r.field == no) => {
-                entries.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
-                continue;
-            }
-            Some((_, v)) => node_to_any(schema, v),
+    // Some fields are always written.
+    let mut entries = Vec::with_capacity(tree.iter().size_hint().0 + 2);
+    for no in &st.by_json {
+        let field = st.at(*no);
+        let value = match tree.get(*no) {
+            Some(v) => node_to_any(schema, v),
             None if !field.omitempty => absent(schema, field),
             None => continue,
         };
         entries.push((field.json.clone(), value));
     }
+    // The values of a custom resource, which stand in the object itself: their field has no name.
+    let rest = st.rest.as_ref().and_then(|rest| tree.get(rest.field)).and_then(Node::as_map);
+    entries.extend(rest.into_iter().flat_map(Map::iter).map(|(k, v)| (k.clone(), v.clone())));
     let mut map = Map::from_entries(entries);
     map.sort();
     Node::Map(map)

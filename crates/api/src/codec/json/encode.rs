@@ -2,13 +2,28 @@
 
 use bytes::Bytes;
 
-use crate::schema::{Field, FieldNo, Schema, StructId, Type, TypeId};
-use crate::tree::{Map, Node, Struct};
+use crate::schema::{Field, FieldNo, Gvk, Schema, StructId, Type, TypeId};
+use crate::tree::{Map, Node, Struct, Text};
 
 /// Appends a struct: its present fields, and the fields that are always written, in upstream's order.
 pub fn encode(schema: &Schema, tree: &Struct, out: &mut Vec<u8>) {
     out.push(b'{');
     fields(schema, tree, None, out);
+    out.push(b'}');
+}
+
+/// Appends a root object as clients see it, with its kind and API version before its fields.
+pub fn encode_kind(schema: &Schema, kind: &Gvk, tree: &Struct, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"kind\":");
+    write_string(&kind.kind, out);
+    out.extend_from_slice(b",\"apiVersion\":");
+    write_string(&kind.api_version(), out);
+    let end = out.len();
+    out.push(b',');
+    fields(schema, tree, None, out);
+    if out.len() == end + 1 {
+        out.truncate(end);
+    }
     out.push(b'}');
 }
 
@@ -70,6 +85,44 @@ pub fn encode_node(schema: &Schema, node: &Node, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a struct with the names in all its objects sorted: the text of [`super::to_any`]'s value.
+pub fn encode_sorted(schema: &Schema, tree: &Struct, out: &mut Vec<u8>) {
+    let st = schema.st(tree.id);
+    if st.rest.is_some() {
+        return encode_any(&super::to_any(schema, tree), out);
+    }
+    out.push(b'{');
+    let mut first = true;
+    for no in &st.by_json {
+        let field = st.at(*no);
+        match tree.get(*no) {
+            Some(value) => {
+                name(field, &mut first, out);
+                sorted_node(schema, value, out);
+            }
+            None if !field.omitempty => {
+                name(field, &mut first, out);
+                match *schema.ty(field.ty) {
+                    Type::Struct(id) if !field.pointer => encode_sorted(schema, &Struct::new(id), out),
+                    _ => absent(schema, field, out),
+                }
+            }
+            None => {}
+        }
+    }
+    out.push(b'}');
+}
+
+fn sorted_node(schema: &Schema, node: &Node, out: &mut Vec<u8>) {
+    match node {
+        Node::Struct(s) => encode_sorted(schema, s, out),
+        Node::List(l) => list(l, out, |n, out| sorted_node(schema, n, out)),
+        Node::Map(m) => entries(m.sorted().map(|(k, n)| (k, n)), out, |n, out| sorted_node(schema, n, out)),
+        Node::Raw(text) => encode_any(&super::decode::raw_value(text), out),
+        other => encode_any(other, out),
+    }
+}
+
 fn list(nodes: &[Node], out: &mut Vec<u8>, mut each: impl FnMut(&Node, &mut Vec<u8>)) {
     out.push(b'[');
     for (i, n) in nodes.iter().enumerate() {
@@ -81,9 +134,17 @@ fn list(nodes: &[Node], out: &mut Vec<u8>, mut each: impl FnMut(&Node, &mut Vec<
     out.push(b']');
 }
 
-fn map(m: &Map, out: &mut Vec<u8>, mut each: impl FnMut(&Node, &mut Vec<u8>)) {
+fn map(m: &Map, out: &mut Vec<u8>, each: impl FnMut(&Node, &mut Vec<u8>)) {
+    entries(m.iter(), out, each);
+}
+
+fn entries<'a>(
+    entries: impl Iterator<Item = (&'a Text, &'a Node)>,
+    out: &mut Vec<u8>,
+    mut each: impl FnMut(&Node, &mut Vec<u8>),
+) {
     out.push(b'{');
-    for (i, (key, n)) in m.iter().enumerate() {
+    for (i, (key, n)) in entries.enumerate() {
         if i > 0 {
             out.push(b',');
         }

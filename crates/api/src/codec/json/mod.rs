@@ -10,7 +10,9 @@ pub use any::{from_any, root_from_any, root_from_merged, root_from_patched, to_a
 pub(crate) use decode::decode_to;
 pub use decode::{decode, decode_answer, decode_any, decode_any_strict, decode_fields};
 pub(crate) use decode::{decode_any_at, raw, raw_value};
-pub use encode::{compact, encode, encode_any, encode_node, encode_object, write_string};
+pub use encode::{
+    compact, encode, encode_any, encode_kind, encode_node, encode_object, encode_sorted, write_string,
+};
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,18 @@ fn round(kind: &str, body: &str) -> Result<(String, Vec<String>), DecodeError> {
     if let Ok(any) = decode_any(body.as_bytes()) {
         let again = root_from_any(schema, root(kind), any)?;
         assert_eq!(again.tree, d.tree, "{body}");
-        assert_eq!(decode_any(&out).unwrap(), to_any(schema, &d.tree), "{body}");
+        let mut any = to_any(schema, &d.tree);
+        assert_eq!(decode_any(&out).unwrap(), any, "{body}");
+        let (mut sorted, mut expected) = (Vec::new(), Vec::new());
+        encode_sorted(schema, &d.tree, &mut sorted);
+        encode_any(&any, &mut expected);
+        assert_eq!(String::from_utf8(sorted), String::from_utf8(expected), "{body}");
+        let mut named = Vec::new();
+        encode_kind(schema, &Gvk::new("", "v1", kind), &d.tree, &mut named);
+        let map = any.as_map_mut().unwrap();
+        map.insert("kind", kind);
+        map.insert("apiVersion", "v1");
+        assert_eq!(decode_any(&named).unwrap(), any, "{body}");
     }
     Ok((String::from_utf8(out).unwrap(), d.strict))
 }

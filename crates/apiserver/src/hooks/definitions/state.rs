@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::codec::json;
 use api::view::View;
-use api::{Map, Object, Schema, Status, Text};
+use api::{Object, Schema, Status, Text};
 use bytes::Bytes;
 use component::Shutdown;
 use kinds::custom::{Conversion, Definition, Names};
@@ -106,10 +106,11 @@ pub(super) fn of_json(object: &serde_json::Value) -> Known {
 /// The schemas of versions as OpenAPI begins with them: JSON with sorted names.
 fn schemas(schema: &Schema, definition: View<'_>) -> Vec<(Text, Bytes)> {
     let of = |version: View<'_>| {
-        let of = version.st("schema").st("openAPIV3Schema");
-        let node = of.raw().map_or_else(|| Map::new().into(), |raw| json::to_any(schema, raw));
         let mut text = Vec::new();
-        json::encode_any(&node, &mut text);
+        match version.st("schema").st("openAPIV3Schema").raw() {
+            Some(tree) => json::encode_sorted(schema, tree, &mut text),
+            None => text.extend_from_slice(b"{}"),
+        }
         (version.str("name").into(), text.into_boxed_slice().into())
     };
     definition.st("spec").items("versions").map(of).collect()
