@@ -6,6 +6,7 @@
 //! kind by name: the rules of single kinds stand in the `kinds` crate.
 
 pub mod accept;
+pub mod base64_text;
 pub mod builtin;
 mod by_value;
 pub mod codec;

@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::report::Report;
+use crate::base64_text;
 use crate::quantity::Quantity;
 use crate::schema::{Field, FieldNo, Schema, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
@@ -143,7 +144,7 @@ fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
         s
     };
     let Ok(raw) = BASE64.decode(clean) else {
-        report.invalid(format!("illegal base64 data at input byte {}", corrupt(s.as_bytes())));
+        report.invalid(base64_text::error(s));
         return None;
     };
     // Only the bits that the padding cuts off can make a second text for the same bytes.
@@ -152,36 +153,6 @@ fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
     } else {
         Some(Node::Str(BASE64.encode(raw).into()))
     }
-}
-
-/// The place where Go's decoder finds that a text is not base64: a byte that may not stand there, or the group of four
-/// that is not full.
-fn corrupt(text: &[u8]) -> usize {
-    let newline = |b: &u8| matches!(b, b'\r' | b'\n');
-    let after = |from: usize| from + text[from.min(text.len())..].iter().take_while(|b| newline(b)).count();
-    let mut filled = 0;
-    let mut at = 0;
-    while let Some(b) = text.get(at) {
-        match b {
-            b'=' if filled < 2 => return at,
-            b'=' => {
-                let mut next = after(at + 1);
-                if filled == 2 {
-                    match text.get(next) {
-                        None => return text.len(),
-                        Some(b'=') => next = after(next + 1),
-                        Some(_) => return next - 1,
-                    }
-                }
-                return next.min(text.len());
-            }
-            b if newline(b) => {}
-            b if b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/') => filled = (filled + 1) % 4,
-            _ => return at,
-        }
-        at += 1;
-    }
-    at - filled
 }
 
 /// The node of a JSON number in the place of a scalar type. A number that does not fit is reported and gives `None`.

@@ -6,7 +6,7 @@ use api::Status;
 use api::go::quote;
 
 use super::configuration::SideEffects;
-use super::review::{self, Response};
+use super::review::{self, Response, Wire};
 use super::{Hooks, Invocation};
 use crate::admission::AdmissionRequest;
 use crate::admission::plugin::Env;
@@ -52,9 +52,11 @@ impl Hooks {
         let answer = async {
             let body = self.client.post(&env.network, &hook.client, body.into(), hook.timeout).await?;
             let other = if version == "v1" { "v1beta1" } else { "v1" };
-            Document::read(&body, (review::GROUP, version), other, review::KIND)
+            let document = Document::read(&body, (review::GROUP, version), other, review::KIND)?;
+            let wire = Wire::of(&document).map_err(|why| CallError::Failed(why.into()))?;
+            Ok((document, wire))
         };
-        let document = answer.await.map_err(|error| {
+        let (document, wire) = answer.await.map_err(|error| {
             if let CallError::Failed(failure) = &error
                 && let Some(defect) = failure.defect
             {
@@ -64,7 +66,7 @@ impl Hooks {
             let code = if let CallError::Status(status) = &error { status.code } else { 503 };
             Refusal::Failed(format!("failed to call webhook: {error}"), code)
         })?;
-        let response = review::verify(version, &uid, self.is_mutating(), &document);
+        let response = review::verify(version, &uid, self.is_mutating(), (&document, wire));
         let mut response = response
             .map_err(|why| Refusal::Failed(format!("received invalid webhook response: {why}"), 503))?;
         for (key, value) in &response.annotations {

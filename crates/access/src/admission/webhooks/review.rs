@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use api::codec::json::{encode_any, write_string};
-use api::go::quote;
-use api::{Gvk, Node, Status, Struct, Text};
+use api::go::{json_word, quote};
+use api::{Gvk, Node, Status, Struct, Text, base64_text};
 use base64::Engine;
-use serde::Deserialize;
 
 use super::Versioned;
 use crate::admission::matching::Matched;
@@ -133,16 +132,93 @@ pub(super) fn text(
     w.out
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Wire {
+/// `AdmissionResponse` on the wire.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Wire {
     uid: String,
     allowed: bool,
     status: Option<Status>,
-    patch: Option<String>,
+    patch: Vec<u8>,
     patch_type: Option<String>,
-    audit_annotations: Option<BTreeMap<String, String>>,
-    warnings: Option<Vec<String>>,
+    annotations: BTreeMap<String, String>,
+    warnings: Vec<String>,
+}
+
+impl Wire {
+    /// Reads the response of a review, if it has one. The error is that of Go's decoder, for which `null` is nothing.
+    pub(super) fn of(document: &Document) -> Result<Option<Self>, String> {
+        let map = match document.content.get("response") {
+            None | Some(Node::Null) => return Ok(None),
+            Some(Node::Map(map)) => map,
+            Some(other) => {
+                let found = json_word(other);
+                return Err(format!(
+                    "json: cannot unmarshal {found} into Go struct field AdmissionReview.response of type v1.AdmissionResponse"
+                ));
+            }
+        };
+        let mut wire = Self::default();
+        for (key, value) in map.iter() {
+            wire.take(key, value).map_err(|(value, wanted)| match value {
+                Some(value) => {
+                    let found = json_word(value);
+                    format!(
+                        "json: cannot unmarshal {found} into Go struct field AdmissionResponse.response.{key} of type {wanted}"
+                    )
+                }
+                None => wanted,
+            })?;
+        }
+        Ok(Some(wire))
+    }
+
+    /// Takes a field over. The error is the value that does not fit, with the type that Go wants there; or Go's text.
+    fn take<'a>(&mut self, key: &str, value: &'a Node) -> Result<(), (Option<&'a Node>, String)> {
+        let mismatch = |value: &'a Node, wanted: &str| Err((Some(value), wanted.to_owned()));
+        match (key, value) {
+            (_, Node::Null) => {}
+            ("uid", Node::Str(uid)) => self.uid = uid.to_string(),
+            ("uid", other) => return mismatch(other, "types.UID"),
+            ("allowed", Node::Bool(allowed)) => self.allowed = *allowed,
+            ("allowed", other) => return mismatch(other, "bool"),
+            ("status", Node::Map(_)) => {
+                let mut text = Vec::new();
+                encode_any(value, &mut text);
+                let status = serde_json::from_slice(&text);
+                self.status = Some(status.map_err(|e| (None, format!("json: cannot unmarshal: {e}")))?);
+            }
+            ("status", other) => return mismatch(other, "v1.Status"),
+            ("patch", Node::Str(text)) => {
+                let patch = base64::engine::general_purpose::STANDARD.decode(text.as_str());
+                self.patch = patch.map_err(|_| (None, base64_text::error(text)))?;
+            }
+            ("patch", other) => return mismatch(other, "[]uint8"),
+            ("patchType", Node::Str(kind)) => self.patch_type = Some(kind.to_string()),
+            ("patchType", other) => return mismatch(other, "v1.PatchType"),
+            ("auditAnnotations", Node::Map(map)) => {
+                for (name, value) in map.iter() {
+                    match value {
+                        Node::Str(text) => drop(self.annotations.insert(name.to_string(), text.to_string())),
+                        Node::Null => drop(self.annotations.insert(name.to_string(), String::new())),
+                        other => return mismatch(other, "string"),
+                    }
+                }
+            }
+            ("auditAnnotations", other) => return mismatch(other, "map[string]string"),
+            ("warnings", Node::List(list)) => {
+                for value in list {
+                    match value {
+                        Node::Str(text) => self.warnings.push(text.to_string()),
+                        Node::Null => self.warnings.push(String::new()),
+                        other => return mismatch(other, "string"),
+                    }
+                }
+            }
+            ("warnings", other) => return mismatch(other, "[]string"),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// The answer of a webhook.
@@ -157,40 +233,15 @@ pub(super) struct Response {
     pub(super) warnings: Vec<String>,
 }
 
-/// A response that holds nothing but `uid` and `allowed`, as most do.
-fn plain(response: &Node) -> Option<Wire> {
-    let mut wire = Wire::default();
-    for (key, value) in response.as_map()?.iter() {
-        match (key.as_str(), value) {
-            ("uid", Node::Str(uid)) => wire.uid = uid.to_string(),
-            ("allowed", Node::Bool(allowed)) => wire.allowed = *allowed,
-            _ => return None,
-        }
-    }
-    Some(wire)
-}
-
 /// Checks an answer to the review of this uid and version; the error is upstream's.
 pub(super) fn verify(
     version: &str,
     uid: &str,
     mutating: bool,
-    document: &Document,
+    (document, wire): (&Document, Option<Wire>),
 ) -> Result<Response, String> {
-    let absent = || "webhook response was absent".to_owned();
-    let response =
-        document.content.get("response").filter(|n| !matches!(n, Node::Null)).ok_or_else(absent)?;
-    let wire = match plain(response) {
-        Some(wire) => wire,
-        None => {
-            let mut text = Vec::new();
-            encode_any(response, &mut text);
-            serde_json::from_slice(&text).map_err(|e| format!("json: cannot unmarshal: {e}"))?
-        }
-    };
-    let patch = wire.patch.unwrap_or_default();
-    let patch = base64::engine::general_purpose::STANDARD.decode(patch);
-    let patch = patch.map_err(|e| format!("json: cannot unmarshal: illegal base64 data: {e}"))?;
+    let wire = wire.ok_or("webhook response was absent")?;
+    let patch = wire.patch;
     let mut patch_type = String::new();
     if version == "v1" {
         if wire.uid != uid {
@@ -229,8 +280,8 @@ pub(super) fn verify(
         result: wire.status,
         patch: if mutating { patch } else { Vec::new() },
         patch_type,
-        annotations: wire.audit_annotations.unwrap_or_default(),
-        warnings: wire.warnings.unwrap_or_default(),
+        annotations: wire.annotations,
+        warnings: wire.warnings,
     })
 }
 
@@ -262,7 +313,8 @@ mod tests {
         let other = if version == "v1" { "v1beta1" } else { "v1" };
         let document =
             Document::read(body.as_bytes(), (GROUP, version), other, KIND).map_err(|e| e.to_string())?;
-        verify(version, "123", mutating, &document)
+        let wire = Wire::of(&document)?;
+        verify(version, "123", mutating, (&document, wire))
     }
 
     /// Upstream's `TestVerifyAdmissionResponse`.
@@ -330,6 +382,47 @@ mod tests {
         }
         check("v1", false, of("v1", json!({"uid": "x"})), Err("expected response.uid=\"123\", got \"x\""));
         check("v1beta1", false, json!({"response": {"allowed": true, "uid": "x"}}), Ok(allowed()));
+        // Go's decoder: `null` is nothing, and other types than it wants are told.
+        let nothing = json!({"uid": "123", "allowed": null, "status": null, "patch": null, "auditAnnotations": null, "warnings": null});
+        check("v1", false, of("v1", nothing), Ok(Response::default()));
+        for (field, value, expected) in [
+            (
+                "allowed",
+                json!("yes"),
+                "string into Go struct field AdmissionResponse.response.allowed of type bool",
+            ),
+            ("uid", json!(1), "number into Go struct field AdmissionResponse.response.uid of type types.UID"),
+            (
+                "warnings",
+                json!({}),
+                "object into Go struct field AdmissionResponse.response.warnings of type []string",
+            ),
+            (
+                "warnings",
+                json!([1]),
+                "number into Go struct field AdmissionResponse.response.warnings of type string",
+            ),
+            (
+                "patch",
+                json!([]),
+                "array into Go struct field AdmissionResponse.response.patch of type []uint8",
+            ),
+        ] {
+            let mut response = json!({"uid": "123", "allowed": true});
+            response[field] = value;
+            check("v1", true, of("v1", response), Err(&format!("json: cannot unmarshal {expected}")));
+        }
+        let bad = json!({"uid": "123", "allowed": true, "patch": "W3t9!", "patchType": "JSONPatch"});
+        check("v1", true, of("v1", bad), Err("illegal base64 data at input byte 4"));
+        let bad = json!([]);
+        check(
+            "v1",
+            true,
+            of("v1", bad),
+            Err(
+                "json: cannot unmarshal array into Go struct field AdmissionReview.response of type v1.AdmissionResponse",
+            ),
+        );
         check(
             "v1",
             false,

@@ -85,45 +85,7 @@ pub fn encode_node(schema: &Schema, node: &Node, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a struct with the names in all its objects sorted: the text of [`super::to_any`]'s value.
-pub fn encode_sorted(schema: &Schema, tree: &Struct, out: &mut Vec<u8>) {
-    let st = schema.st(tree.id);
-    if st.rest.is_some() {
-        return encode_any(&super::to_any(schema, tree), out);
-    }
-    out.push(b'{');
-    let mut first = true;
-    for no in &st.by_json {
-        let field = st.at(*no);
-        match tree.get(*no) {
-            Some(value) => {
-                name(field, &mut first, out);
-                sorted_node(schema, value, out);
-            }
-            None if !field.omitempty => {
-                name(field, &mut first, out);
-                match *schema.ty(field.ty) {
-                    Type::Struct(id) if !field.pointer => encode_sorted(schema, &Struct::new(id), out),
-                    _ => absent(schema, field, out),
-                }
-            }
-            None => {}
-        }
-    }
-    out.push(b'}');
-}
-
-fn sorted_node(schema: &Schema, node: &Node, out: &mut Vec<u8>) {
-    match node {
-        Node::Struct(s) => encode_sorted(schema, s, out),
-        Node::List(l) => list(l, out, |n, out| sorted_node(schema, n, out)),
-        Node::Map(m) => entries(m.sorted().map(|(k, n)| (k, n)), out, |n, out| sorted_node(schema, n, out)),
-        Node::Raw(text) => encode_any(&super::decode::raw_value(text), out),
-        other => encode_any(other, out),
-    }
-}
-
-fn list(nodes: &[Node], out: &mut Vec<u8>, mut each: impl FnMut(&Node, &mut Vec<u8>)) {
+pub(super) fn list(nodes: &[Node], out: &mut Vec<u8>, mut each: impl FnMut(&Node, &mut Vec<u8>)) {
     out.push(b'[');
     for (i, n) in nodes.iter().enumerate() {
         if i > 0 {
@@ -138,7 +100,7 @@ fn map(m: &Map, out: &mut Vec<u8>, each: impl FnMut(&Node, &mut Vec<u8>)) {
     entries(m.iter(), out, each);
 }
 
-fn entries<'a>(
+pub(super) fn entries<'a>(
     entries: impl Iterator<Item = (&'a Text, &'a Node)>,
     out: &mut Vec<u8>,
     mut each: impl FnMut(&Node, &mut Vec<u8>),
@@ -155,7 +117,7 @@ fn entries<'a>(
     out.push(b'}');
 }
 
-fn name(field: &Field, first: &mut bool, out: &mut Vec<u8>) {
+pub(super) fn name(field: &Field, first: &mut bool, out: &mut Vec<u8>) {
     if !std::mem::take(first) {
         out.push(b',');
     }
@@ -235,7 +197,7 @@ fn metadata(schema: &Schema, id: StructId, tree: Option<&Struct>, rv_at: &mut u3
 }
 
 /// Appends the zero value that Go writes for a field that is always written.
-fn absent(schema: &Schema, field: &Field, out: &mut Vec<u8>) {
+pub(super) fn absent(schema: &Schema, field: &Field, out: &mut Vec<u8>) {
     if field.pointer {
         out.extend_from_slice(b"null");
     } else {
