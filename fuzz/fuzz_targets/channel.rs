@@ -1,3 +1,3 @@
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::streaming::channel_messages(data));
+ferrokube_fuzz::target!(streaming::channel_messages);

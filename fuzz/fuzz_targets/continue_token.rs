@@ -1,3 +1,3 @@
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::codecs::continue_tokens(data));
+ferrokube_fuzz::target!(codecs::continue_tokens);

@@ -1,3 +1,3 @@
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::cel::expressions(data));
+ferrokube_fuzz::target!(cel::expressions);

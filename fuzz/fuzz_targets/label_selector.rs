@@ -1,3 +1,3 @@
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::codecs::label_selectors(data));
+ferrokube_fuzz::target!(codecs::label_selectors);

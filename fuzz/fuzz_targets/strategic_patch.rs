@@ -1,3 +1,3 @@
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::codecs::strategic_patches(data));
+ferrokube_fuzz::target!(codecs::strategic_patches);

@@ -8,6 +8,15 @@ use anyhow::{Result, ensure};
 use crate::setup;
 use crate::step::step;
 
+/// The profile of the targets: a release build as cargo has it by default, and lines for the stacks of findings.
+const PROFILE: [(&str, &str); 5] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "false"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "none"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only"),
+];
+
 /// The targets to run, and the time.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -25,8 +34,8 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     // of their own, and there is no unsafe code here for them to check.
     let fuzz = |task: &str| {
         let mut command = Command::new(&program);
-        command.arg("fuzz").arg(task).args(["--sanitizer", "none"]);
-        command.current_dir(root.join("fuzz")).env("RUSTC_BOOTSTRAP", "1");
+        command.arg("fuzz").arg(task).args(["--sanitizer", "none", "--target-dir", "target"]);
+        command.current_dir(root.join("fuzz")).env("RUSTC_BOOTSTRAP", "1").envs(PROFILE);
         command
     };
     let listed = Command::new(&program).args(["fuzz", "list"]).current_dir(root.join("fuzz")).output()?;
