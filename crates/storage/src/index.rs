@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::history::{Held, History, Limits};
-use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart};
+use crate::store::{Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart};
 use crate::view::{Live, Snapshot};
 use crate::watch::{Delivery, Hub, Routes, WatchOptions, Watcher};
 
@@ -337,6 +337,24 @@ impl Index {
         let resources = self.resources.load();
         let live = resources.get(id.0 as usize)?.live.load();
         live.get(namespace, name).cloned()
+    }
+
+    /// The revision of the deletion of an object that was last written at `revision`, if the history has it.
+    pub(crate) fn deleted_at(
+        &self,
+        id: ResourceId,
+        (namespace, name): (&str, &str),
+        revision: u64,
+    ) -> Option<u64> {
+        let resource = self.resource(id)?;
+        let past = resource.history.lock().after(revision).ok()?;
+        let found = past.iter().rev().find(|event| {
+            let data = &event.object.data;
+            event.cause == Cause::Deleted
+                && (&*data.namespace, &*data.name) == (namespace, name)
+                && event.previous.as_ref().is_some_and(|previous| previous.revision == revision)
+        });
+        found.map(|event| event.revision)
     }
 
     pub(crate) fn snapshot(&self, id: ResourceId) -> Snapshot {

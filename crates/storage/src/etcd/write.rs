@@ -78,6 +78,8 @@ enum Action {
 enum Outcome {
     /// The transaction was made, at this revision.
     Done(u64),
+    /// An attempt without an answer may have deleted the key, which is gone; etcd's revision.
+    Gone(u64),
     /// The key is at another revision; its value, and etcd's revision.
     Refused(Option<KeyValue>, u64),
 }
@@ -157,7 +159,7 @@ impl Engine {
                     .filter(|o| o.revision == revision)
                     .unwrap_or_else(|| Arc::new(Object { data: object, revision })))
             }
-            Outcome::Refused(None, at) => {
+            Outcome::Refused(None, at) | Outcome::Gone(at) => {
                 self.shows(resource, at, false).await;
                 Err(WriteError::NotFound)
             }
@@ -174,6 +176,13 @@ impl Engine {
         match self.transact(&key, previous.revision, Action::Delete).await? {
             Outcome::Done(revision) => {
                 self.shows(resource, revision, true).await;
+                Ok(Arc::new(Object { data: data.clone(), revision }))
+            }
+            Outcome::Gone(at) => {
+                self.shows(resource, at, true).await;
+                // etcd's revision may be that of another object's write.
+                let of = (&*data.namespace, &*data.name);
+                let revision = self.index.deleted_at(resource, of, previous.revision).unwrap_or(at);
                 Ok(Arc::new(Object { data: data.clone(), revision }))
             }
             Outcome::Refused(None, at) => {
@@ -196,7 +205,7 @@ impl Engine {
     ) -> Result<(), WriteError> {
         let (_, _, key) = self.key_of(resource, namespace, name).ok_or(WriteError::NotFound)?;
         let (at, outcome) = match self.transact(&key, expect, Action::Delete).await? {
-            Outcome::Done(at) => (at, Ok(())),
+            Outcome::Done(at) | Outcome::Gone(at) => (at, Ok(())),
             Outcome::Refused(None, at) => (at, Err(WriteError::NotFound)),
             Outcome::Refused(Some(kv), at) => {
                 let current = self.current(resource, namespace, name, &kv).await?;
@@ -213,7 +222,7 @@ impl Engine {
         let data = &current.data;
         let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
         match self.transact(&key, current.revision, Action::Check).await? {
-            Outcome::Done(_) => Ok(current),
+            Outcome::Done(_) | Outcome::Gone(_) => Ok(current),
             Outcome::Refused(None, at) => {
                 self.shows(resource, at, false).await;
                 Err(WriteError::NotFound)
@@ -308,7 +317,7 @@ fn after_doubt(action: &Action, expect: u64, kv: Option<KeyValue>, at: u64) -> R
             Ok(Outcome::Done(kv.mod_revision as u64))
         }
         // The object is gone, as it should be, whoever deleted it.
-        (Action::Delete, None) => Ok(Outcome::Done(at)),
+        (Action::Delete, None) => Ok(Outcome::Gone(at)),
         (Action::Check, kv) => Ok(Outcome::Refused(kv, at)),
         _ => Err(WriteError::Engine(
             "etcdserver: request timed out: the object was changed meanwhile, and it is not known whether this \
@@ -356,7 +365,7 @@ mod tests {
         assert_eq!(done(after_doubt(&put, 5, kv("ours", 7), 9)), Some(7));
         assert!(after_doubt(&put, 5, kv("theirs", 7), 9).is_err());
         assert!(after_doubt(&put, 5, None, 9).is_err());
-        assert_eq!(done(after_doubt(&Action::Delete, 5, None, 9)), Some(9));
+        assert!(matches!(after_doubt(&Action::Delete, 5, None, 9), Ok(Outcome::Gone(9))));
         assert!(after_doubt(&Action::Delete, 5, kv("theirs", 7), 9).is_err());
         let check = after_doubt(&Action::Check, 5, kv("theirs", 7), 9);
         assert!(matches!(check, Ok(Outcome::Refused(Some(_), 9))));
