@@ -35,10 +35,6 @@ pub trait Versions: Send + Sync {
     /// The tree of a value of a kind: without fields that its schema lacks, which are an error if it is to be strict,
     /// and with defaults. The error is a text.
     fn tree(&self, kind: &Gvk, value: Node, strict: bool) -> Result<Struct, String>;
-    /// Appends the JSON text of a tree as clients see it, with its kind and API version.
-    fn write(&self, kind: &Gvk, tree: &Struct, out: &mut Vec<u8>) {
-        api::codec::json::encode_kind(self.schema(), kind, tree, out);
-    }
     /// The value of a tree as clients see it, with its kind and API version.
     fn value(&self, kind: &Gvk, tree: &Struct) -> Node {
         let mut value = api::codec::json::to_any(self.schema(), tree);

@@ -1,21 +1,10 @@
 //! Normal form: which values a tree holds, and how scalars are written in it.
 
-use base64::Engine;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-
 use super::report::Report;
 use crate::base64_text;
 use crate::quantity::Quantity;
 use crate::schema::{Field, FieldNo, Schema, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
-
-/// Standard base64 as Go reads it: padded, and lenient about the bits that the padding cuts off.
-pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_allow_trailing_bits(true)
-        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
-);
 
 /// Puts a field's value into a struct, or notes it if the normal form has no place for it.
 pub(crate) fn put(into: &mut Struct, no: FieldNo, field: &Field, ty: &Type, value: Node) {
@@ -136,22 +125,12 @@ pub(crate) fn quantity(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
 }
 
 fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
-    let stripped: String;
-    let clean = if memchr::memchr2(b'\n', b'\r', s.as_bytes()).is_some() {
-        stripped = s.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-        stripped.as_str()
-    } else {
-        s
-    };
-    let Ok(raw) = BASE64.decode(clean) else {
-        report.invalid(base64_text::error(s));
-        return None;
-    };
-    // Only the bits that the padding cuts off can make a second text for the same bytes.
-    if clean.trim_end_matches('=').len() == clean.len() {
-        Some(Node::Str(clean.into()))
-    } else {
-        Some(Node::Str(BASE64.encode(raw).into()))
+    match base64_text::canonical(s) {
+        Ok(text) => Some(Node::Str(text)),
+        Err(why) => {
+            report.invalid(why);
+            None
+        }
     }
 }
 

@@ -180,9 +180,9 @@ impl Engine {
             }
             Outcome::Gone(at) => {
                 self.shows(resource, at, true).await;
-                // etcd's revision may be that of another object's write.
+                // Another state may have been deleted, and etcd's revision be that of another object's write.
                 let of = (&*data.namespace, &*data.name);
-                let revision = self.index.deleted_at(resource, of, previous.revision).unwrap_or(at);
+                let revision = self.index.deleted_at(resource, of, previous.revision).ok_or_else(in_doubt)?;
                 Ok(Arc::new(Object { data: data.clone(), revision }))
             }
             Outcome::Refused(None, at) => {
@@ -222,8 +222,8 @@ impl Engine {
         let data = &current.data;
         let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
         match self.transact(&key, current.revision, Action::Check).await? {
-            Outcome::Done(_) | Outcome::Gone(_) => Ok(current),
-            Outcome::Refused(None, at) => {
+            Outcome::Done(_) => Ok(current),
+            Outcome::Refused(None, at) | Outcome::Gone(at) => {
                 self.shows(resource, at, false).await;
                 Err(WriteError::NotFound)
             }
@@ -316,15 +316,20 @@ fn after_doubt(action: &Action, expect: u64, kv: Option<KeyValue>, at: u64) -> R
         (Action::Put { value, .. }, Some(kv)) if kv.value == *value && kv.mod_revision as u64 > expect => {
             Ok(Outcome::Done(kv.mod_revision as u64))
         }
-        // The object is gone, as it should be, whoever deleted it.
+        // The object is gone, as it should be; the history tells whether it was this state of it.
         (Action::Delete, None) => Ok(Outcome::Gone(at)),
         (Action::Check, kv) => Ok(Outcome::Refused(kv, at)),
-        _ => Err(WriteError::Engine(
-            "etcdserver: request timed out: the object was changed meanwhile, and it is not known whether this \
-             request was done before"
-                .into(),
-        )),
+        _ => Err(in_doubt()),
     }
+}
+
+/// Nobody can tell whether an attempt without an answer was made.
+fn in_doubt() -> WriteError {
+    WriteError::Engine(
+        "etcdserver: request timed out: the object was changed meanwhile, and it is not known whether this \
+         request was done before"
+            .into(),
+    )
 }
 
 /// Makes the body a buffer of its own: the store keeps it for long, so it must not keep a larger one alive.

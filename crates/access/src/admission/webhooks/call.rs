@@ -66,7 +66,7 @@ impl Hooks {
             let code = if let CallError::Status(status) = &error { status.code } else { 503 };
             Refusal::Failed(format!("failed to call webhook: {error}"), code)
         })?;
-        let response = review::verify(version, &uid, self.is_mutating(), (&document, wire));
+        let response = review::verify(version, &uid, self.is_mutating(), &document, wire);
         let mut response = response
             .map_err(|why| Refusal::Failed(format!("received invalid webhook response: {why}"), 503))?;
         for (key, value) in &response.annotations {

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use api::codec::json::{encode_any, write_string};
+use api::codec::json::{encode_any, encode_kind, write_string};
 use api::go::{json_word, quote};
-use api::{Gvk, Node, Status, Struct, Text, base64_text};
-use base64::Engine;
+use api::{Gvk, Node, Schema, Status, Struct, Text, base64_text};
 
 use super::Versioned;
 use crate::admission::matching::Matched;
-use crate::admission::{AdmissionRequest, Operation, Versions};
+use crate::admission::{AdmissionRequest, Operation};
 use crate::webhook::Document;
 
 pub(super) const GROUP: &str = "admission.k8s.io";
@@ -56,10 +55,10 @@ impl Writer {
         }
         self.out.push(b']');
     }
-    fn object(&mut self, key: &str, versions: &dyn Versions, kind: &Gvk, tree: Option<&Struct>) {
+    fn object(&mut self, key: &str, schema: &Schema, kind: &Gvk, tree: Option<&Struct>) {
         self.key(key);
         match tree {
-            Some(tree) => versions.write(kind, tree, &mut self.out),
+            Some(tree) => encode_kind(schema, kind, tree, &mut self.out),
             None => self.out.extend_from_slice(b"null"),
         }
     }
@@ -118,15 +117,14 @@ pub(super) fn text(
         w.end();
     }
     w.end();
-    let versions = request.versions;
-    w.object("object", versions, &of.kind, objects.object.as_deref());
-    w.object("oldObject", versions, &of.kind, objects.old.as_deref());
+    let schema = request.versions.schema();
+    w.object("object", schema, &of.kind, objects.object.as_deref());
+    w.object("oldObject", schema, &of.kind, objects.old.as_deref());
     w.key("dryRun");
     w.out.extend_from_slice(if request.dry_run { b"true" } else { b"false" });
-    let options =
-        if request.operation == Operation::Connect { None } else { request.options.tree(versions.schema()) };
+    let options = if request.operation == Operation::Connect { None } else { request.options.tree(schema) };
     let kind = Gvk::new("meta.k8s.io", "v1", request.options.kind());
-    w.object("options", versions, &kind, options.as_ref());
+    w.object("options", schema, &kind, options.as_ref());
     w.end();
     w.end();
     w.out
@@ -158,66 +156,56 @@ impl Wire {
             }
         };
         let mut wire = Self::default();
-        for (key, value) in map.iter() {
-            wire.take(key, value).map_err(|(value, wanted)| match value {
-                Some(value) => {
-                    let found = json_word(value);
-                    format!(
-                        "json: cannot unmarshal {found} into Go struct field AdmissionResponse.response.{key} of type {wanted}"
-                    )
-                }
-                None => wanted,
-            })?;
-        }
-        Ok(Some(wire))
+        map.iter().try_for_each(|(key, value)| wire.take(key, value)).map(|()| Some(wire))
     }
 
-    /// Takes a field over. The error is the value that does not fit, with the type that Go wants there; or Go's text.
-    fn take<'a>(&mut self, key: &str, value: &'a Node) -> Result<(), (Option<&'a Node>, String)> {
-        let mismatch = |value: &'a Node, wanted: &str| Err((Some(value), wanted.to_owned()));
+    fn take(&mut self, key: &str, value: &Node) -> Result<(), String> {
         match (key, value) {
             (_, Node::Null) => {}
             ("uid", Node::Str(uid)) => self.uid = uid.to_string(),
-            ("uid", other) => return mismatch(other, "types.UID"),
+            ("uid", other) => return Err(mismatch(key, other, "types.UID")),
             ("allowed", Node::Bool(allowed)) => self.allowed = *allowed,
-            ("allowed", other) => return mismatch(other, "bool"),
+            ("allowed", other) => return Err(mismatch(key, other, "bool")),
             ("status", Node::Map(_)) => {
                 let mut text = Vec::new();
                 encode_any(value, &mut text);
                 let status = serde_json::from_slice(&text);
-                self.status = Some(status.map_err(|e| (None, format!("json: cannot unmarshal: {e}")))?);
+                self.status = Some(status.map_err(|e| format!("json: cannot unmarshal: {e}"))?);
             }
-            ("status", other) => return mismatch(other, "v1.Status"),
-            ("patch", Node::Str(text)) => {
-                let patch = base64::engine::general_purpose::STANDARD.decode(text.as_str());
-                self.patch = patch.map_err(|_| (None, base64_text::error(text)))?;
-            }
-            ("patch", other) => return mismatch(other, "[]uint8"),
+            ("status", other) => return Err(mismatch(key, other, "v1.Status")),
+            ("patch", Node::Str(text)) => self.patch = base64_text::decode(text)?,
+            ("patch", other) => return Err(mismatch(key, other, "[]uint8")),
             ("patchType", Node::Str(kind)) => self.patch_type = Some(kind.to_string()),
-            ("patchType", other) => return mismatch(other, "v1.PatchType"),
+            ("patchType", other) => return Err(mismatch(key, other, "v1.PatchType")),
             ("auditAnnotations", Node::Map(map)) => {
-                for (name, value) in map.iter() {
-                    match value {
-                        Node::Str(text) => drop(self.annotations.insert(name.to_string(), text.to_string())),
-                        Node::Null => drop(self.annotations.insert(name.to_string(), String::new())),
-                        other => return mismatch(other, "string"),
-                    }
-                }
+                let texts = map.iter().map(|(name, value)| Ok((name.to_string(), text_of(key, value)?)));
+                self.annotations = texts.collect::<Result<_, String>>()?;
             }
-            ("auditAnnotations", other) => return mismatch(other, "map[string]string"),
+            ("auditAnnotations", other) => return Err(mismatch(key, other, "map[string]string")),
             ("warnings", Node::List(list)) => {
-                for value in list {
-                    match value {
-                        Node::Str(text) => self.warnings.push(text.to_string()),
-                        Node::Null => self.warnings.push(String::new()),
-                        other => return mismatch(other, "string"),
-                    }
-                }
+                self.warnings = list.iter().map(|value| text_of(key, value)).collect::<Result<_, _>>()?;
             }
-            ("warnings", other) => return mismatch(other, "[]string"),
+            ("warnings", other) => return Err(mismatch(key, other, "[]string")),
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Go's error for a value of another type than a field of the response has.
+fn mismatch(key: &str, found: &Node, wanted: &str) -> String {
+    let found = json_word(found);
+    format!(
+        "json: cannot unmarshal {found} into Go struct field AdmissionResponse.response.{key} of type {wanted}"
+    )
+}
+
+/// A text within a field of the response.
+fn text_of(key: &str, value: &Node) -> Result<String, String> {
+    match value {
+        Node::Str(text) => Ok(text.to_string()),
+        Node::Null => Ok(String::new()),
+        other => Err(mismatch(key, other, "string")),
     }
 }
 
@@ -238,7 +226,8 @@ pub(super) fn verify(
     version: &str,
     uid: &str,
     mutating: bool,
-    (document, wire): (&Document, Option<Wire>),
+    document: &Document,
+    wire: Option<Wire>,
 ) -> Result<Response, String> {
     let wire = wire.ok_or("webhook response was absent")?;
     let patch = wire.patch;
@@ -314,7 +303,7 @@ mod tests {
         let document =
             Document::read(body.as_bytes(), (GROUP, version), other, KIND).map_err(|e| e.to_string())?;
         let wire = Wire::of(&document)?;
-        verify(version, "123", mutating, (&document, wire))
+        verify(version, "123", mutating, &document, wire)
     }
 
     /// Upstream's `TestVerifyAdmissionResponse`.
@@ -428,6 +417,15 @@ mod tests {
         }
         let bad = json!({"uid": "123", "allowed": true, "patch": "W3t9!", "patchType": "JSONPatch"});
         check(bad, Err("illegal base64 data at input byte 4"));
+        let broken =
+            json!({"uid": "123", "allowed": true, "patch": "W3t9\nXQ==\n", "patchType": "JSONPatch"});
+        let patched = Response {
+            allowed: true,
+            patch: b"[{}]".to_vec(),
+            patch_type: "JSONPatch".into(),
+            ..Response::default()
+        };
+        check(broken, Ok(patched));
         let bad = json!([]);
         check(
             bad,

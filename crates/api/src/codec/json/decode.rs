@@ -344,7 +344,7 @@ impl Decoder<'_, '_> {
                 }
             }
         }
-        Ok(Node::Str(normal::BASE64.encode(out).into()))
+        Ok(Node::Str(crate::base64_text::BASE64.encode(out).into()))
     }
 
     fn misplaced(&mut self, ty: TypeId, what: &str) -> Lexed<Option<Node>> {
